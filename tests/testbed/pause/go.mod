@@ -1,0 +1,3 @@
+module fencepost.test/testbed/pause
+
+go 1.24.0

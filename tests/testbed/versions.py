@@ -1,0 +1,22 @@
+"""Every version the testbed pins, in one place.
+
+Kubernetes stays below 1.35: from there on the kubelet refuses to start on a host with cgroup v1 unless it is told otherwise.
+The etcd, CoreDNS and pause tags are the ones kubeadm of this Kubernetes version asks for (`kubeadm config images list`).
+"""
+
+from typing import Final
+
+KUBERNETES: Final = "1.34.4"
+KIND: Final = "0.33.0"
+HELM: Final = "3.19.5"
+GO: Final = "1.26.8"
+GO_MINIMUM: Final = (1, 26)
+"""kind 0.33 is developed with Go 1.26 (its `.go-version`)."""
+LOCAL_PATH_PROVISIONER: Final = "0.0.30"
+
+ETCD_TAG: Final = "3.6.5-0"
+COREDNS_TAG: Final = "v1.12.1"
+PAUSE_TAG: Final = "3.10.1"
+
+KAFKA: Final = "4.3.1"
+CASSANDRA: Final = "5.0.9"
