@@ -1,0 +1,91 @@
+"""What a decision can ask for: a closed union, each action idempotent, each told all that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Manifest: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFinalizer:
+    """Make the API server wait for our cleanup before it forgets the pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFinalizer:
+    """Cleanup is done: let the API server forget the pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallCluster:
+    """`helm upgrade --install` with these values; also scales in place. Recovers a release left pending."""
+
+    values: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UninstallCluster:
+    """`helm uninstall`; nothing to do when the release is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFence:
+    """Insert the pipeline's fence row at epoch 0 unless one is there; makes the schema when the spec allows it."""
+
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more. Conditional."""
+
+    epoch: int
+    version: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """Create the driver Job of an epoch. Dangerous; nothing to do when the Job of that name exists."""
+
+    epoch: int
+    job: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun:
+    """Delete a run's Job in the foreground: SIGTERM to the driver, the Job goes after its pod."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRun:
+    """Delete a finished run that history does not keep."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteFence:
+    """Drop the pipeline's rows (deletionPolicy: Delete), on condition that the epoch is still this one."""
+
+    epoch: int
+    version: int
+
+
+Action: TypeAlias = (
+    AddFinalizer
+    | RemoveFinalizer
+    | InstallCluster
+    | UninstallCluster
+    | CreateFence
+    | Fence
+    | StartRun
+    | StopRun
+    | DeleteRun
+    | DeleteFence
+)

@@ -1,0 +1,39 @@
+"""One tree of errors. Adapters translate their vendor's errors into these; nobody else catches a vendor's.
+
+FencepostError
+├── PortError            a call to the world failed; the effect of a write is unknown unless a subclass says otherwise
+│   ├── Unreachable      no answer in time: wait and look again, assume nothing
+│   ├── Denied           credentials or RBAC refuse: a human must mend it
+│   └── Rejected         the other side understood and refused: nothing was done
+└── Conflict             somebody else wrote first (resourceVersion, epoch, version): observe again
+"""
+
+from __future__ import annotations
+
+
+class FencepostError(Exception):
+    """Base of all errors of the operator."""
+
+
+class PortError(FencepostError):
+    """A call to the world failed.  `remedy` tells a person what to do, in one sentence."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class Unreachable(PortError):
+    """No answer in time; whether a write took effect is not known."""
+
+
+class Denied(PortError):
+    """Credentials or permissions were refused."""
+
+
+class Rejected(PortError):
+    """The request was understood and refused; nothing was done."""
+
+
+class Conflict(FencepostError):
+    """Somebody else wrote first; observe again."""

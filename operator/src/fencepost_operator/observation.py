@@ -1,0 +1,186 @@
+"""One frozen snapshot of the world, as far as it could be seen.
+
+Each fact is `Known(value)` or `Unknown(why)`.  Unknown never equals absent: `Known(None)` says that a thing is not
+there, `Unknown` that nobody could look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, TypeAlias, TypeVar
+
+from fencepost.contract import Verdict
+from fencepost.fence import FenceRow
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T_co]):
+    """A fact that was seen."""
+
+    value: T_co
+
+
+class Obstacle(StrEnum):
+    """Why a fact could not be seen."""
+
+    UNREACHABLE = "Unreachable"
+    DENIED = "Denied"
+    REJECTED = "Rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A fact that could not be seen; `message` and `remedy` are for a person."""
+
+    obstacle: Obstacle
+    message: str
+    remedy: str = ""
+
+
+Fact: TypeAlias = Known[T_co] | Unknown
+
+
+class ReleaseState(StrEnum):
+    """State of a Helm release, from the label of its newest revision."""
+
+    DEPLOYED = "deployed"
+    PENDING = "pending"
+    FAILED = "failed"
+    UNINSTALLING = "uninstalling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The pipeline's Helm release. `revision` counts from 1."""
+
+    name: str
+    revision: int
+    state: ReleaseState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTrouble:
+    """A pod of the cluster or the run that cannot get going, in Kubernetes' own words.
+
+    `reason` is a container waiting reason or scheduling reason (ImagePullBackOff, Unschedulable, CrashLoopBackOff,
+    CreateContainerConfigError, FailedCreate …); `message` is the cluster's message.
+    """
+
+    pod: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkCluster:
+    """What is there of the Spark cluster: its StatefulSets, by their labels and annotations.
+
+    `config_hash` is the annotation that the values carried; it says whether the cluster is the desired one.
+    """
+
+    generation: int
+    config_hash: str
+    workers: int
+    ready_workers: int
+    master_ready: bool
+    troubles: tuple[PodTrouble, ...] = ()
+
+
+class Death(StrEnum):
+    """Whether a run's driver is known to be dead."""
+
+    ALIVE = "Alive"
+    """Its container runs, or may start at any moment."""
+    PROVEN = "Proven"
+    """Its container terminated, or its pod is gone while its node (same uid) is Ready, or no pod ever was."""
+    UNPROVEN = "Unproven"
+    """Its pod is gone or stuck, and nothing proves that the process ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPod:
+    """The run's pod. Times are when Kubernetes says that they happened."""
+
+    name: str
+    uid: str
+    phase: str
+    node: str | None
+    node_uid: str | None
+    node_ready: bool | None
+    started_at: datetime | None
+    deleting_since: datetime | None
+    exit_code: int | None
+    termination_reason: str | None
+    """OOMKilled, Error, Completed … once the container has terminated."""
+    finished_at: datetime | None
+    verdict: Verdict | None
+    trouble: PodTrouble | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A driver Job that exists, named `<pipeline>-run-<epoch>`, and its pod when there is one."""
+
+    name: str
+    epoch: int
+    spec_hash: str
+    cluster_generation: int
+    created_at: datetime
+    deleting: bool
+    finished: bool
+    """The Job controller says Complete or Failed."""
+    pod: DriverPod | None
+    trouble: PodTrouble | None = None
+    """The Job's own trouble: quota, admission, a pod that cannot be created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone."""
+
+    name: str
+    uid: str | None
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Kafka's side: log ends per 'topic/partition', and the topics that do not exist."""
+
+    ends: Mapping[str, int]
+    missing_topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """Objects that the spec names: a hash of each one's content, None where it does not exist.
+
+    Keys are 'ConfigMap/name' and 'Secret/name'.
+    """
+
+    hashes: Mapping[str, str | None]
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of what does not exist, sorted."""
+        return tuple(sorted(name for name, digest in self.hashes.items() if digest is None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The world around one pipeline at one moment."""
+
+    now: datetime
+    references: Fact[References]
+    release: Fact[Release | None]
+    cluster: Fact[SparkCluster | None]
+    runs: Fact[tuple[Run, ...]]
+    """All driver Jobs of the pipeline that the operator made, oldest epoch first."""
+    run_node: Fact[Nodes | None]
+    """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
+    fence: Fact[FenceRow | None]
+    source: Fact[Source]

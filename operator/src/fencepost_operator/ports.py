@@ -1,0 +1,152 @@
+"""What the loop needs of the world. Adapters and the tests' in-memory world implement these, under one test suite.
+
+Every method may raise `PortError` (`Unreachable`, `Denied`, `Rejected`); writes that are conditional raise `Conflict`.
+Every write is idempotent: done twice, it is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from fencepost.fence import FenceRow
+
+from fencepost_operator.actions import Manifest
+from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
+from fencepost_operator.observation import Nodes, References, Release, Run, Source, SparkCluster
+
+
+class Clock(Protocol):
+    """Time, so that tests can set it."""
+
+    def now(self) -> datetime:
+        """Return the time now, in UTC."""
+        ...
+
+
+class Pipelines(Protocol):
+    """The StreamingPipeline objects: read one, write its status, its finalizer and its Events."""
+
+    async def read(self, key: ObjectKey) -> Pipeline | None:
+        """Return the pipeline as the API server has it now, or None when it is gone."""
+        ...
+
+    async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        """Replace the status, on condition of the resourceVersion of `pipeline`; return it as written.
+
+        Raises Conflict when the object changed since it was read.
+        """
+        ...
+
+    async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
+        """Add or remove our finalizer, on condition of the resourceVersion. Raises Conflict."""
+        ...
+
+    async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
+        """Record Kubernetes Events on the pipeline; repeats of one (reason, message) are counted, not added."""
+        ...
+
+
+class Releases(Protocol):
+    """Spark clusters as Helm releases, and what came of them."""
+
+    async def release(self, key: ObjectKey) -> Release | None:
+        """Return the newest revision of the pipeline's release, or None."""
+        ...
+
+    async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        """Return what the StatefulSets and their pods show, or None when there are none."""
+        ...
+
+    async def install(self, key: ObjectKey, values: Manifest) -> None:
+        """Bring the release to these values, recovering one that a crash left pending."""
+        ...
+
+    async def uninstall(self, key: ObjectKey) -> None:
+        """Remove the release."""
+        ...
+
+
+class Runs(Protocol):
+    """Driver Jobs."""
+
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        """Return the Jobs owned by the pipeline object with this uid, oldest epoch first, each with its pod."""
+        ...
+
+    async def start(self, key: ObjectKey, job: Manifest) -> None:
+        """Create the Job; nothing to do when one of that name exists."""
+        ...
+
+    async def stop(self, key: ObjectKey, name: str) -> None:
+        """Delete the Job in the foreground; nothing to do when it is gone."""
+        ...
+
+    async def node(self, name: str) -> Nodes:
+        """Return the uid and readiness of a node; uid None when it is gone."""
+        ...
+
+
+class Objects(Protocol):
+    """ConfigMaps and Secrets that the spec names."""
+
+    async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
+        """Return content hashes for 'ConfigMap/name' and 'Secret/name' keys."""
+        ...
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        """Return a Secret's decoded data. Raises Rejected naming the Secret when it does not exist."""
+        ...
+
+
+class FenceStore(Protocol):
+    """The fence rows. `credentials` are (username, password) or None."""
+
+    async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
+        """Return the row at SERIAL, or None (also when the table does not exist yet)."""
+        ...
+
+    async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
+        """Insert the row at epoch 0 unless it is there, making the schema first when the connection allows it."""
+        ...
+
+    async def take_over(
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+    ) -> FenceRow:
+        """Move the row from (epoch, version) to (epoch + 1, no driver). Raises Conflict when it is elsewhere."""
+        ...
+
+    async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+        """Drop the row, its history and its snapshots. Raises Conflict when the row is elsewhere."""
+        ...
+
+
+class Offsets(Protocol):
+    """Kafka's log ends."""
+
+    async def ends(self, connection: KafkaConnection) -> Source:
+        """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
+        ...
+
+
+class Metrics(Protocol):
+    """Where the loop reports its figures."""
+
+    def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
+        """Count a pass of the loop and its duration."""
+        ...
+
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
+        """Set the pipeline's gauges."""
+        ...
+
+    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
+        """Say that the pipeline's loop is alive."""
+        ...
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the series of a pipeline that is gone."""
+        ...
+
+
