@@ -1,0 +1,1 @@
+"""Fencepost: what runs in the driver, and the contract that the operator shares."""
