@@ -1,7 +1,7 @@
 """The fence: one row a pipeline, changed by compare-and-swap alone, so that at most one driver can commit.
 
-The protocol (docs/design.md §3).  A row carries an epoch, a version and the driver that claimed it.  Every change is one
-conditional update on all three and moves the version by one, so a change is applied once or not at all:
+The protocol (docs/design.md §3).  A row carries an epoch, a version and the driver that claimed it.  Every change is
+one conditional update on all three and moves the version by one, so a change is applied once or not at all:
 
 - the operator creates the row at epoch 0 and takes it over (epoch + 1, no driver) before each run;
 - the driver claims the epoch it was told, once; its twin finds another driver there;
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-UNCLAIMED: Final[str | None] = None
+UNCLAIMED: Final = None
 RETRY_PAUSE: Final = 0.25
 """Seconds between two looks at a database that does not answer; it doubles up to two seconds."""
 
@@ -99,7 +99,10 @@ class FenceRow:
 
 
 class FenceTable(Protocol):
-    """Where rows live. Any method may raise FenceUnavailable; for `insert`, `swap` and `delete` the effect is then open."""
+    """Where rows live.
+
+    Any method may raise FenceUnavailable; for `insert`, `swap` and `delete` the effect is then open.
+    """
 
     def read(self, pipeline: str) -> FenceRow | None:
         """Return the row by a linearizable read, which also settles changes in flight."""

@@ -1,0 +1,267 @@
+"""The fence table in Cassandra: lightweight transactions and SERIAL reads, nothing else touches the row.
+
+The driver's default retry policy repeats a request on another host, whatever it was; a repeated conditional update
+would report 'not applied' for a change that was.  So: FallthroughRetryPolicy, no speculative execution, and every error
+of a conditional statement is an unknown outcome for `Fence` to settle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    DriverException,
+    InvalidRequest,
+    OperationTimedOut,
+    RequestExecutionException,
+    Unauthorized,
+    UnresolvableContactPoints,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    DCAwareRoundRobinPolicy,
+    FallthroughRetryPolicy,
+    LoadBalancingPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
+
+from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
+
+log = logging.getLogger(__name__)
+
+HISTORY_TTL: Final = 7 * 24 * 3600
+"""Seconds that `fence_history` keeps a change."""
+
+_COLUMNS: Final = (
+    "pipeline",
+    "owner",
+    "epoch",
+    "driver",
+    "version",
+    "clock",
+    "offsets",
+    "planned",
+    "topic_ids",
+    "code",
+    "committed_at",
+    "records",
+    "duration_ms",
+)
+
+_COLUMN_TYPES: Final = """owner text, epoch bigint, driver text, clock bigint,
+    offsets frozen<map<text, bigint>>, planned frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>,
+    code text, committed_at timestamp, records bigint, duration_ms bigint"""
+
+_TABLES: Final = (
+    f"fence (pipeline text PRIMARY KEY, version bigint, {_COLUMN_TYPES})",
+    f"fence_history (pipeline text, version bigint, {_COLUMN_TYPES}, PRIMARY KEY (pipeline, epoch, version))"
+    f" WITH CLUSTERING ORDER BY (epoch DESC, version DESC) AND default_time_to_live = {HISTORY_TTL}",
+    "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
+    " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
+    " WITH CLUSTERING ORDER BY (id DESC)",
+    "dead_letters (pipeline text, topic text, partition int, offset bigint, epoch bigint, error text,"
+    " key blob, value blob, at timestamp, PRIMARY KEY ((pipeline, topic, partition), offset))",
+    "accepted_losses (pipeline text, topic text, partition int, from_offset bigint, until_offset bigint,"
+    " accepted_by text, at timestamp, PRIMARY KEY (pipeline, topic, partition, from_offset))",
+)
+
+
+def connect(
+    *,
+    contact_points: Sequence[str],
+    port: int,
+    local_datacenter: str | None,
+    credentials: tuple[str, str] | None,
+    request_timeout: float = 5.0,
+    consistency: str = "LOCAL_QUORUM",
+) -> Session:
+    """Return a session whose requests are tried once. Times in seconds.
+
+    Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
+    """
+    balancing: LoadBalancingPolicy = (
+        DCAwareRoundRobinPolicy(local_dc=local_datacenter) if local_datacenter else RoundRobinPolicy()
+    )
+    cluster = Cluster(
+        contact_points=list(contact_points),
+        port=port,
+        auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
+        connect_timeout=request_timeout,
+        # The default backs off to ten minutes; a database that is back should be used within a second.
+        reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
+        idle_heartbeat_interval=5,
+        idle_heartbeat_timeout=5,
+        control_connection_timeout=request_timeout,
+        protocol_version=5,
+        execution_profiles={
+            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                load_balancing_policy=TokenAwarePolicy(balancing),
+                retry_policy=FallthroughRetryPolicy(),
+                consistency_level=getattr(ConsistencyLevel, consistency),
+                serial_consistency_level=ConsistencyLevel.SERIAL,
+                request_timeout=request_timeout,
+            )
+        },
+    )
+    try:
+        with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
+            return cluster.connect()
+    except BaseException:
+        cluster.shutdown()
+        raise
+
+
+def create_schema(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
+    """Make the keyspace and the fence's tables unless they are there. `replication` is CQL's map."""
+    options = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
+    with _translated(f"the schema of keyspace {keyspace}"):
+        session.execute(f'CREATE KEYSPACE IF NOT EXISTS "{keyspace}" WITH replication = {{{options}}}')
+        for table in _TABLES:
+            session.execute(f'CREATE TABLE IF NOT EXISTS "{keyspace}".{table}')
+
+
+@dataclass(slots=True)
+class CassandraFenceTable:
+    """Fence rows in one keyspace, through a session made by `connect`; `close` ends the session."""
+
+    session: Session
+    keyspace: str
+    _prepared: dict[str, Any]
+
+    @classmethod
+    def over(cls, session: Session, keyspace: str) -> Self:
+        """Return the table of a keyspace; statements are prepared when first used, so the schema may come later."""
+        return cls(session=session, keyspace=keyspace, _prepared={})
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        contact_points: Sequence[str],
+        port: int,
+        local_datacenter: str | None,
+        keyspace: str,
+        credentials: tuple[str, str] | None,
+        consistency: str = "LOCAL_QUORUM",
+    ) -> Self:
+        """Connect and return the table; see `connect` for the errors."""
+        session = connect(
+            contact_points=contact_points,
+            port=port,
+            local_datacenter=local_datacenter,
+            credentials=credentials,
+            consistency=consistency,
+        )
+        return cls.over(session, keyspace)
+
+    def close(self) -> None:
+        """End the session and its connections."""
+        self.session.cluster.shutdown()
+
+    def read(self, pipeline: str) -> FenceRow | None:
+        """Return the row at SERIAL, which settles a change in flight."""
+        columns = ", ".join(_COLUMNS)
+        with _translated("reading the fence row"):
+            select = self._prepare(f"SELECT {columns} FROM {self._table('fence')} WHERE pipeline = ?")
+            select.consistency_level = ConsistencyLevel.SERIAL
+            found = self.session.execute(select, (pipeline,)).one()
+        return _row(found) if found is not None else None
+
+    def insert(self, row: FenceRow) -> bool:
+        """Insert IF NOT EXISTS."""
+        marks = ", ".join("?" * len(_COLUMNS))
+        with _translated("creating the fence row"):
+            insert = self._prepare(
+                f"INSERT INTO {self._table('fence')} ({', '.join(_COLUMNS)}) VALUES ({marks}) IF NOT EXISTS"
+            )
+            applied = self.session.execute(insert, _values(row)).was_applied
+        return self._recorded(row, applied=applied)
+
+    def swap(self, before: FenceRow, after: FenceRow) -> bool:
+        """Update IF epoch, version and driver are those of `before`."""
+        assignments = ", ".join(f"{column} = ?" for column in _COLUMNS[1:])
+        with _translated("changing the fence row"):
+            update = self._prepare(
+                f"UPDATE {self._table('fence')} SET {assignments} WHERE pipeline = ?"
+                " IF epoch = ? AND version = ? AND driver = ?"
+            )
+            values = (*_values(after)[1:], before.pipeline, before.epoch, before.version, before.driver)
+            applied = self.session.execute(update, values).was_applied
+        return self._recorded(after, applied=applied)
+
+    def delete(self, row: FenceRow) -> bool:
+        """Delete the row IF it is still this one, then what hangs on it."""
+        with _translated("deleting the fence row"):
+            delete = self._prepare(
+                f"DELETE FROM {self._table('fence')} WHERE pipeline = ? IF epoch = ? AND version = ? AND driver = ?"
+            )
+            applied = self.session.execute(delete, (row.pipeline, row.epoch, row.version, row.driver)).was_applied
+            if applied:
+                for table in ("fence_history", "snapshots", "accepted_losses"):
+                    forget = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
+                    self.session.execute(forget, (row.pipeline,))
+        return bool(applied)
+
+    def _recorded(self, row: FenceRow, *, applied: bool) -> bool:
+        """Append an applied change to the history, without waiting: it is for people, no decision reads it."""
+        if applied:
+            marks = ", ".join("?" * len(_COLUMNS))
+            statement = f"INSERT INTO {self._table('fence_history')} ({', '.join(_COLUMNS)}) VALUES ({marks})"
+            try:
+                self.session.execute_async(self._prepare(statement), _values(row)).add_errback(_history_lost)
+            except (DriverException, NoHostAvailable) as error:
+                _history_lost(error)  # the change itself is applied, and that is what the caller must hear
+        return bool(applied)
+
+    def _table(self, name: str) -> str:
+        return f'"{self.keyspace}".{name}'
+
+    def _prepare(self, statement: str) -> Any:  # noqa: ANN401 - the library is untyped
+        if statement not in self._prepared:
+            self._prepared[statement] = self.session.prepare(statement)
+        return self._prepared[statement]
+
+
+def _history_lost(error: Exception) -> None:
+    log.warning("a change of the fence row is missing in fence_history: %s", error)
+
+
+def _values(row: FenceRow) -> tuple[Any, ...]:
+    return tuple(dict(value) if isinstance(value, Mapping) else value for value in (getattr(row, c) for c in _COLUMNS))
+
+
+def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
+    values = {column: getattr(found, column) for column in _COLUMNS}
+    for column in ("offsets", "planned", "topic_ids"):
+        values[column] = dict(values[column].items()) if values[column] else {}
+    committed: datetime | None = values["committed_at"]
+    values["committed_at"] = committed.replace(tzinfo=UTC) if committed else None
+    return FenceRow(**values)
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
+    try:
+        yield
+    except (AuthenticationFailed, Unauthorized) as error:
+        raise FenceCredentialsRejected(f"{doing}: {error}") from error
+    except InvalidRequest as error:
+        raise FenceSchemaMissing(f"{doing}: {error}") from error
+    except NoHostAvailable as error:
+        causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)
+        if any(isinstance(cause, AuthenticationFailed) for cause in causes):
+            raise FenceCredentialsRejected(f"{doing}: {causes[0]}") from error
+        raise FenceUnavailable(f"{doing}: {error}") from error
+    except (OperationTimedOut, RequestExecutionException, UnresolvableContactPoints, DriverException, OSError) as error:
+        raise FenceUnavailable(f"{doing}: {error}") from error
