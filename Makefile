@@ -1,0 +1,77 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+UV_VERSION := 0.13.8
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONPATH := tests
+export UV_PYTHON_DOWNLOADS := never
+SOURCES := operator/src job-image/src tests examples
+
+.PHONY: help
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml
+	@echo "python: installing the locked packages into $(VENV)"
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./tests/testbed/install-python-venv
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/uv sync --locked --quiet
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/.synced ## Install the locked Python packages into .venv
+
+.PHONY: tools
+tools: venv ## Build or find the pinned kubectl, kind and Helm
+	@$(BIN)/python -m testbed up --until tools
+
+.PHONY: up
+up: venv ## Bring up the testbed: cluster, Kafka, Cassandra, images, operator
+	@$(BIN)/python -m testbed up
+
+.PHONY: down
+down: venv ## Stop what `up` started; images and caches stay
+	@$(BIN)/python -m testbed down
+
+.PHONY: status
+status: venv ## Show what of the testbed is up
+	@$(BIN)/python -m testbed status
+
+.PHONY: demo
+demo: up ## The main job: real flights through Kafka, Spark and Cassandra, with the driver killed halfway
+	@$(BIN)/python -m demo
+
+.PHONY: check
+check: tools ## Lint, types, layers, charts: no cluster needed
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@for chart in fencepost spark-cluster; do "$$($(BIN)/python -m testbed env --tool helm)" lint --strict --quiet charts/$$chart; done
+
+.PHONY: test
+test: check up ## Every test, on the real parts
+	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/integration tests/e2e
+
+.PHONY: test-unit
+test-unit: tools ## The tests that need no cluster
+	@$(BIN)/pytest tests/unit tests/crash
+
+.PHONY: bench
+bench: up ## Measure; asserts nothing
+	@$(BIN)/python -m bench all
+
+.PHONY: lock
+lock: venv ## Renew uv.lock
+	@$(BIN)/uv lock --upgrade
+
+.PHONY: clean
+clean: ## Remove the testbed with its images and caches, and .venv
+	@if test -x $(BIN)/python; then $(BIN)/python -m testbed down --all; fi
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
