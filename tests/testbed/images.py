@@ -1,0 +1,173 @@
+"""Images built from Dockerfiles, and getting them into the nodes.
+
+An image carries two tags: a moving `:dev` and its content key.  In a node the pair is compared by digest, so a node is only
+loaded when it lacks this very image, and all that a node lacks is sent in one archive, where shared layers go once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from testbed.cluster import NODES
+from testbed.engine import Docker
+from testbed.home import Home
+from testbed.keys import files_key, source_files
+from testbed.process import Transcript
+from testbed.steps import StepError
+
+DEV_TAG: Final = "dev"
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+
+
+def content_tag(docker: Docker, image: str) -> str:
+    """`image` under the tag that names its id, made if it is not there.  Raises StepError for an image that does not exist."""
+    identity = docker.image_id(image)
+    if identity is None:
+        raise StepError(f"there is no local image {image}: build it first")
+    repository = image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
+    tagged = f"{repository}:id-{identity.removeprefix('sha256:')[:16]}"
+    docker.ask("tag", image, tagged)
+    return tagged
+
+
+def qualified(image: str) -> str:
+    """The full name containerd knows a Docker image by (as `docker save` and `ctr images import` spell it)."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def node_digests(docker: Docker, node: str) -> dict[str, str]:
+    """Image name to manifest digest in a node's containerd."""
+    listing = docker.ask("exec", node, "ctr", "--namespace=k8s.io", "images", "list") or ""
+    rows = [line.split() for line in listing.splitlines()[1:]]
+    return {row[0]: row[2] for row in rows if len(row) > 2}
+
+
+def lacking(docker: Docker, nodes: Iterable[str], images: Sequence[str]) -> list[str]:
+    """The nodes in which one of `images` is missing or not this very image."""
+    pairs = [(qualified(image), qualified(content_tag(docker, image))) for image in images]
+    found = []
+    for node in nodes:
+        digests = node_digests(docker, node)
+        if any(digests.get(content) is None or digests.get(image) != digests[content] for image, content in pairs):
+            found.append(node)
+    return found
+
+
+def load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Transcript) -> None:
+    """Send `images` to those of `nodes` that lack one.  Raises StepError, CommandError."""
+    wanting = lacking(docker, nodes, images)
+    if not wanting:
+        return
+    names = [name for image in images for name in (image, content_tag(docker, image))]
+    receive = [
+        [docker.client, "exec", "-i", node, "ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "-"]
+        for node in wanting
+    ]
+    log.pour([docker.client, "save", *names], receive)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Step: one image built from a Dockerfile of this repository."""
+
+    docker: Docker
+    name: str
+    repository: str
+    """The image's name without a tag."""
+    dockerfile: Path
+    context: Path
+    sources: tuple[str, ...]
+    """Paths below the repository's root that go into the image."""
+    needs: tuple[str, ...]
+    keys: Callable[[], Mapping[str, str]]
+    """The runner's keys so far: where another step finds this image's content tag."""
+
+    @property
+    def doing(self) -> str:
+        """For the console."""
+        return f"building {self.repository}"
+
+    @property
+    def tag(self) -> str:
+        """The moving name."""
+        return f"{self.repository}:{DEV_TAG}"
+
+    @property
+    def content_name(self) -> str:
+        """The name that changes with the content; known once the step is done."""
+        return f"{self.repository}:{self.keys()[self.name]}"
+
+    def inputs(self) -> Mapping[str, str]:
+        """The files, ignored ones left out."""
+        files = source_files(REPOSITORY, [*self.sources, self._relative(), ".dockerignore"])
+        return {"files": files_key(REPOSITORY, files), "repository": self.repository}
+
+    def present(self, key: str) -> bool:
+        """Both tags are on the image of this key."""
+        keyed = f"{self.repository}:{key}"
+        if self.docker.image_key(keyed) != key:
+            return False
+        return self.docker.image_id(keyed) == self.docker.image_id(self.tag)
+
+    def make(self, key: str, log: Transcript) -> None:
+        """Build and tag it; only tag it where it was built before."""
+        keyed = f"{self.repository}:{key}"
+        if self.docker.image_key(keyed) == key:
+            log.run([self.docker.client, "tag", keyed, self.tag])
+            return
+        if not self.dockerfile.is_file():
+            raise StepError(f"{self._relative()} does not exist yet, and {self.tag} is built from it")
+        self.docker.build(self.context, self.dockerfile, key, [keyed, self.tag], log)
+
+    def _relative(self) -> str:
+        return self.dockerfile.relative_to(REPOSITORY).as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Step: images are in the nodes that run them."""
+
+    docker: Docker
+    name: str
+    images: tuple[Image, ...]
+    nodes: tuple[str, ...]
+    needs: tuple[str, ...]
+
+    @property
+    def doing(self) -> str:
+        """For the console."""
+        return f"loading {', '.join(image.repository for image in self.images)} into {', '.join(self.nodes)}"
+
+    def inputs(self) -> Mapping[str, str]:
+        """Which images go where."""
+        return {"images": " ".join(image.tag for image in self.images), "nodes": " ".join(self.nodes)}
+
+    def present(self, key: str) -> bool:  # noqa: ARG002
+        """No node lacks one."""
+        return not lacking(self.docker, self.nodes, self._names())
+
+    def make(self, key: str, log: Transcript) -> None:  # noqa: ARG002
+        """Load them."""
+        load(self.docker, self.nodes, self._names(), log)
+
+    def _names(self) -> list[str]:
+        return [name for image in self.images for name in (image.tag, image.content_name)]
+
+
+def load_one(home: Home, image: str, log: Transcript) -> None:
+    """Load any local image into every worker.  Raises StepError, CommandError."""
+    load(Docker(home), NODES[1:], [image], log)
+
+
+def remove_made(docker: Docker, label: str, log: Transcript) -> None:
+    """Remove every image that carries `label`: the ones made here, never a pulled one."""
+    for _ in range(2):  # an image goes only after those built on it
+        listing = docker.ask("images", "--all", "--quiet", "--no-trunc", f"--filter=label={label}") or ""
+        if images := sorted(set(listing.split())):
+            docker.ask("rmi", "--force", *images, seconds=300)
+    log.note(docker.ask("image", "prune", "--force", "--filter", f"label={label}", seconds=300) or "")
+

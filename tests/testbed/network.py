@@ -1,0 +1,120 @@
+"""The pod network of a cluster whose node image was built here: point-to-point links and static routes.
+
+Containernetworking's `ptp` and `host-local` plugins come as a Debian package; each node hands out addresses of its own pod
+subnet and knows the way to the others' by a route over Docker's network.  Routes live in the nodes' kernels, so they are
+set again after the nodes were stopped.  Nothing here enforces a NetworkPolicy.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from testbed.cluster import NODES, Cluster, node_addresses
+from testbed.keys import content_key
+from testbed.process import CommandError, Transcript
+from testbed.steps import StepError
+
+POD_SUBNET: Final = "10.244.0.0/16"
+"""kind's default."""
+CONFIG_FILE: Final = "/etc/cni/net.d/10-fencepost.conflist"
+
+
+def plugin_configuration(pod_subnet: str) -> str:
+    """The CNI configuration list of the node that owns `pod_subnet`."""
+    addresses = {
+        "type": "host-local",
+        "dataDir": "/run/cni-ipam-state",
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": [[{"subnet": pod_subnet}]],
+    }
+    plugins = [
+        {"type": "ptp", "ipMasq": False, "mtu": 1500, "ipam": addresses},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    return json.dumps({"cniVersion": "0.4.0", "name": "fencepost", "plugins": plugins})
+
+
+def node_script(node: str, addresses: Mapping[str, tuple[str, str]]) -> str:
+    """The shell script that gives `node` its configuration, its routes and its way out; running it twice changes nothing."""
+    routes = [f"ip route replace {subnet} via {address}" for other, (address, subnet) in addresses.items() if other != node]
+    rule = f"POSTROUTING -s {POD_SUBNET} ! -d {POD_SUBNET} -j MASQUERADE"
+    masquerade = f"iptables -t nat -C {rule} 2>/dev/null || iptables -t nat -A {rule}"
+    # Kubernetes reads the file as soon as it is there: it has to be whole.
+    configure = f"cat >{CONFIG_FILE}.new && mv {CONFIG_FILE}.new {CONFIG_FILE}"
+    return "\n".join(["set -e", configure, *routes, masquerade])
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Step: pods reach each other, names resolve, every node is Ready."""
+
+    cluster: Cluster
+    name: str = "network"
+    doing: str = "connecting the nodes' pod subnets"
+    needs: tuple[str, ...] = ("cluster", "kubernetes")
+
+    def inputs(self) -> Mapping[str, str]:
+        """The configuration and script, for nodes of made-up addresses."""
+        sample = {name: (f"address of {name}", f"subnet of {name}") for name in NODES}
+        return {"script": content_key({name: node_script(name, sample) for name in NODES}), "plugins": plugin_configuration("subnet")}
+
+    def present(self, key: str) -> bool:
+        """Every node is Ready, and has its routes where the network is ours."""
+        try:
+            return self._nodes_ready() and self._dns_ready() and (not self.cluster.image.built() or self._routed())
+        except StepError:
+            return False
+
+    def make(self, key: str, log: Transcript) -> None:  # noqa: ARG002
+        """Configure the nodes and wait for them."""
+        kubectl = self.cluster.kubectl
+        if self.cluster.image.built():
+            addresses = self._addresses()
+            for node in NODES:
+                configuration = plugin_configuration(addresses[node][1])
+                script = node_script(node, addresses)
+                log.run([self.cluster.docker.client, "exec", "-i", node, "sh", "-c", script], text=configuration)
+        # One is enough, and it stays on the control plane, which no test takes away.
+        kubectl.run("-n", "kube-system", "scale", "deployment/coredns", "--replicas=1", log=log)
+        kubectl.run("wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s", log=log)
+        for namespace, deployment in (("kube-system", "coredns"), ("local-path-storage", "local-path-provisioner")):
+            self._roll_out(namespace, deployment, log)
+
+    def _roll_out(self, namespace: str, deployment: str, log: Transcript) -> None:
+        arguments = ("-n", namespace, "rollout", "status", f"deployment/{deployment}", "--timeout=120s")
+        try:
+            self.cluster.kubectl.run(*arguments, log=log)
+        except CommandError:
+            self.cluster.kubectl.run("-n", namespace, "describe", "pods", log=log)
+            raise
+
+    def _addresses(self) -> dict[str, tuple[str, str]]:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return node_addresses(self.cluster.kubectl)
+            except StepError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
+    def _nodes_ready(self) -> bool:
+        path = '{range .items[*]}{.status.conditions[?(@.type=="Ready")].status} {end}'
+        statuses = (self.cluster.kubectl.ask("get", "nodes", "-o", f"jsonpath={path}") or "").split()
+        return statuses == ["True"] * len(NODES)
+
+    def _dns_ready(self) -> bool:
+        ready = "jsonpath={.status.readyReplicas}"
+        return self.cluster.kubectl.ask("-n", "kube-system", "get", "deployment/coredns", "-o", ready) == "1"
+
+    def _routed(self) -> bool:
+        addresses = node_addresses(self.cluster.kubectl)
+        for node in NODES:
+            state = self.cluster.docker.ask("exec", node, "sh", "-c", f"cat {CONFIG_FILE}; ip route; iptables -t nat -S POSTROUTING")
+            wanted = [f"{subnet} via {address}" for other, (address, subnet) in addresses.items() if other != node]
+            wanted += [plugin_configuration(addresses[node][1]), f"-s {POD_SUBNET} ! -d {POD_SUBNET} -j MASQUERADE"]
+            if state is None or any(part not in state for part in wanted):
+                return False
+        return True

@@ -1,0 +1,91 @@
+"""All steps and what each stands on: the one place that knows them all."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from testbed.base_images import DebianBase, GolangBase, Registry
+from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
+from testbed.credentials import Credentials
+from testbed.dataservices import DataService
+from testbed.engine import Docker, Engine
+from testbed.golang import Go
+from testbed.home import Home
+from testbed.images import REPOSITORY, Image, Loaded
+from testbed.network import Network
+from testbed.node_image import IMAGE, NodeImage
+from testbed.preflight import Preflight
+from testbed.release import Operator
+from testbed.steps import Step
+from testbed.tools import host_tools, node_programs
+
+IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
+_FOLDER: Final = Path(__file__).parent
+
+
+def _service_image(docker: Docker, service: str, keys: Callable[[], Mapping[str, str]]) -> Image:
+    folder = _FOLDER / service
+    return Image(
+        docker,
+        name=f"{service}-image",
+        repository=f"fencepost-testbed/{service}",
+        dockerfile=folder / "Dockerfile",
+        context=folder,
+        sources=(folder.relative_to(REPOSITORY).as_posix(),),
+        needs=("debian-bookworm",),
+        keys=keys,
+    )
+
+
+def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
+    """Every step, long ones of the same rank first; `keys` gives the runner's keys so far."""
+    docker = Docker(home)
+    registry = Registry(docker)
+    kubectl = Kubectl(home)
+    node_image = NodeImage(home, docker, registry)
+    cluster = Cluster(home, docker, node_image)
+    kafka, cassandra = (_service_image(docker, service, keys) for service in ("kafka", "cassandra"))
+    job = Image(
+        docker,
+        name="job-image",
+        repository="fencepost-job",
+        dockerfile=REPOSITORY / "job-image" / "Dockerfile",
+        context=REPOSITORY,
+        sources=("job-image", "uv.lock", "pyproject.toml"),
+        needs=("debian-bookworm",),
+        keys=keys,
+    )
+    operator = Image(
+        docker,
+        name="operator-image",
+        repository="fencepost-operator",
+        dockerfile=REPOSITORY / "Dockerfile",
+        context=REPOSITORY,
+        sources=("operator", "charts/spark-cluster", "crds", "job-image/pyproject.toml", "job-image/src", "uv.lock", "pyproject.toml"),
+        needs=("debian-bookworm", "golang"),
+        keys=keys,
+    )
+    return [
+        Preflight(home, warm=lambda: docker.image_id(IMAGE) is not None),
+        Engine(home, needs=("preflight",)),
+        Go(home),
+        *host_tools(home),
+        DebianBase(home, docker, registry, "bookworm"),
+        DebianBase(home, docker, registry, "trixie"),
+        *node_programs(home),
+        cassandra,
+        kafka,
+        node_image,
+        GolangBase(home, docker, registry),
+        job,
+        operator,
+        cluster,
+        Network(cluster),
+        Loaded(docker, "data-loaded", (kafka, cassandra), (DATA_NODE,), ("network", "kafka-image", "cassandra-image")),
+        DataService(kubectl, "cassandra", cassandra, CASSANDRA_PORT, ("data-loaded",)),
+        DataService(kubectl, "kafka", kafka, KAFKA_PORT, ("data-loaded",)),
+        Credentials(),
+        Loaded(docker, "job-loaded", (job,), WORKERS, ("network", "job-image")),
+        Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
+        Operator(home, kubectl, operator),
+    ]

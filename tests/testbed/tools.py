@@ -1,0 +1,130 @@
+"""Programs built from their Go modules: Kubernetes, kind, Helm, and what the node image is made of.
+
+Modules come through the ordinary Go proxy and are checked against go.sum (ours, or the module's own and the checksum
+database).  A program is built into a scratch folder and renamed into the store under its content key, so a killed build
+leaves nothing that looks finished; Go's own build cache makes the next try short.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from testbed import versions
+from testbed.golang import QUIET
+from testbed.home import Home
+from testbed.keys import files_key, folder_files
+from testbed.process import Transcript
+
+_FOLDER: Final = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Step: one Go program, in the store and linked in the bin folder."""
+
+    home: Home
+    name: str
+    package: str = ""
+    """`path@version` of a module that can be installed by version; else the folder here with its main.go."""
+    flags: str = "-s -w"
+    """For the linker; upstream's own builds set their version the same way."""
+    links: tuple[str, ...] = ()
+    """Names it is linked by in the bin folder, itself when empty."""
+    needs: tuple[str, ...] = ("go",)
+    doing: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "doing", f"building {self.package or self.name} from its Go module")
+
+    def inputs(self) -> Mapping[str, str]:
+        """The module's version, or the files of the folder; the flags."""
+        if self.package:
+            return {"package": self.package, "flags": self.flags}
+        return {"files": files_key(_FOLDER, folder_files(_FOLDER / self.name)), "flags": self.flags}
+
+    def present(self, key: str) -> bool:
+        """The program is in the store and the links point at it."""
+        program = self._stored(key)
+        return program.is_file() and all(self._link(name).resolve() == program for name in self._names())
+
+    def make(self, key: str, log: Transcript) -> None:
+        """Build it unless the store has it; link it."""
+        program = self._stored(key)
+        if not program.is_file():
+            scratch = self.home.scratch / f"{self.name}-{key}"
+            scratch.mkdir(parents=True, exist_ok=True)
+            self._build(scratch, log)
+            program.parent.mkdir(parents=True, exist_ok=True)
+            (scratch / self.name).replace(program)
+        for name in self._names():
+            fresh = self.home.scratch / f"link-{name}"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(program)
+            fresh.replace(self._link(name))
+
+    def _build(self, scratch: Path, log: Transcript) -> None:
+        go = ["nice", "-n", "5", str(self.home.bin / "go")]
+        options = ["-trimpath", f"-ldflags={self.flags}"]
+        if self.package:
+            log.run([*go, "install", *options, self.package], env={**QUIET, "GOBIN": str(scratch)})
+        else:
+            log.run([*go, "build", *options, "-o", str(scratch / self.name), "."], env=QUIET, cwd=_FOLDER / self.name)
+
+    def _stored(self, key: str) -> Path:
+        return self.home.store / f"{self.name}-{key}" / self.name
+
+    def _names(self) -> tuple[str, ...]:
+        return self.links or (self.name,)
+
+    def _link(self, name: str) -> Path:
+        return self.home.bin / name
+
+
+def _kubernetes_flags() -> str:
+    major, minor, _ = versions.KUBERNETES.split(".")
+    version = "k8s.io/component-base/version"
+    values = {
+        f"{version}.gitVersion": f"v{versions.KUBERNETES}",
+        f"{version}.gitMajor": major,
+        f"{version}.gitMinor": minor,
+        f"{version}.gitTreeState": "clean",
+        f"{version}.gitCommit": "unknown",
+        "k8s.io/client-go/pkg/version.gitVersion": f"v{versions.KUBERNETES}",
+    }
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in values.items())])
+
+
+def host_tools(home: Home) -> tuple[Program, ...]:
+    """What is used on the host wherever the testbed runs: kubectl, kind, Helm."""
+    major, minor, _ = versions.KUBERNETES.split(".")
+    helm_flags = (
+        f"-s -w -X helm.sh/helm/v3/internal/version.version=v{versions.HELM}"
+        f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor={major}"
+        f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={minor}"
+    )
+    return (
+        Program(home, "kubernetes", flags=_kubernetes_flags(), links=("kubernetes", "kubectl")),
+        Program(home, "kind", f"sigs.k8s.io/kind@v{versions.KIND}"),
+        Program(home, "helm", f"helm.sh/helm/v3/cmd/helm@v{versions.HELM}", flags=helm_flags),
+    )
+
+
+def node_programs(home: Home) -> tuple[Program, ...]:
+    """What only a node image made here needs."""
+    provisioner = "github.com/rancher/local-path-provisioner"
+    return (
+        Program(home, "etcd"),
+        Program(home, "coredns"),
+        Program(home, "pause"),
+        Program(home, "local-path-provisioner", f"{provisioner}@v{versions.LOCAL_PATH_PROVISIONER}"),
+    )
+
+
+def module_folder(home: Home, module: str, log: Transcript) -> Path:
+    """Where Go keeps the unpacked files of `path@version`, downloading them if need be."""
+    go = str(home.bin / "go")
+    log.run([go, "mod", "download", module], env=QUIET, cwd=Path(os.sep))
+    listing = log.output([go, "list", "-m", "-f", "{{.Dir}}", module], env={**QUIET, "GOFLAGS": "-mod=mod"}, cwd=Path(os.sep))
+    return Path(listing.strip())
