@@ -83,14 +83,11 @@ class FenceRow:
     duration_ms: int | None = None
 
     def is_held_as(self, other: FenceRow) -> bool:
-        """Return whether both rows are the same change: epoch, version, driver, owner and clock agree."""
-        return (self.epoch, self.version, self.driver, self.owner, self.clock) == (
-            other.epoch,
-            other.version,
-            other.driver,
-            other.owner,
-            other.clock,
-        )
+        """Return whether both rows are the same change: all that a change sets but times of day agree."""
+        return self._change_identity() == other._change_identity()
+
+    def _change_identity(self) -> tuple[object, ...]:
+        return (self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned)
 
     @property
     def write_timestamp(self) -> int:

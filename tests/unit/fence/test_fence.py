@@ -1,0 +1,280 @@
+"""The fence's promises, with every fault that a request can meet: lost before the effect, or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
+from fencepost.memory_fence import MemoryFenceTable
+
+PIPELINE = "default/flights/departures"
+OWNER = "cluster-1/cr-1"
+
+
+@dataclass
+class Time:
+    """Time that passes only by sleeping."""
+
+    seconds: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def micros(self) -> int:
+        return int(self.seconds * 1e6)
+
+
+@dataclass
+class Faults:
+    """Raises FenceUnavailable at the calls with these numbers, counted from 1."""
+
+    at: frozenset[int]
+    calls: list[str] = field(default_factory=list)
+
+    def __call__(self, call: str) -> None:
+        self.calls.append(call)
+        if len(self.calls) in self.at:
+            raise FenceUnavailable(f"{call}: injected")
+
+
+def fence(table: MemoryFenceTable, *, patience: float = 30.0) -> Fence:
+    time = Time()
+    return Fence(table, PIPELINE, patience=patience, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+
+
+def nowhere(row: FenceRow) -> Starting:
+    return Starting(offsets=row.offsets, planned=row.planned, topic_ids=row.topic_ids)
+
+
+def at_zero(_row: FenceRow) -> Starting:
+    return Starting(offsets={"flights/0": 0}, planned={"flights/0": 10}, topic_ids={"flights": "id-1"})
+
+
+def claimed(table: MemoryFenceTable, *, driver: str = "pod-a") -> FenceRow:
+    row = fence(table).create(OWNER)
+    row = fence(table).take_over(row, owner=OWNER)
+    return fence(table).claim(epoch=row.epoch, driver=driver, code="image", start=at_zero)
+
+
+def commit(table: MemoryFenceTable, row: FenceRow, until: int) -> FenceRow:
+    return fence(table).commit(
+        row,
+        offsets={"flights/0": until},
+        planned={"flights/0": until + 10},
+        topic_ids=row.topic_ids,
+        records=10,
+        duration_ms=5,
+    )
+
+
+def test_a_new_row_is_at_epoch_zero_and_creating_it_twice_keeps_it() -> None:
+    table = MemoryFenceTable()
+    first = fence(table).create(OWNER)
+    assert (first.epoch, first.version, first.driver) == (0, 0, None)
+    fence(table).take_over(first, owner=OWNER)
+    assert fence(table).create("somebody else").epoch == 1
+
+
+def test_a_takeover_moves_epoch_and_clock_and_drops_the_driver() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    after = fence(table).take_over(row, owner=OWNER)
+    assert (after.epoch, after.version, after.driver) == (row.epoch + 1, row.version + 1, None)
+    assert after.clock >= row.clock + 2
+    assert after.offsets == row.offsets
+
+
+def test_a_takeover_keeps_the_clock_ahead_when_the_wall_time_is_behind() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    ahead = replace(row, clock=row.clock + 10**12)
+    table.rows[PIPELINE] = ahead
+    assert fence(table).take_over(ahead, owner=OWNER).clock == ahead.clock + 2
+
+
+def test_output_of_a_replaced_driver_is_older_than_its_successors() -> None:
+    table = MemoryFenceTable()
+    zombie = claimed(table)
+    zombie = commit(table, zombie, 10)
+    successor = fence(table).take_over(zombie, owner=OWNER)
+    assert zombie.write_timestamp < successor.clock < successor.write_timestamp
+
+
+def test_a_twin_of_the_same_epoch_is_fenced_at_the_claim() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    with pytest.raises(Fenced, match="held by driver pod-a"):
+        fence(table).claim(epoch=row.epoch, driver="pod-b", code="image", start=at_zero)
+
+
+def test_a_driver_of_an_older_epoch_is_fenced_at_the_claim() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    fence(table).take_over(row, owner=OWNER)
+    with pytest.raises(Fenced, match="epoch 1 is over"):
+        fence(table).claim(epoch=1, driver="pod-a", code="image", start=at_zero)
+
+
+def test_a_claim_without_a_row_says_so() -> None:
+    with pytest.raises(FenceMissing, match=PIPELINE):
+        fence(MemoryFenceTable()).claim(epoch=1, driver="pod-a", code="image", start=nowhere)
+
+
+def test_the_first_claim_pins_the_start_and_a_later_one_is_asked_with_the_committed_offsets() -> None:
+    table = MemoryFenceTable()
+    row = commit(table, claimed(table), 10)
+    row = fence(table).take_over(row, owner=OWNER)
+    seen: list[FenceRow] = []
+
+    def start(before: FenceRow) -> Starting:
+        seen.append(before)
+        return nowhere(before)
+
+    again = fence(table).claim(epoch=row.epoch, driver="pod-b", code="image", start=start)
+    assert seen[0].offsets == {"flights/0": 10}
+    assert (again.offsets, again.planned) == ({"flights/0": 10}, {"flights/0": 20})
+
+
+def test_a_failing_start_leaves_the_row_unclaimed() -> None:
+    table = MemoryFenceTable()
+    row = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
+
+    def start(_row: FenceRow) -> Starting:
+        raise LookupError("topic is gone")
+
+    with pytest.raises(LookupError):
+        fence(table).claim(epoch=row.epoch, driver="pod-a", code="image", start=start)
+    assert table.rows[PIPELINE] == row
+
+
+def test_a_claim_repeated_by_the_same_pod_is_the_same_claim() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    assert fence(table).claim(epoch=row.epoch, driver="pod-a", code="image", start=at_zero) == row
+
+
+def test_commits_move_version_and_clock_by_one() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    after = commit(table, row, 10)
+    assert (after.version, after.clock, after.offsets) == (row.version + 1, row.clock + 1, {"flights/0": 10})
+
+
+def test_a_replaced_driver_cannot_commit() -> None:
+    table = MemoryFenceTable()
+    zombie = claimed(table)
+    fence(table).take_over(zombie, owner=OWNER)
+    with pytest.raises(Fenced, match="epoch 1 is over: the fence is at epoch 2"):
+        commit(table, zombie, 10)
+    assert table.rows[PIPELINE].offsets == {"flights/0": 0}
+
+
+def test_a_commit_of_the_same_driver_from_an_older_version_is_refused() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    commit(table, row, 10)
+    with pytest.raises(Fenced, match="moved to version"):
+        commit(table, row, 15)
+
+
+def test_an_answer_that_never_comes_ends_in_unavailable_after_the_patience() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+
+    def down(call: str) -> None:
+        raise FenceUnavailable(f"{call}: down")
+
+    table.before = down
+    with pytest.raises(FenceUnavailable):
+        commit(table, row, 10)
+
+
+def test_two_takeovers_from_one_row_are_one() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    fence(table).take_over(row, owner=OWNER)
+    with pytest.raises(Fenced):
+        fence(table).take_over(row, owner="cluster-2/cr-9")
+    assert table.rows[PIPELINE].epoch == row.epoch + 1
+
+
+def faults() -> Iterator[tuple[str, frozenset[int]]]:
+    """Each place of up to four calls, alone and in pairs, before and after the effect."""
+    for place in ("before", "after"):
+        for first in range(1, 5):
+            yield place, frozenset({first})
+            for second in range(first + 1, 6):
+                yield place, frozenset({first, second})
+
+
+STEPS: dict[str, Callable[[MemoryFenceTable, FenceRow], FenceRow]] = {
+    "take_over": lambda table, row: fence(table).take_over(row, owner=OWNER),
+    "commit": lambda table, row: commit(table, row, 10),
+}
+
+
+@pytest.mark.parametrize(("place", "at"), list(faults()))
+@pytest.mark.parametrize("step", sorted(STEPS))
+def test_a_change_is_applied_exactly_once_whatever_answers_are_lost(step: str, place: str, at: frozenset[int]) -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    setattr(table, place, Faults(at))
+    after = STEPS[step](table, row)
+    assert table.rows[PIPELINE] == after
+    assert after.version == row.version + 1
+    assert [change.version for change in table.history] == list(range(after.version + 1))
+
+
+@pytest.mark.parametrize(("place", "at"), list(faults()))
+def test_a_claim_is_applied_exactly_once_whatever_answers_are_lost(place: str, at: frozenset[int]) -> None:
+    table = MemoryFenceTable()
+    row = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
+    setattr(table, place, Faults(at))
+    after = fence(table).claim(epoch=1, driver="pod-a", code="image", start=at_zero)
+    assert table.rows[PIPELINE] == after
+    assert after.version == row.version + 1
+
+
+@pytest.mark.parametrize(("place", "at"), list(faults()))
+def test_creating_is_done_once_whatever_answers_are_lost(place: str, at: frozenset[int]) -> None:
+    table = MemoryFenceTable()
+    setattr(table, place, Faults(at))
+    assert fence(table).create(OWNER) == table.rows[PIPELINE]
+    assert len(table.history) == 1
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_commit_in_doubt_that_a_takeover_outran_is_fenced_and_its_offsets_are_whole(place: str) -> None:
+    """Injected: the commit's answer is lost, and the operator takes over before the driver can look."""
+    table = MemoryFenceTable()
+    row = claimed(table)
+
+    def outrun(call: str) -> None:
+        if call != "swap":
+            return
+        setattr(table, place, lambda _call: None)
+        fence(table).take_over(table.rows[PIPELINE], owner=OWNER)
+        raise FenceUnavailable("injected")
+
+    setattr(table, place, outrun)
+    with pytest.raises(Fenced):
+        commit(table, row, 10)
+    assert table.rows[PIPELINE].epoch == row.epoch + 1
+    assert table.rows[PIPELINE].offsets == ({"flights/0": 0} if place == "before" else {"flights/0": 10})
+
+
+def test_deleting_is_conditional_and_repeatable() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    commit(table, row, 10)
+    with pytest.raises(Fenced):
+        fence(table).delete(row)
+    fence(table).delete(table.rows[PIPELINE])
+    fence(table).delete(row)
+    assert table.rows == {}
