@@ -7,7 +7,7 @@ there, `Unknown` that nobody could look.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeAlias, TypeVar
@@ -150,10 +150,11 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Kafka's side: log ends per 'topic/partition', and the topics that do not exist."""
+    """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
 
     ends: Mapping[str, int]
     missing_topics: tuple[str, ...] = ()
+    starts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,77 @@
+"""The StreamingPipeline as frozen dataclasses: what the user says (spec), what we say (status), in one vocabulary."""
+
+from __future__ import annotations
+
+from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
+from fencepost_operator.api.parsing import parse
+from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
+from fencepost_operator.api.policy import Policy
+from fencepost_operator.api.spec import (
+    CheckpointSpec,
+    ClusterSpec,
+    DeletionPolicy,
+    JobSpec,
+    KafkaSpec,
+    MasterSpec,
+    RestartSpec,
+    SinkSpec,
+    Spec,
+    Violation,
+    WorkerSpec,
+)
+from fencepost_operator.api.status import ClusterStatus, CommittedStatus, FailureStatus, RunStatus, Status
+from fencepost_operator.api.words import (
+    ADOPT_ANNOTATION,
+    FINALIZER,
+    GROUP,
+    KIND,
+    PLURAL,
+    RETRY_ANNOTATION,
+    VERSION,
+    Condition,
+    Event,
+    EventType,
+    ObjectKey,
+    Reason,
+    State,
+)
+
+__all__ = [
+    "ADOPT_ANNOTATION",
+    "FINALIZER",
+    "GROUP",
+    "KIND",
+    "PLURAL",
+    "RETRY_ANNOTATION",
+    "VERSION",
+    "CassandraConnection",
+    "CheckpointSpec",
+    "ClusterSpec",
+    "ClusterStatus",
+    "CommittedStatus",
+    "Condition",
+    "DeletionPolicy",
+    "Event",
+    "EventType",
+    "FailureStatus",
+    "JobSpec",
+    "KafkaConnection",
+    "KafkaSpec",
+    "MasterSpec",
+    "ObjectKey",
+    "Pipeline",
+    "Policy",
+    "Reason",
+    "RestartSpec",
+    "RunStatus",
+    "SinkSpec",
+    "Spec",
+    "State",
+    "Status",
+    "Violation",
+    "WorkerSpec",
+    "parse",
+    "read_pipeline",
+    "read_status",
+    "write_status",
+]

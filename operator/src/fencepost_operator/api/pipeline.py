@@ -1,0 +1,66 @@
+"""One StreamingPipeline object as the API server has it, read into our words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fencepost_operator.api.codec import decode, encode
+from fencepost_operator.api.parsing import parse
+from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
+from fencepost_operator.api.status import Status
+from fencepost_operator.api.words import FINALIZER, ObjectKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Identity, spec and status. `spec` holds the violations instead when it cannot be understood."""
+
+    key: ObjectKey
+    uid: str
+    resource_version: str
+    generation: int
+    spec: Spec | tuple[Violation, ...]
+    status: Status = field(default_factory=Status)
+    deleting_since: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
+    """As far as it can be read even in a spec that is invalid."""
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether the API server waits for our cleanup."""
+        return FINALIZER in self.finalizers
+
+
+def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
+    """Return the pipeline in a body from the API server; a spec of any shape is read, none raises."""
+    metadata = body["metadata"]
+    deleted = metadata.get("deletionTimestamp")
+    spec = parse(body)
+    return Pipeline(
+        key=ObjectKey(metadata["namespace"], metadata["name"]),
+        uid=metadata["uid"],
+        resource_version=metadata.get("resourceVersion", ""),
+        generation=metadata.get("generation", 0),
+        spec=spec,
+        status=read_status(body.get("status")),
+        deleting_since=datetime.fromisoformat(deleted) if deleted else None,
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        annotations=dict(metadata.get("annotations") or {}),
+        deletion_policy=spec.deletion_policy if isinstance(spec, Spec) else DeletionPolicy.RETAIN,
+    )
+
+
+def read_status(raw: object) -> Status:
+    """Return the status in a body; what cannot be understood is read as absent."""
+    return decode(Status, raw if isinstance(raw, Mapping) else {})
+
+
+def write_status(status: Status) -> dict[str, Any]:
+    """Return the body's `status` of a status: the whole of it, to replace what is there."""
+    body: dict[str, Any] = encode(status)
+    return body

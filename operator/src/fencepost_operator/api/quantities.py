@@ -1,0 +1,67 @@
+"""Kubernetes' notations: durations such as 1m30s, quantities such as 512Mi or 500m."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
+DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+SECONDS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+
+QUANTITY: Final = re.compile(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+FACTORS: Final = {
+    **{prefix + "i": Decimal(1024) ** power for power, prefix in enumerate("KMGTPE", 1)},
+    **{prefix: Decimal(1000) ** power for power, prefix in enumerate("kMGTPE", 1)},
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+}
+MEBIBYTE: Final = 1024 * 1024
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds of a duration such as '1m30s'. Raises ValueError when it is not one."""
+    if not DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 5s or 1m30s")
+    return float(sum(Decimal(number) * SECONDS[unit] for number, unit in DURATION_PART.findall(text)))
+
+
+def parse_quantity(value: str | float) -> Decimal:
+    """Return the number of a quantity such as '512Mi', '500m' or 2. Raises ValueError when it is not one."""
+    match = QUANTITY.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is not a quantity such as 512Mi, 2Gi or 500m")
+    number, suffix = Decimal(match[1]), match[2] or ""
+    if suffix in FACTORS:
+        return number * FACTORS[suffix]
+    return number * Decimal(10) ** int(suffix[1:])
+
+
+def parse_bytes(value: str | float) -> int:
+    """Return whole bytes of a quantity. Raises ValueError when it is not one."""
+    return int(parse_quantity(value))
+
+
+def mebibytes(size: int) -> str:
+    """Return bytes in Kubernetes' notation, whole mebibytes rounded down: '512Mi'."""
+    return f"{size // MEBIBYTE}Mi"
+
+
+def jvm_memory(size: int) -> str:
+    """Return bytes in the notation of Java and Spark, whole mebibytes rounded down: '512m'."""
+    return f"{size // MEBIBYTE}m"
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds for a person: '45 s', '5 min', '1 h 30 min'."""
+    whole = max(0, round(seconds))
+    if whole < 60:  # noqa: PLR2004 - a minute
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

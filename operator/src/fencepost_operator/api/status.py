@@ -1,0 +1,104 @@
+"""What we say about a pipeline, as frozen dataclasses; `codec` makes the CR's status of them and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fencepost_operator.api.words import Condition, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """The run that the operator last recorded; written before its Job exists.
+
+    `resumed_from` is the row's committed_at when the run was recorded: another one since is this run's progress.
+    `created_at` is set once its Job was seen, `claimed_at` once the fence row named its pod, `ended_at` once it was
+    over; `dead` then says whether its process is proven to have ended.
+    """
+
+    name: str
+    epoch: int
+    spec_hash: str
+    cluster_generation: int
+    recorded_at: datetime
+    resumed_from: datetime | None = None
+    created_at: datetime | None = None
+    pod_name: str | None = None
+    pod_uid: str | None = None
+    node_name: str | None = None
+    node_uid: str | None = None
+    started_at: datetime | None = None
+    claimed_at: datetime | None = None
+    stop_requested_at: datetime | None = None
+    ended_at: datetime | None = None
+    dead: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """The Spark cluster that the operator last asked for; written before Helm is called.
+
+    `ready_at` is when its master was first seen ready.
+    """
+
+    release: str
+    generation: int
+    config_hash: str
+    requested_at: datetime
+    ready_at: datetime | None = None
+    workers: int = 0
+    ready_workers: int = 0
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedStatus:
+    """The newest commit that was seen in the fence row.
+
+    `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
+    `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
+    a driver for the outage of what it depends on.
+    """
+
+    version: int
+    at: datetime | None = None
+    since: datetime | None = None
+    observable_since: datetime | None = None
+    records: int | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureStatus:
+    """The newest failed run, and how many failed in a row without a commit between them."""
+
+    count: int
+    epoch: int
+    at: datetime
+    reason: str
+    message: str
+    remedy: str
+    exit_code: int | None = None
+    next_attempt_at: datetime | None = None
+    spec_hash: str = ""
+    retry: str = ""
+    """The retry annotation's value at that time; another one starts the budget anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
+
+    observed_generation: int = -1
+    state: State = State.PENDING
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    epoch: int | None = None
+    restarts: int = 0
+    lag: int | None = None
+    run: RunStatus | None = None
+    cluster: ClusterStatus | None = None
+    committed: CommittedStatus | None = None
+    failure: FailureStatus | None = None
