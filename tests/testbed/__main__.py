@@ -44,7 +44,10 @@ def up(home: Home, arguments: argparse.Namespace) -> int:
         runner.run(chosen)
     except StepFailure as failure:
         retry = shlex.join(["python", "-m", "testbed", *sys.argv[1:]])
-        sys.stderr.write(f"\n{failure.last_lines()}\n\ntestbed: {failure}\nwhole log: {failure.transcript.path}\ntry again: {retry}\n")
+        sys.stderr.write(
+            f"\n{failure.last_lines()}\n\ntestbed: {failure}\n"
+            f"whole log: {failure.transcript.path}\ntry again: {retry}\n"
+        )
         return 1
     console.say("up", "everything is there")
     return 0
@@ -98,14 +101,20 @@ def logs(home: Home, arguments: argparse.Namespace) -> int:
         print(file.read_text(errors="replace"))
     if arguments.component in POD_LOGS:
         namespace, workload = POD_LOGS[arguments.component]
-        print(cluster.Kubectl(home).ask("-n", namespace, "logs", workload, "--tail=500", seconds=30) or f"no log of {workload}")
+        print(
+            cluster.Kubectl(home).ask("-n", namespace, "logs", workload, "--tail=500", seconds=30)
+            or f"no log of {workload}"
+        )
     elif not file.is_file():
         raise StepError(f"no log of {arguments.component}; `logs` without a name lists them")
     return 0
 
 
-def env(home: Home, arguments: argparse.Namespace) -> int:  # noqa: ARG001
-    """Print shell exports: `eval "$(python -m testbed env)"`."""
+def env(home: Home, arguments: argparse.Namespace) -> int:
+    """Print shell exports: `eval "$(python -m testbed env)"`; with --tool, one tool's path."""
+    if arguments.tool:
+        print(home.bin / arguments.tool)
+        return 0
     for name, value in load(home).variables(os.environ.get("PATH", "")).items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
@@ -137,7 +146,10 @@ def parser() -> argparse.ArgumentParser:
     stopping = command("down", down, "delete the cluster, and stop the engine if it was started here")
     stopping.add_argument("--all", action="store_true", help="remove the images made here and the cache too")
     command("logs", logs, "print a step's log and its pods'").add_argument("component", nargs="?")
-    command("env", env, "print shell exports for the testbed")
+    exporting = command("env", env, "print shell exports for the testbed")
+    exporting.add_argument(
+        "--tool", choices=["kubectl", "helm", "kind", "docker", "go"], help="print where this tool is instead"
+    )
     command("load", load_image, "load a local image into the workers").add_argument("image")
     return top
 

@@ -1,7 +1,8 @@
 """Base images under their public names: pulled where a registry answers, else stand-ins made from Debian packages.
 
-The stand-ins carry the names of what they stand in for, so no Dockerfile of the project has a switch.  Whether a registry
-answers is found out once an `up`, by the first pull: an engine that has heard from a registry says so within seconds.
+The stand-ins carry the names of what they stand in for, so no Dockerfile of the project has a switch. Whether a
+registry answers is found out once an `up`, by the first pull: an engine that has heard from a registry says so within
+seconds.
 """
 
 import os
@@ -56,7 +57,11 @@ class Registry:
         with log.path.open("ab") as output:
             begin = output.tell()
             child = subprocess.Popen(
-                [self.docker.client, "pull", image], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=variables()
+                [self.docker.client, "pull", image],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=variables(),
             )
             deadline = time.monotonic() + self.seconds
             while child.poll() is None:

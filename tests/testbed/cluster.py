@@ -1,7 +1,7 @@
 """The kind cluster: one control plane, two workers, a kubeconfig of its own.
 
-Ownership: the ids of the node containers are recorded once kind has made them, and that it is being made is recorded before.
-A kind cluster of this name that neither record speaks of is someone else's, and is never touched.
+Ownership: the ids of the node containers are recorded once kind has made them, and that it is being made is recorded
+before. A kind cluster of this name that neither record speaks of is someone else's, and is never touched.
 """
 
 import json
@@ -18,7 +18,7 @@ from testbed.home import Home
 from testbed.keys import files_key
 from testbed.node_image import NodeImage
 from testbed.preflight import taken_ports
-from testbed.process import CommandError, Transcript, probe
+from testbed.process import SYSTEM_PATH, CommandError, Transcript, probe
 from testbed.steps import StepError
 
 NAME: Final = "fencepost"
@@ -53,7 +53,16 @@ class Kubectl:
 
     def apply(self, manifest: str, log: Transcript) -> None:
         """Apply a manifest server-side.  Raises CommandError."""
-        self.run("apply", "--server-side", "--force-conflicts", "--field-manager=fencepost-testbed", "-f", "-", log=log, text=manifest)
+        self.run(
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=fencepost-testbed",
+            "-f",
+            "-",
+            log=log,
+            text=manifest,
+        )
 
     def api_answers(self) -> bool:
         """Whether the API server is ready."""
@@ -145,7 +154,9 @@ class Cluster:
         delete(self.home, self.docker, log)
         if taken := taken_ports((KAFKA_PORT, CASSANDRA_PORT)):
             ports = ", ".join(map(str, taken))
-            raise StepError(f"something listens on 127.0.0.1:{ports} already, where the testbed offers Kafka and Cassandra: stop it")
+            raise StepError(
+                f"something listens on 127.0.0.1:{ports} already, where the testbed offers Kafka and Cassandra: stop it"
+            )
         built = self.image.built()
         template = string.Template(CONFIG.read_text())
         config = self.home.root / "kind.yaml"
@@ -156,7 +167,7 @@ class Cluster:
                 str(self.home.bin / "kind"), "create", "cluster", f"--name={NAME}", f"--config={config}",
                 f"--image={node_image.IMAGE}", f"--kubeconfig={self.home.kubeconfig}", "--retain",
             ],
-            env={"PATH": f"{self.home.bin}:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "KIND_EXPERIMENTAL_PROVIDER": "docker"},
+            env={"PATH": f"{self.home.bin}:{SYSTEM_PATH}", "KIND_EXPERIMENTAL_PROVIDER": "docker"},
         )  # fmt: skip
         made = {name: identity for name, (identity, _) in containers(self.docker).items()}
         self.home.write(RECORD, {**made, "key": key})

@@ -59,8 +59,12 @@ class Credentials:
         try:
             import cassandra.cluster  # noqa: F401, PLC0415
         except ImportError as error:
-            raise StepError(f"the Python package cassandra-driver is missing ({error}); run `make` or pip install it") from error
-        statement = f"CREATE ROLE IF NOT EXISTS {USERNAME} WITH PASSWORD = '{PASSWORD}' AND LOGIN = true AND SUPERUSER = true"
+            raise StepError(
+                f"the Python package cassandra-driver is missing ({error}); run `make` or pip install it"
+            ) from error
+        statement = (
+            f"CREATE ROLE IF NOT EXISTS {USERNAME} WITH PASSWORD = '{PASSWORD}' AND LOGIN = true AND SUPERUSER = true"
+        )
         deadline = time.monotonic() + 90
         while True:
             try:

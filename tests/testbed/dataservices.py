@@ -72,7 +72,9 @@ class DataService:
         template = string.Template(self.manifest.read_text())
         self.kubectl.apply(template.substitute(KEY=key, IMAGE=self.image.content_name), log)
         try:
-            self.kubectl.run("-n", NAMESPACE, "rollout", "status", f"statefulset/{self.name}", "--timeout=180s", log=log)
+            self.kubectl.run(
+                "-n", NAMESPACE, "rollout", "status", f"statefulset/{self.name}", "--timeout=180s", log=log
+            )
         except CommandError:
             self.kubectl.run("-n", NAMESPACE, "describe", f"pod/{self.name}-0", log=log)
             self.kubectl.run("-n", NAMESPACE, "logs", f"{self.name}-0", "--tail=40", log=log)

@@ -1,7 +1,7 @@
 """The container engine: the Docker that runs already, else one started here.
 
-A Docker that runs is used as it is.  Where none does and we are root, dockerd is started (docker.io is installed first when it
-is missing), detached, and its process id recorded, so that `down` stops that one and no other.
+A Docker that runs is used as it is. Where none does and we are root, dockerd is started (docker.io is installed first
+when it is missing), detached, and its process id recorded, so that `down` stops that one and no other.
 """
 
 import json
@@ -50,7 +50,7 @@ def _candidates() -> list[str]:
 
 
 def building_client() -> str | None:
-    """A Docker client that can build with BuildKit: one with buildx, or one older than 23, which has BuildKit built in."""
+    """A Docker client that builds with BuildKit: one with buildx, or one older than 23, which has BuildKit built in."""
     for client in _candidates():
         if probe([client, "buildx", "version"]) is not None:
             return client
@@ -61,7 +61,7 @@ def building_client() -> str | None:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot (field 22 of /proc/pid/stat): tells a process id from its reuse."""
+    """When a process began, in clock ticks since boot (proc(5), field 22 of stat): tells a process id from its reuse."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -53,7 +53,9 @@ def load(home: Home | None = None) -> Environment:
     """The testbed's environment.  Raises NotUpError where no `up` has made a cluster."""
     home = home or Home.of_user()
     if not home.kubeconfig.is_file():
-        raise NotUpError(f"no cluster in {home.root}: run `make up` (or `python -m testbed up` with tests/ on PYTHONPATH)")
+        raise NotUpError(
+            f"no cluster in {home.root}: run `make up` (or `python -m testbed up` with tests/ on PYTHONPATH)"
+        )
     return Environment(
         kubeconfig=home.kubeconfig,
         kubectl=home.bin / "kubectl",

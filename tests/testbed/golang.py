@@ -34,7 +34,7 @@ class Go:
     home: Home
     name: str = "go"
     doing: str = "finding a Go toolchain"
-    needs: tuple[str, ...] = ("preflight",)
+    needs: tuple[str, ...] = ()
 
     @property
     def command(self) -> Path:

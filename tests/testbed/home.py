@@ -1,6 +1,7 @@
 """Where the testbed keeps what it made, and the small records it reads back.
 
-Everything under `Home.root` is either content-keyed or rewritten by `up`; deleting the folder costs time, nothing else.
+Everything under `Home.root` is either content-keyed or rewritten by `up`; deleting the folder costs time, nothing
+else.
 """
 
 import fcntl
@@ -98,5 +99,7 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise AlreadyRunningError(f"another testbed command is at work in {self.root}; wait for it to end") from None
+                raise AlreadyRunningError(
+                    f"another testbed command is at work in {self.root}; wait for it to end"
+                ) from None
             yield

@@ -1,7 +1,8 @@
 """Images built from Dockerfiles, and getting them into the nodes.
 
-An image carries two tags: a moving `:dev` and its content key.  In a node the pair is compared by digest, so a node is only
-loaded when it lacks this very image, and all that a node lacks is sent in one archive, where shared layers go once.
+An image carries two tags: a moving `:dev` and its content key. In a node the pair is compared by digest, so a node is
+only loaded when it lacks this very image, and all that a node lacks is sent in one archive, where shared layers go
+once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 
 def content_tag(docker: Docker, image: str) -> str:
-    """`image` under the tag that names its id, made if it is not there.  Raises StepError for an image that does not exist."""
+    """`image` under the tag that names its id, made if it is not there.  Raises StepError where there is no image."""
     identity = docker.image_id(image)
     if identity is None:
         raise StepError(f"there is no local image {image}: build it first")
@@ -46,14 +47,16 @@ def node_digests(docker: Docker, node: str) -> dict[str, str]:
     return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
-def lacking(docker: Docker, nodes: Iterable[str], images: Sequence[str]) -> list[str]:
-    """The nodes in which one of `images` is missing or not this very image."""
-    pairs = [(qualified(image), qualified(content_tag(docker, image))) for image in images]
-    found = []
+def lacking(docker: Docker, nodes: Iterable[str], images: Sequence[str]) -> dict[str, list[str]]:
+    """Node to those of `images` that it lacks or has another version of; nodes that have all are left out."""
+    tagged = {image: content_tag(docker, image) for image in images}
+    found: dict[str, list[str]] = {}
     for node in nodes:
         digests = node_digests(docker, node)
-        if any(digests.get(content) is None or digests.get(image) != digests[content] for image, content in pairs):
-            found.append(node)
+        for image, content in tagged.items():
+            digest = digests.get(qualified(content))
+            if digest is None or digests.get(qualified(image)) != digest:
+                found.setdefault(node, []).append(image)
     return found
 
 
@@ -62,9 +65,22 @@ def load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Trans
     wanting = lacking(docker, nodes, images)
     if not wanting:
         return
-    names = [name for image in images for name in (image, content_tag(docker, image))]
+    missing = {image for node in wanting.values() for image in node}
+    names = [name for image in images if image in missing for name in (image, content_tag(docker, image))]
     receive = [
-        [docker.client, "exec", "-i", node, "ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "-"]
+        [
+            docker.client,
+            "exec",
+            "-i",
+            node,
+            "ctr",
+            "--namespace=k8s.io",
+            "images",
+            "import",
+            "--all-platforms",
+            "--digests",
+            "-",
+        ]
         for node in wanting
     ]
     log.pour([docker.client, "save", *names], receive)
@@ -170,4 +186,3 @@ def remove_made(docker: Docker, label: str, log: Transcript) -> None:
         if images := sorted(set(listing.split())):
             docker.ask("rmi", "--force", *images, seconds=300)
     log.note(docker.ask("image", "prune", "--force", "--filter", f"label={label}", seconds=300) or "")
-

@@ -1,8 +1,8 @@
 """The pod network of a cluster whose node image was built here: point-to-point links and static routes.
 
-Containernetworking's `ptp` and `host-local` plugins come as a Debian package; each node hands out addresses of its own pod
-subnet and knows the way to the others' by a route over Docker's network.  Routes live in the nodes' kernels, so they are
-set again after the nodes were stopped.  Nothing here enforces a NetworkPolicy.
+Containernetworking's `ptp` and `host-local` plugins come as a Debian package; each node hands out addresses of its
+own pod subnet and knows the way to the others' by a route over Docker's network. Routes live in the nodes' kernels,
+so they are set again after the nodes were stopped. Nothing here enforces a NetworkPolicy.
 """
 
 import json
@@ -37,8 +37,10 @@ def plugin_configuration(pod_subnet: str) -> str:
 
 
 def node_script(node: str, addresses: Mapping[str, tuple[str, str]]) -> str:
-    """The shell script that gives `node` its configuration, its routes and its way out; running it twice changes nothing."""
-    routes = [f"ip route replace {subnet} via {address}" for other, (address, subnet) in addresses.items() if other != node]
+    """The shell script that gives `node` its configuration, routes and way out; running it twice changes nothing."""
+    routes = [
+        f"ip route replace {subnet} via {address}" for other, (address, subnet) in addresses.items() if other != node
+    ]
     rule = f"POSTROUTING -s {POD_SUBNET} ! -d {POD_SUBNET} -j MASQUERADE"
     masquerade = f"iptables -t nat -C {rule} 2>/dev/null || iptables -t nat -A {rule}"
     # Kubernetes reads the file as soon as it is there: it has to be whole.
@@ -58,9 +60,12 @@ class Network:
     def inputs(self) -> Mapping[str, str]:
         """The configuration and script, for nodes of made-up addresses."""
         sample = {name: (f"address of {name}", f"subnet of {name}") for name in NODES}
-        return {"script": content_key({name: node_script(name, sample) for name in NODES}), "plugins": plugin_configuration("subnet")}
+        return {
+            "script": content_key({name: node_script(name, sample) for name in NODES}),
+            "plugins": plugin_configuration("subnet"),
+        }
 
-    def present(self, key: str) -> bool:
+    def present(self, key: str) -> bool:  # noqa: ARG002
         """Every node is Ready, and has its routes where the network is ours."""
         try:
             return self._nodes_ready() and self._dns_ready() and (not self.cluster.image.built() or self._routed())
@@ -112,7 +117,9 @@ class Network:
     def _routed(self) -> bool:
         addresses = node_addresses(self.cluster.kubectl)
         for node in NODES:
-            state = self.cluster.docker.ask("exec", node, "sh", "-c", f"cat {CONFIG_FILE}; ip route; iptables -t nat -S POSTROUTING")
+            state = self.cluster.docker.ask(
+                "exec", node, "sh", "-c", f"cat {CONFIG_FILE}; ip route; iptables -t nat -S POSTROUTING"
+            )
             wanted = [f"{subnet} via {address}" for other, (address, subnet) in addresses.items() if other != node]
             wanted += [plugin_configuration(addresses[node][1]), f"-s {POD_SUBNET} ! -d {POD_SUBNET} -j MASQUERADE"]
             if state is None or any(part not in state for part in wanted):

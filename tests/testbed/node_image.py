@@ -1,7 +1,7 @@
-"""The node image kind runs its nodes from: pulled, or built as kind builds its own, from Debian packages and Go modules.
+"""The image kind runs its nodes from: pulled, or built as kind builds its own, of Debian packages and Go modules.
 
-A built one carries our label, a pulled one does not; the cluster asks `NodeImage.built` whether it has to bring its own
-pod network, since kind's network plugin is itself an image that only a pulled node image contains.
+A built one carries our label, a pulled one does not; the cluster asks `NodeImage.built` whether it has to bring its
+own pod network, since kind's network plugin is itself an image that only a pulled node image contains.
 """
 
 import shutil
@@ -78,8 +78,8 @@ class NodeImage:
         for target, images in COMPONENTS.items():
             self.docker.build(context, dockerfile, key, images, log, target=target)
         self._preload(base, key, log)
-        images = [image for group in COMPONENTS.values() for image in group]
-        log.run([self.docker.client, "rmi", "--no-prune", *images, base])
+        names = [name for group in COMPONENTS.values() for name in group]
+        log.run([self.docker.client, "rmi", "--no-prune", *names, base])
         shutil.rmtree(context, ignore_errors=True)
 
     def _gather(self, context: Path, log: Transcript) -> None:
@@ -95,19 +95,30 @@ class NodeImage:
         (context / "default-storage.yaml").write_text(text)
 
     def _preload(self, base: str, key: str, log: Transcript) -> None:
-        """Import the component images into the node's own containerd and commit the result, as `kind build node-image` does."""
+        """Import the component images into the node's own containerd and commit that, as `kind build node-image` does."""
         docker = self.docker.client
         container = f"fencepost-testbed-node-{key}"
         log.run([docker, "rm", "--force", container])
-        log.run([docker, "run", "--detach", "--privileged", f"--name={container}", "--entrypoint=sleep", base, "infinity"])
+        log.run(
+            [docker, "run", "--detach", "--privileged", f"--name={container}", "--entrypoint=sleep", base, "infinity"]
+        )
         try:
             log.run([docker, "exec", "--detach", container, "containerd"])
             ctr = [docker, "exec", "--interactive", container, "ctr", "--namespace=k8s.io"]
             self._wait_for_containerd([*ctr, "version"], log)
-            images = [image for group in COMPONENTS.values() for image in group]
+            names = [name for group in COMPONENTS.values() for name in group]
             load = [*ctr, "images", "import", "--all-platforms", "--no-unpack", "--digests", "-"]
-            log.pour([docker, "save", *images], [load])
-            log.run([docker, "exec", container, "sh", "-c", "pkill -x containerd; while pgrep -x containerd; do sleep 0.1; done"])
+            log.pour([docker, "save", *names], [load])
+            log.run(
+                [
+                    docker,
+                    "exec",
+                    container,
+                    "sh",
+                    "-c",
+                    "pkill -x containerd; while pgrep -x containerd; do sleep 0.1; done",
+                ]
+            )
             changes = [
                 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]',
                 "CMD []",

@@ -22,7 +22,7 @@ def program(name: str) -> str | None:
 
 
 def install(programs: tuple[str, ...], log: Transcript) -> None:
-    """Install the packages of the programs that are missing.  Raises StepError where that is not possible, CommandError."""
+    """Install the packages of the programs that are missing.  Raises StepError, CommandError."""
     missing = [name for name in programs if program(name) is None]
     if not missing:
         return

@@ -16,7 +16,7 @@ from testbed.network import Network
 from testbed.node_image import IMAGE, NodeImage
 from testbed.preflight import Preflight
 from testbed.release import Operator
-from testbed.steps import Step
+from testbed.steps import Milestone, Step
 from testbed.tools import host_tools, node_programs
 
 IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
@@ -42,6 +42,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
     docker = Docker(home)
     registry = Registry(docker)
     kubectl = Kubectl(home)
+    tools = host_tools(home)
     node_image = NodeImage(home, docker, registry)
     cluster = Cluster(home, docker, node_image)
     kafka, cassandra = (_service_image(docker, service, keys) for service in ("kafka", "cassandra"))
@@ -61,7 +62,15 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         repository="fencepost-operator",
         dockerfile=REPOSITORY / "Dockerfile",
         context=REPOSITORY,
-        sources=("operator", "charts/spark-cluster", "crds", "job-image/pyproject.toml", "job-image/src", "uv.lock", "pyproject.toml"),
+        sources=(
+            "operator",
+            "charts/spark-cluster",
+            "crds",
+            "job-image/pyproject.toml",
+            "job-image/src",
+            "uv.lock",
+            "pyproject.toml",
+        ),
         needs=("debian-bookworm", "golang"),
         keys=keys,
     )
@@ -69,7 +78,8 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Preflight(home, warm=lambda: docker.image_id(IMAGE) is not None),
         Engine(home, needs=("preflight",)),
         Go(home),
-        *host_tools(home),
+        *tools,
+        Milestone("tools", tuple(tool.name for tool in tools)),
         DebianBase(home, docker, registry, "bookworm"),
         DebianBase(home, docker, registry, "trixie"),
         *node_programs(home),

@@ -39,7 +39,7 @@ def refusals(machine: Machine, *, warm: bool) -> list[str]:
     found: list[str] = []
     if machine.memory < MEMORY:
         found.append(
-            f"{machine.memory / GIB:.1f} GiB of memory, and the cluster with Kafka and Cassandra needs 8: use a larger machine"
+            f"{machine.memory / GIB:.1f} GiB of memory, and cluster, Kafka and Cassandra need 8: use a larger machine"
         )
     wanted = DISK_WARM if warm else DISK_COLD
     found += [

@@ -88,14 +88,14 @@ class Transcript:
         cwd: Path | None = None,
         seconds: float | None = None,
     ) -> str:
-        """Run a program to its end and return what it prints; its standard error goes into the log.  Raises CommandError."""
+        """Run a program to its end and return what it prints; its errors go into the log.  Raises CommandError."""
         self.note(f"$ {shlex.join(command)}")
         with self.path.open("ab") as log:
             child = self._start(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
             return self._finish(command, child, None, seconds).decode(errors="replace")
 
     def pour(self, source: Sequence[str], sinks: Sequence[Sequence[str]]) -> None:
-        """Copy one program's output to the input of all `sinks` at once, and wait for every one.  Raises CommandError."""
+        """Copy one program's output to the input of all `sinks` at once; wait for all of them.  Raises CommandError."""
         self.note(f"$ {shlex.join(source)} | {' & '.join(shlex.join(sink) for sink in sinks)}")
         with self.path.open("ab") as log:
             reader = self._start(source, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)

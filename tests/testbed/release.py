@@ -47,14 +47,16 @@ class Operator:
     def make(self, key: str, log: Transcript) -> None:
         """Install or upgrade the release and wait for it.  Raises CommandError, StepError."""
         if not (CHART / "Chart.yaml").is_file():
-            raise StepError(f"{CHART.relative_to(REPOSITORY)}/Chart.yaml does not exist yet, and the operator is installed from it")
+            raise StepError(
+                f"{CHART.relative_to(REPOSITORY)}/Chart.yaml does not exist yet, and the operator is installed from it"
+            )
         self.kubectl.apply(restricted_namespace(NAMESPACE), log)
         name, _, tag = self.image.content_name.rpartition(":")
         image = [f"--set=image.repository={name}", f"--set=image.tag={tag}"]
         try:
             log.run(
-                [*self._helm(), "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", f"--values={VALUES}", *image,
-                 f"--description={key}", "--wait", "--timeout=3m"],
+                [*self._helm(), "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", f"--values={VALUES}",
+                 *image, f"--description={key}", "--wait", "--timeout=3m"],
             )  # fmt: skip
         except CommandError:
             self.kubectl.run("-n", NAMESPACE, "get", "pods,events", log=log)

@@ -1,8 +1,8 @@
 """The step engine: what is there already is kept, what is missing is made, in the order of what needs what.
 
-A step's key is the hash of its inputs and of the keys of the steps it needs.  Whether its result is there is asked of the
-result itself (an image's label, a pod's annotation), never of a note that says so: a note outlives what it speaks of.
-So an `up` that was killed goes on where it was, and a second one only asks.
+A step's key is the hash of its inputs and of the keys of the steps it needs. Whether its result is there is asked of
+the result itself (an image's label, a pod's annotation), never of a note that says so: a note outlives what it speaks
+of. So an `up` that was killed goes on where it was, and a second one only asks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,26 @@ class Step(Protocol):
 
     def make(self, key: str, log: Transcript) -> None:
         """Make the result, whatever a killed earlier try left.  Raises StepError or CommandError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """Step without work of its own: a name for other steps together."""
+
+    name: str
+    needs: tuple[str, ...]
+    doing: str = "waiting for its parts"
+
+    def inputs(self) -> Mapping[str, str]:
+        """Nothing of its own."""
+        return {}
+
+    def present(self, key: str) -> bool:  # noqa: ARG002
+        """Always: its parts are done before."""
+        return True
+
+    def make(self, key: str, log: Transcript) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +144,10 @@ class Runner:
             self.console.say(step.name, step.doing)
             with self.console.beating(step.name, step.doing):
                 step.make(key, log)
-            if not step.present(key):
-                raise StepError("it was made and yet is not there")
+            there = step.present(key)
         except (StepError, CommandError, OSError) as error:
             raise StepFailure(step.name, str(error), log) from error
+        if not there:
+            raise StepFailure(step.name, "it was made, and yet its result is not there", log)
         self.console.say(step.name, f"done in {self.console.clock() - started:.1f} s")
         return key

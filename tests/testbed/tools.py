@@ -1,8 +1,8 @@
 """Programs built from their Go modules: Kubernetes, kind, Helm, and what the node image is made of.
 
 Modules come through the ordinary Go proxy and are checked against go.sum (ours, or the module's own and the checksum
-database).  A program is built into a scratch folder and renamed into the store under its content key, so a killed build
-leaves nothing that looks finished; Go's own build cache makes the next try short.
+database). A program is built into a scratch folder and renamed into the store under its content key, so a killed
+build leaves nothing that looks finished; Go's own build cache makes the next try short.
 """
 
 import os
@@ -126,5 +126,7 @@ def module_folder(home: Home, module: str, log: Transcript) -> Path:
     """Where Go keeps the unpacked files of `path@version`, downloading them if need be."""
     go = str(home.bin / "go")
     log.run([go, "mod", "download", module], env=QUIET, cwd=Path(os.sep))
-    listing = log.output([go, "list", "-m", "-f", "{{.Dir}}", module], env={**QUIET, "GOFLAGS": "-mod=mod"}, cwd=Path(os.sep))
+    listing = log.output(
+        [go, "list", "-m", "-f", "{{.Dir}}", module], env={**QUIET, "GOFLAGS": "-mod=mod"}, cwd=Path(os.sep)
+    )
     return Path(listing.strip())

@@ -1,7 +1,8 @@
 """Every version the testbed pins, in one place.
 
-Kubernetes stays below 1.35: from there on the kubelet refuses to start on a host with cgroup v1 unless it is told otherwise.
-The etcd, CoreDNS and pause tags are the ones kubeadm of this Kubernetes version asks for (`kubeadm config images list`).
+Kubernetes stays below 1.35: from there on the kubelet refuses to start on a host with cgroup v1 unless it is told
+otherwise. The etcd, CoreDNS and pause tags are the ones kubeadm of this Kubernetes version asks for (`kubeadm config
+images list`).
 """
 
 from typing import Final
