@@ -1,0 +1,78 @@
+{{- define "fencepost.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 53 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "fencepost.selector" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "fencepost.labels" -}}
+{{ include "fencepost.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: fencepost
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "fencepost.service-account" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "fencepost.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end }}
+
+{{- define "fencepost.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What the operator does in the namespaces it watches. */}}
+{{- define "fencepost.namespaced-rules" -}}
+# The pipelines themselves.
+- apiGroups: [streaming.fencepost.dev]
+  resources: [streamingpipelines]
+  verbs: [get, list, watch, update, patch]
+- apiGroups: [streaming.fencepost.dev]
+  resources: [streamingpipelines/status]
+  verbs: [get, update, patch]
+# Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
+- apiGroups: [streaming.fencepost.dev]
+  resources: [streamingpipelines/finalizers]
+  verbs: [update]
+# Helm installs the spark-cluster chart, and keeps its releases in Secrets. Secrets and ConfigMaps that a spec names are read.
+- apiGroups: [""]
+  resources: [configmaps, secrets, services]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, update, patch, delete]
+# Runs, and what became of them.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list]
+# The story that kubectl describe tells, and why a pod does not start.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [get, list, create, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [get, list, create, patch]
+{{- end }}
