@@ -1,0 +1,228 @@
+"""The Kubernetes API server: raw JSON over the official client's transport, its errors translated.
+
+Objects are plain dicts: the client's typed models cost memory and drop fields they do not know.  What is used of the
+client is its configuration (service account with token refresh, kubeconfig) and its HTTP pool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import load_incluster_config, load_kube_config
+
+from fencepost_operator.errors import Conflict, Denied, PortError, Rejected, Unreachable
+
+FIELD_MANAGER: Final = "fencepost-operator"
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header of a list without content: labels of Secrets, not Secrets."""
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=20, connect=5)
+_CONNECTIONS: Final = 32
+
+Json: TypeAlias = dict[str, Any]
+
+
+class AlreadyExists(Conflict):
+    """An object of that name is there."""
+
+
+class Gone(Conflict):
+    """The object that was to be changed is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A kind's place in the API, such as ('/apis/batch/v1', 'jobs')."""
+
+    prefix: str
+    plural: str
+    subresource: str = ""
+
+    def path(self, *, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the path of a collection or of one object."""
+        parts = [self.prefix]
+        if namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=""))
+        if self.subresource:
+            parts.append(self.subresource)
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        """The resource as RBAC names it: 'jobs.batch', 'streamingpipelines.streaming.fencepost.dev/status'."""
+        parts = self.prefix.split("/")
+        group = f".{parts[2]}" if parts[1] == "apis" else ""
+        return f"{self.plural}{group}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+CONFIG_MAPS: Final = Resource(prefix="/api/v1", plural="configmaps")
+EVENTS: Final = Resource(prefix="/api/v1", plural="events")
+JOBS: Final = Resource(prefix="/apis/batch/v1", plural="jobs")
+NAMESPACES: Final = Resource(prefix="/api/v1", plural="namespaces")
+NODES: Final = Resource(prefix="/api/v1", plural="nodes")
+PODS: Final = Resource(prefix="/api/v1", plural="pods")
+SECRETS: Final = Resource(prefix="/api/v1", plural="secrets")
+STATEFUL_SETS: Final = Resource(prefix="/apis/apps/v1", plural="statefulsets")
+
+
+class ApiServer:
+    """Requests to the API server. Every method may raise PortError; `close` ends the connections."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        configuration.connection_pool_maxsize = _CONNECTIONS
+        configuration.retries = False
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+        """Return a client by the pod's service account, or by a kubeconfig file when one is given."""
+        configuration = Configuration()
+        if kubeconfig is None:
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
+        return cls(configuration)
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._rest.close()
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Json | None:
+        """Return the object, or None when the API server says that it is not there."""
+        try:
+            return await self._call("GET", "get", resource, namespace=namespace, name=name)
+        except Gone:
+            return None
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        accept: str = "application/json",
+    ) -> list[Json]:
+        """Return the objects of a collection that match the selectors."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
+        items: list[Json] = found.get("items") or []
+        return items
+
+    async def create(self, resource: Resource, *, namespace: str, body: Mapping[str, Any]) -> Json:
+        """Create the object. Raises AlreadyExists."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._call("POST", "create", resource, namespace=namespace, query=query, body=body)
+
+    async def replace(self, resource: Resource, *, namespace: str, name: str, body: Mapping[str, Any]) -> Json:
+        """Replace the object, on condition of the resourceVersion in it. Raises Conflict."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._call("PUT", "update", resource, namespace=namespace, name=name, query=query, body=body)
+
+    async def merge(self, resource: Resource, *, namespace: str, name: str, body: Mapping[str, Any]) -> Json:
+        """Merge into the object, on condition of the resourceVersion when the body has one. Raises Conflict."""
+        return await self._call(
+            "PATCH",
+            "patch",
+            resource,
+            namespace=namespace,
+            name=name,
+            query={"fieldManager": FIELD_MANAGER},
+            body=body,
+            content_type="application/merge-patch+json",
+        )
+
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, propagation: str = "Background", uid: str | None = None
+    ) -> None:
+        """Delete the object; nothing to do when it is gone, or is another one than that with the uid."""
+        body: Json = {"propagationPolicy": propagation}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._call("DELETE", "delete", resource, namespace=namespace, name=name, body=body)
+        except Conflict:
+            return
+
+    async def _call(
+        self,
+        method: str,
+        verb: str,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+    ) -> Json:
+        asked = urlencode({key: value for key, value in (query or {}).items() if value})
+        path = resource.path(namespace=namespace, name=name)
+        url = f"{self._configuration.host}{path}" + (f"?{asked}" if asked else "")
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": FIELD_MANAGER}
+        doing = f"{verb} {resource}" + (f" {namespace}" if namespace else "") + (f"/{name}" if name else "")
+        try:
+            bearer = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            if bearer:
+                headers["Authorization"] = bearer
+            answer = await self._rest.request(  # type: ignore[no-untyped-call]
+                method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
+            )
+            status, text = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError, ApiException) as error:
+            raise Unreachable(
+                f"the API server did not answer ({doing}): {type(error).__name__} {error}".rstrip(),
+                remedy="wait, or check the network between the operator and the API server",
+            ) from error
+        return _decoded(status, text, doing=doing, verb=verb, resource=resource, named=name is not None)
+
+
+def _decoded(status: int, text: bytes, *, doing: str, verb: str, resource: Resource, named: bool) -> Json:
+    try:
+        body: Json = json.loads(text)
+    except ValueError:
+        body = {"message": text[:500].decode(errors="replace")}
+    if 200 <= status < 300:  # noqa: PLR2004 - HTTP's success
+        return body
+    raise _refusal(status, body, doing=doing, verb=verb, resource=resource, named=named)
+
+
+def _refusal(  # noqa: PLR0911 - a table
+    status: int, body: Json, *, doing: str, verb: str, resource: Resource, named: bool
+) -> PortError | Conflict:
+    """Translate an answer that is no success."""
+    reason, message = body.get("reason") or "", body.get("message") or f"HTTP {status}"
+    told = f"{doing}: {message}"
+    match status:
+        case 404 if named and (body.get("details") or {}).get("name"):
+            return Gone(told)
+        case 404 if named:
+            # It is the kind that is not served, as while the API server starts: that says nothing of the object.
+            return Unreachable(told, remedy=f"wait, or install what serves {resource}")
+        case 409:
+            return AlreadyExists(told) if reason == "AlreadyExists" else Conflict(told)
+        case 401:
+            return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
+        case 403 if " cannot " in message:
+            return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
+        case 429 | 500 | 502 | 503 | 504:
+            return Unreachable(told, remedy="wait, or check the health of the API server")
+        case _:
+            # 403 without "cannot" is admission: quota, Pod Security, a namespace that is going.
+            return Rejected(told, remedy=f"install what serves {resource}" if status == HTTPStatus.NOT_FOUND else "")

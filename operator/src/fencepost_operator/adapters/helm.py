@@ -1,0 +1,135 @@
+"""The helm command: upgrade --install and uninstall, killed when cancelled, its words translated into our errors.
+
+Values go to its standard input, so that nothing of them is in a command line or on a disk.  Helm applies and returns:
+no --wait and no --atomic, the loop looks at what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+
+HISTORY: Final = 3
+"""Revisions that Helm keeps."""
+
+_PATIENCE: Final = 180.0
+"""Seconds after which a helm that has not ended is killed."""
+
+_UNREACHABLE: Final = re.compile(
+    r"cluster unreachable|connection refused|connection reset|i/o timeout|no such host|TLS handshake timeout"
+    r"|context deadline exceeded|unexpected EOF|http2: |ServiceUnavailable|server is currently unable|etcdserver"
+    r"|too many requests|the server was unable to return a response|Internal error occurred|net/http: ",
+    re.IGNORECASE,
+)
+_DENIED: Final = re.compile(r"cannot (?P<verb>\w+) resource \"(?P<resource>[\w./-]+)\"|\bUnauthorized\b")
+_IN_PROGRESS: Final = "another operation (install/upgrade/rollback) is in progress"
+_NOISE: Final = re.compile(r"^(WARNING|level=|I\d{4} |W\d{4} )")
+
+
+class ReleaseLocked(Unreachable):
+    """Helm finds an operation pending that it did not finish."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helm:
+    """Runs one helm binary with one chart; at most `limit` at a time, since each takes some 60 MB.
+
+    `kubeconfig` None means the pod's service account.  `timed` is told the operation and its seconds.
+    """
+
+    binary: Path
+    chart: Path
+    kubeconfig: Path | None = None
+    home: Path = Path("/tmp/helm")  # noqa: S108 - the only place a read-only container can write
+    patience: float = _PATIENCE
+    timed: Callable[[str, float], None] = lambda _operation, _seconds: None
+    limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+
+    async def install(self, *, release: str, namespace: str, values: Mapping[str, Any]) -> None:
+        """Bring the release to the chart with these values. Raises ReleaseLocked when a revision is pending."""
+        arguments = (
+            *("upgrade", "--install", release, str(self.chart), "--namespace", namespace, "--values", "-"),
+            *("--output", "json", "--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s"),
+        )
+        await self._run("install", arguments, json.dumps(values))
+
+    async def uninstall(self, *, release: str, namespace: str) -> None:
+        """Remove the release and its history; nothing to do when it is not there."""
+        arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found")
+        await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "")
+
+    async def _run(self, operation: str, arguments: Sequence[str], stdin: str) -> None:
+        async with self.limit:
+            started = time.monotonic()
+            try:
+                code, stderr = await self._finish(arguments, stdin)
+            finally:
+                self.timed(operation, time.monotonic() - started)
+        if code:
+            raise translated(stderr, code=code)
+
+    async def _finish(self, arguments: Sequence[str], stdin: str) -> tuple[int, str]:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self.binary,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment(),
+                start_new_session=True,  # its own process group, so that a kill takes children along
+            )
+        except OSError as error:
+            remedy = "set FENCEPOST_HELM to the helm binary"
+            raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
+        try:
+            async with asyncio.timeout(self.patience):
+                _, stderr = await process.communicate(stdin.encode())
+        except TimeoutError as error:
+            raise Unreachable(f"helm {arguments[0]} did not end in {self.patience:.0f} s and was killed") from error
+        finally:
+            await _kill(process)
+        return process.returncode or 0, stderr.decode(errors="replace")
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k.startswith("KUBERNETES_SERVICE_") or k == "PATH"}
+        homes = {f"HELM_{part}_HOME": str(self.home / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+        where = {"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {}
+        return {**kept, **homes, **where, "HOME": str(self.home), "HELM_DRIVER": "secret"}
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End the process and what it started; nothing to do when it has ended."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def translated(stderr: str, *, code: int) -> PortError:
+    """Return helm's last words as one of our errors; negative codes are signals."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _NOISE.match(line)]
+    message = " ".join(lines).removeprefix("Error: ")[-2000:] or f"helm ended with code {code} and no message"
+    if code < 0:
+        return Unreachable(f"helm was killed by signal {-code}", remedy="give the operator's pod more memory")
+    if _IN_PROGRESS in message:
+        return ReleaseLocked(message)
+    if denied := _DENIED.search(message):
+        verb, resource = denied["verb"], denied["resource"]
+        grant = f"grant the operator's ServiceAccount the verb {verb!r} on {resource}"
+        return Denied(message, remedy=grant if verb else "restart the operator's pod: its token is refused")
+    if _UNREACHABLE.search(message):
+        return Unreachable(message, remedy="wait, or check the health of the API server")
+    return Rejected(message)

@@ -1,0 +1,97 @@
+"""The StreamingPipeline objects in the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Gone, Json, Resource
+from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.api import (
+    FINALIZER,
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    Event,
+    ObjectKey,
+    Pipeline,
+    Status,
+    read_pipeline,
+    write_status,
+)
+from fencepost_operator.errors import Rejected
+
+_PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+_STATUS: Final = Resource(prefix=_PIPELINES.prefix, plural=PLURAL, subresource="status")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesPipelines:
+    """Implements the Pipelines port."""
+
+    api: ApiServer
+    recorder: EventRecorder
+
+    async def read(self, key: ObjectKey) -> Pipeline | None:
+        """Return the pipeline as it is now, or None when it is gone."""
+        found = await self.api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+        return read_pipeline(found) if found is not None else None
+
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the pipelines of these namespaces, of all when there are none; raises Rejected without the CRD."""
+        found: list[Json] = []
+        for namespace in namespaces or (None,):
+            found += await self.api.list(_PIPELINES, namespace=namespace)
+        return tuple(ObjectKey(item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
+
+    async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
+        body = self._body(pipeline) | {"status": write_status(status)}
+        place = pipeline.key
+        written = await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
+        return read_pipeline(written)
+
+    async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
+        """Add or remove our finalizer, on condition of the resourceVersion. Raises Conflict."""
+        if pipeline.has_finalizer is present:
+            return
+        others = [name for name in pipeline.finalizers if name != FINALIZER]
+        metadata = {
+            "resourceVersion": pipeline.resource_version,
+            "finalizers": [*others, FINALIZER] if present else others,
+        }
+        place = pipeline.key
+        try:
+            await self.api.merge(_PIPELINES, namespace=place.namespace, name=place.name, body={"metadata": metadata})
+        except Gone:
+            if present:
+                raise
+
+    async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
+        """Record Events; that one cannot be recorded stops nothing."""
+        for event in events:
+            await self.recorder.record(self._body(pipeline), event)
+
+    @staticmethod
+    def _body(pipeline: Pipeline) -> Json:
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {
+                "name": pipeline.key.name,
+                "namespace": pipeline.key.namespace,
+                "uid": pipeline.uid,
+                "resourceVersion": pipeline.resource_version,
+            },
+        }
+
+
+async def cluster_uid(api: ApiServer) -> str:
+    """Return what tells this Kubernetes cluster from others: the uid of its namespace kube-system."""
+    found = await api.get(NAMESPACES, name="kube-system")
+    if found is None:
+        raise Rejected("this cluster has no namespace kube-system", remedy="is the API server a Kubernetes cluster's?")
+    uid: str = found["metadata"]["uid"]
+    return uid

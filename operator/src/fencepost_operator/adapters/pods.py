@@ -1,0 +1,98 @@
+"""What pods say about themselves: readiness, troubles, how a container ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from fencepost_operator.adapters.api_server import EVENTS, ApiServer, Json
+from fencepost_operator.observation import PodTrouble
+
+_ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Waiting reasons that are no trouble by themselves."""
+_SLOW: Final = timedelta(seconds=20)
+"""A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
+_MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
+
+
+def instant(text: str | None) -> datetime | None:
+    """Return a Kubernetes time as a datetime in UTC."""
+    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+
+
+def condition(found: Json, kind: str) -> Json | None:
+    """Return the condition of this type in an object's status."""
+    conditions: list[Json] = (found.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def is_true(found: Json, kind: str) -> bool:
+    """Return whether an object's condition of this type is True."""
+    return (condition(found, kind) or {}).get("status") == "True"
+
+
+def owner_uids(found: Json) -> frozenset[str]:
+    """Return the uids of an object's owners."""
+    return frozenset(owner["uid"] for owner in found["metadata"].get("ownerReferences") or [])
+
+
+def statuses(pod: Json) -> Iterator[Json]:
+    """Yield the statuses of a pod's containers, those for initialization first."""
+    status = pod.get("status") or {}
+    yield from status.get("initContainerStatuses") or []
+    yield from status.get("containerStatuses") or []
+
+
+def trouble(pod: Json) -> PodTrouble | None:
+    """Return why a pod cannot get going, as far as the pod itself knows."""
+    name = pod["metadata"]["name"]
+    for status in statuses(pod):
+        waiting = (status.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in _ON_THE_WAY:
+            return PodTrouble(pod=name, reason=waiting.get("reason") or "Waiting", message=_why(status, waiting))
+    scheduled = condition(pod, "PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        reason, message = scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
+        return PodTrouble(pod=name, reason=reason, message=message)
+    return None
+
+
+async def deep_trouble(api: ApiServer, pod: Json, now: datetime) -> PodTrouble | None:
+    """Return a pod's trouble; when its containers stay in creation, its events are asked for a volume's."""
+    found = trouble(pod)
+    created = instant(pod["metadata"].get("creationTimestamp"))
+    creating = any(
+        ((status.get("state") or {}).get("waiting") or {}).get("reason") in _ON_THE_WAY for status in statuses(pod)
+    )
+    if found is not None or not creating or created is None or now - created < _SLOW:
+        return found
+    return await newest_warning(api, pod, _MOUNTING)
+
+
+async def newest_warning(api: ApiServer, found: Json, reasons: frozenset[str]) -> PodTrouble | None:
+    """Return the newest Warning event about an object with one of the reasons."""
+    metadata = found["metadata"]
+    events = await api.list(EVENTS, namespace=metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}")
+    relevant = [event for event in events if event.get("type") == "Warning" and event.get("reason") in reasons]
+    if not relevant:
+        return None
+    newest = max(relevant, key=_last_seen)
+    return PodTrouble(pod=metadata["name"], reason=newest["reason"], message=newest.get("message") or "")
+
+
+def _last_seen(event: Json) -> str:
+    series = event.get("series") or {}
+    return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _why(status: Json, waiting: Json) -> str:
+    """Return the cluster's message; for a container that keeps ending, how it ended."""
+    message: str = waiting.get("message") or ""
+    ended = (status.get("lastState") or {}).get("terminated")
+    if ended:
+        last = ended.get("message") or ""
+        message += (
+            f" (it ended with exit code {ended.get('exitCode')}, {ended.get('reason')}{': ' if last else ''}{last})"
+        )
+    return message.strip()

@@ -1,0 +1,155 @@
+"""Spark clusters: Helm releases by their Secrets' labels, and what came of them by StatefulSets and pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from fencepost_operator.actions import Manifest
+from fencepost_operator.adapters import labels, pods
+from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
+from fencepost_operator.adapters.helm import Helm, ReleaseLocked
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.observation import PodTrouble, Release, ReleaseState, SparkCluster
+from fencepost_operator.ports import Clock
+
+_STATES: Final = {
+    "deployed": ReleaseState.DEPLOYED,
+    "superseded": ReleaseState.DEPLOYED,  # between two writes of an upgrade; nothing is wrong with it
+    "pending-install": ReleaseState.PENDING,
+    "pending-upgrade": ReleaseState.PENDING,
+    "pending-rollback": ReleaseState.PENDING,
+    "uninstalling": ReleaseState.UNINSTALLING,
+    "uninstalled": ReleaseState.UNINSTALLING,
+}
+_REFUSALS: Final = frozenset({"FailedCreate"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelmReleases:
+    """Implements the Releases port; a release has its pipeline's name."""
+
+    api: ApiServer
+    helm: Helm
+    clock: Clock
+    _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
+
+    async def release(self, key: ObjectKey) -> Release | None:
+        """Return the newest revision of the pipeline's release, or None."""
+        revisions = await self._revisions(key)
+        if not revisions:
+            return None
+        newest = revisions[-1]
+        return Release(name=key.name, revision=_revision(newest), state=_state(newest))
+
+    async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        """Return the cluster of the newest generation, or None when no StatefulSet is there."""
+        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT}"
+        sets, members = await asyncio.gather(
+            self.api.list(STATEFUL_SETS, namespace=key.namespace, labels=selector),
+            self.api.list(PODS, namespace=key.namespace, labels=selector),
+        )
+        if not sets:
+            return None
+        generation = max(_generation(found) for found in sets)
+        current = {_component(found): found for found in sets if _generation(found) == generation}
+        mine = [pod for pod in members if _generation(pod) == generation]
+        master, worker = current.get(labels.MASTER), current.get(labels.WORKER)
+        newest = worker or master
+        return SparkCluster(
+            generation=generation,
+            config_hash=(newest or {}).get("metadata", {}).get("annotations", {}).get(labels.CONFIG_HASH, ""),
+            workers=(worker or {}).get("spec", {}).get("replicas", 0),
+            ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
+            master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
+            troubles=await self._troubles(list(current.values()), mine),
+        )
+
+    async def install(self, key: ObjectKey, values: Manifest) -> None:
+        """Bring the release to these values, recovering one that a crash left pending or half removed."""
+        async with self._turn(key):
+            await self._recover(key)
+            try:
+                await self.helm.install(release=key.name, namespace=key.namespace, values=values)
+            except ReleaseLocked:
+                await self._recover(key)
+                await self.helm.install(release=key.name, namespace=key.namespace, values=values)
+
+    async def uninstall(self, key: ObjectKey) -> None:
+        """Remove the release; nothing to do when it is not there."""
+        async with self._turn(key):
+            if await self._revisions(key):
+                await self.helm.uninstall(release=key.name, namespace=key.namespace)
+
+    async def _recover(self, key: ObjectKey) -> None:
+        """Take away what a killed helm left behind, so that the next one can begin.
+
+        A pending revision is only Helm's note that it began.  Without the note `upgrade --install` applies the chart
+        again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
+        """
+        revisions = await self._revisions(key)
+        while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
+            metadata = revisions.pop()["metadata"]
+            await self.api.delete(SECRETS, namespace=key.namespace, name=metadata["name"], uid=metadata["uid"])
+        if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
+            await self.helm.uninstall(release=key.name, namespace=key.namespace)
+
+    async def _revisions(self, key: ObjectKey) -> list[Json]:
+        """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
+        selector = f"owner=helm,name={key.name}"
+        found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+        return sorted(found, key=_revision)
+
+    async def _troubles(self, sets: list[Json], members: list[Json]) -> tuple[PodTrouble, ...]:
+        now = self.clock.now()
+        found = [await pods.deep_trouble(self.api, pod, now) for pod in members]
+        for stateful in sets:
+            own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
+            if len(own) < stateful["spec"].get("replicas", 0):
+                found.append(await pods.newest_warning(self.api, stateful, _REFUSALS))
+        return tuple(trouble for trouble in found if trouble is not None)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
+        """One helm at a time on one release."""
+        lock = self._turns.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._turns.pop(key, None)
+
+
+def _revision(found: Json) -> int:
+    return int(found["metadata"]["labels"].get("version", 0))
+
+
+def _state(found: Json) -> ReleaseState:
+    return _STATES.get(found["metadata"]["labels"].get("status", ""), ReleaseState.FAILED)
+
+
+def _generation(found: Json) -> int:
+    text = found["metadata"].get("labels", {}).get(labels.GENERATION, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _component(found: Json) -> str:
+    component: str = found["metadata"].get("labels", {}).get(labels.COMPONENT, "")
+    return component
+
+
+def _is_ready(pod: Json, stateful: Json) -> bool:
+    """Return whether a pod is ready, stays, and was made from the newest template of its StatefulSet."""
+    metadata, status = pod["metadata"], stateful.get("status") or {}
+    newest = metadata.get("labels", {}).get("controller-revision-hash") == status.get("updateRevision")
+    settled = status.get("observedGeneration") == stateful["metadata"].get("generation")
+    return (
+        stateful["metadata"]["uid"] in pods.owner_uids(pod)
+        and "deletionTimestamp" not in metadata
+        and pods.is_true(pod, "Ready")
+        and (newest or not settled)
+    )

@@ -1,0 +1,132 @@
+"""Driver Jobs and their pods."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from fencepost.contract import Verdict
+from fencepost_operator.actions import Manifest
+from fencepost_operator.adapters import labels, pods
+from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExists, ApiServer, Json
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.errors import PortError
+from fencepost_operator.observation import DriverPod, Nodes, PodTrouble, Run
+from fencepost_operator.ports import Clock
+
+_CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+_REFUSALS: Final = frozenset({"FailedCreate"})
+_PROMPT: Final = timedelta(seconds=3)
+"""A Job without a pod for longer than this may have been refused one."""
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesRuns:
+    """Implements the Runs port."""
+
+    api: ApiServer
+    clock: Clock
+
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
+        found = await self.api.list(JOBS, namespace=key.namespace, labels=f"{labels.PIPELINE}={key.name}")
+        jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
+        members = await self._pods(key, jobs)
+        runs = [self._run(job, epoch, members[job["metadata"]["uid"]]) for epoch, job in sorted(jobs.items())]
+        return tuple(await asyncio.gather(*runs))
+
+    async def start(self, key: ObjectKey, job: Manifest) -> None:
+        """Create the Job; nothing to do when one of that name exists."""
+        try:
+            await self.api.create(JOBS, namespace=key.namespace, body=job)
+        except AlreadyExists:
+            return
+
+    async def stop(self, key: ObjectKey, name: str) -> None:
+        """Delete the Job in the foreground; nothing to do when it is gone."""
+        await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
+
+    async def node(self, name: str) -> Nodes:
+        """Return the uid and readiness of a node; uid None when it is gone."""
+        found = await self.api.get(NODES, name=name)
+        if found is None:
+            return Nodes(name=name, uid=None, ready=False)
+        return Nodes(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
+
+    async def _pods(self, key: ObjectKey, jobs: Mapping[int, Json]) -> Mapping[str, Sequence[Json]]:
+        """Return the pods of each Job by its uid; a pod is a Job's when the Job owns it."""
+        uids = [job["metadata"]["uid"] for job in jobs.values()]
+        if not uids:
+            return {}
+        found = await self.api.list(PODS, namespace=key.namespace, labels=f"{_CONTROLLER_UID} in ({','.join(uids)})")
+        return {uid: [pod for pod in found if uid in pods.owner_uids(pod)] for uid in uids}
+
+    async def _run(self, job: Json, epoch: int, members: Sequence[Json]) -> Run:
+        metadata = job["metadata"]
+        noted = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+        generation = noted.get(labels.GENERATION, "")
+        created = pods.instant(metadata["creationTimestamp"])
+        assert created is not None  # noqa: S101 - the API server sets it on every object
+        finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
+        trouble: PodTrouble | None = None
+        if not members and not finished and self.clock.now() - created > _PROMPT:
+            trouble = await pods.newest_warning(self.api, job, _REFUSALS)
+        return Run(
+            name=metadata["name"],
+            epoch=epoch,
+            spec_hash=noted.get(labels.SPEC_HASH, ""),
+            cluster_generation=int(generation) if generation.isdecimal() else 0,
+            created_at=created,
+            deleting="deletionTimestamp" in metadata,
+            finished=finished,
+            pod=await self._driver(max(members, key=_liveliest)) if members else None,
+            trouble=trouble,
+        )
+
+    async def _driver(self, pod: Json) -> DriverPod:
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        container: Json = next(iter(status.get("containerStatuses") or []), {})
+        state = container.get("state") or {}
+        ended = state.get("terminated") or {}
+        node = None if ended else await self._node_of(pod)
+        return DriverPod(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            phase=status.get("phase", "Pending"),
+            node=pod["spec"].get("nodeName"),
+            node_uid=node.uid if node else None,
+            node_ready=node.ready if node else None,
+            started_at=pods.instant((state.get("running") or ended).get("startedAt")),
+            deleting_since=pods.instant(metadata.get("deletionTimestamp")),
+            exit_code=ended.get("exitCode"),
+            termination_reason=ended.get("reason") or (status.get("reason") if not state.get("running") else None),
+            finished_at=pods.instant(ended.get("finishedAt")),
+            verdict=Verdict.from_json(ended["message"]) if ended.get("message") else None,
+            trouble=await pods.deep_trouble(self.api, pod, self.clock.now()),
+        )
+
+    async def _node_of(self, pod: Json) -> Nodes | None:
+        """Return the node of a pod whose end nobody saw; None when it has none or that is not known."""
+        name = pod["spec"].get("nodeName")
+        if not name:
+            return None
+        try:
+            return await self.node(name)
+        except PortError:
+            return None
+
+
+def _epoch(key: ObjectKey, job: Json) -> int | None:
+    match = re.fullmatch(re.escape(key.name) + r"-run-(0|[1-9]\d*)", job["metadata"]["name"])
+    return int(match[1]) if match else None
+
+
+def _liveliest(pod: Json) -> tuple[bool, str]:
+    """Order pods so that the one that may still run is last, the newest among equals."""
+    alive = (pod.get("status") or {}).get("phase") not in _OVER
+    return alive, pod["metadata"].get("creationTimestamp", "")

@@ -1,0 +1,122 @@
+"""The operator's settings, from its environment; each bad value is one clear error."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from fencepost_operator.errors import FencepostError
+
+PREFIX: Final = "FENCEPOST_"
+
+_T = TypeVar("_T")
+_DNS_LABEL: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+_DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class SettingsError(FencepostError):
+    """A variable of the environment cannot be used; the message names it and says what to set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the operator is told from outside.
+
+    `scope` is the first part of every fence key: pipelines of two operators that share a Cassandra keyspace stay
+    apart by it.  `watch_namespaces` empty means all.  `resync` is in seconds: how often a pipeline is looked at when
+    no event says so.
+    """
+
+    scope: str = "default"
+    watch_namespaces: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    resync: float = 5.0
+    log_level: int = logging.INFO
+    chart: Path = Path("/opt/fencepost/charts/spark-cluster")
+    helm: Path = Path("/usr/local/bin/helm")
+    metrics_port: int = 8080
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read `FENCEPOST_*`. Raises SettingsError at the first variable that cannot be used."""
+        read, usual = _Reader(environment), cls()
+        return cls(
+            scope=read("SCOPE", usual.scope, _scope),
+            watch_namespaces=read("WATCH_NAMESPACES", usual.watch_namespaces, _namespaces),
+            cluster_domain=read("CLUSTER_DOMAIN", usual.cluster_domain, _domain),
+            resync=read("RESYNC_SECONDS", usual.resync, _seconds),
+            log_level=read("LOG_LEVEL", usual.log_level, _level),
+            chart=read("CHART", usual.chart, _absolute),
+            helm=read("HELM", usual.helm, _absolute),
+            metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one variable; unset and empty mean the default."""
+
+    environment: Mapping[str, str]
+
+    def __call__(self, name: str, default: _T, parse: Callable[[str], _T]) -> _T:
+        text = self.environment.get(PREFIX + name, "").strip()
+        if not text:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise SettingsError(f"{PREFIX}{name}={text!r} cannot be used: {error}") from error
+
+
+def _scope(text: str) -> str:
+    if not _DNS_LABEL.match(text):
+        raise ValueError("set up to 63 lower-case letters, digits and dashes, such as 'production'")
+    return text
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if not _DNS_LABEL.match(name):
+            raise ValueError(f"{name!r} is no namespace; set names separated by commas, or nothing to watch all")
+    return names
+
+
+def _domain(text: str) -> str:
+    if not _DNS_NAME.match(text):
+        raise ValueError("set the cluster's DNS domain, such as 'cluster.local'")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - the bounds are in the message
+        raise ValueError("set a number of seconds from 1 to 3600, such as 5")
+    return seconds
+
+
+def _level(text: str) -> int:
+    if text.upper() not in _LEVELS:
+        raise ValueError(f"set one of {', '.join(_LEVELS)}")
+    return logging.getLevelNamesMapping()[text.upper()]
+
+
+def _absolute(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        raise ValueError("set an absolute path")
+    return path
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:  # noqa: PLR2004 - TCP's bounds
+        raise ValueError("set a port from 1 to 65535, such as 8080")
+    return int(text)
