@@ -64,15 +64,23 @@ _COLUMN_TYPES: Final = """owner text, epoch bigint, driver text, clock bigint,
 
 _TABLES: Final = (
     f"fence (pipeline text PRIMARY KEY, version bigint, {_COLUMN_TYPES})",
-    f"fence_history (pipeline text, version bigint, {_COLUMN_TYPES}, PRIMARY KEY (pipeline, epoch, version))"
-    f" WITH CLUSTERING ORDER BY (epoch DESC, version DESC) AND default_time_to_live = {HISTORY_TTL}",
-    "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
-    " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
-    " WITH CLUSTERING ORDER BY (id DESC)",
-    "dead_letters (pipeline text, topic text, partition int, offset bigint, epoch bigint, error text,"
-    " key blob, value blob, at timestamp, PRIMARY KEY ((pipeline, topic, partition), offset))",
-    "accepted_losses (pipeline text, topic text, partition int, from_offset bigint, until_offset bigint,"
-    " accepted_by text, at timestamp, PRIMARY KEY (pipeline, topic, partition, from_offset))",
+    (
+        f"fence_history (pipeline text, version bigint, {_COLUMN_TYPES}, PRIMARY KEY (pipeline, epoch, version))"
+        f" WITH CLUSTERING ORDER BY (epoch DESC, version DESC) AND default_time_to_live = {HISTORY_TTL}"
+    ),
+    (
+        "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
+        " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
+        " WITH CLUSTERING ORDER BY (id DESC)"
+    ),
+    (
+        "dead_letters (pipeline text, topic text, partition int, offset bigint, epoch bigint, error text,"
+        " key blob, value blob, at timestamp, PRIMARY KEY ((pipeline, topic, partition), offset))"
+    ),
+    (
+        "accepted_losses (pipeline text, topic text, partition int, from_offset bigint, until_offset bigint,"
+        " accepted_by text, at timestamp, PRIMARY KEY (pipeline, topic, partition, from_offset))"
+    ),
 )
 
 
