@@ -86,7 +86,7 @@ class _Node:
         return _Node(f"{self.path}.{name}", self.raw.get(name) or {}, self.violations)
 
     def children(self, name: str) -> Iterator[_Node]:
-        for index, raw in enumerate(self.take(name, list[object], [])):
+        for index, raw in enumerate(self.take(name, mappings, ())):
             yield _Node(f"{self.path}.{name}[{index}]", raw, self.violations)
 
     def take(self, name: str, read: Callable[[Any], T], default: T) -> T:

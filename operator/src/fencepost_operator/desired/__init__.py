@@ -1,1 +1,1 @@
-"""Builders of desired state: names, labels, Helm values, Job; pure functions of plain values."""
+"""What should be there: pure builders of plain dicts, from the spec and what it refers to."""

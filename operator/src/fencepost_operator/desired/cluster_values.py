@@ -1,0 +1,74 @@
+"""Values of the spark-cluster chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
+from fencepost_operator.api.codec import encode
+from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
+from fencepost_operator.desired import labels
+from fencepost_operator.desired.hashes import code_hash, fingerprints
+from fencepost_operator.desired.resources import executor_heap, resources
+
+DAEMON_HEAP: Final = "128m"
+MASTER_HEAP: Final = "256m"
+MASTER_MEMORY: Final = 448 * MEBIBYTE
+SCRATCH: Final = "2Gi"
+
+
+def cluster_values(
+    *, pipeline: Pipeline, spec: Spec, references: Mapping[str, str | None], generation: int, cluster_domain: str
+) -> dict[str, Any]:
+    """Return the values for one generation of a pipeline's cluster."""
+    cluster = spec.cluster
+    values: dict[str, Any] = {
+        "pipeline": pipeline.key.name,
+        "generation": generation,
+        "clusterDomain": cluster_domain,
+        "image": cluster.image or spec.job.image,
+        "imagePullPolicy": spec.job.image_pull_policy or "",
+        "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
+        "workers": cluster.workers,
+        "worker": _worker(spec),
+        "master": _master(spec),
+        "sparkConf": cluster.spark_conf,
+        "codeConfigMap": spec.job.code_config_map or "",
+        "codeHash": code_hash(spec, references),
+        "env": spec.job.env,
+        "envFrom": spec.job.env_from,
+        "nodeSelector": cluster.node_selector,
+        "tolerations": cluster.tolerations,
+        "affinity": cluster.affinity,
+        "priorityClassName": cluster.priority_class or "",
+        "ownerReference": {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "name": pipeline.key.name,
+            "uid": pipeline.uid,
+        },
+        "annotations": {labels.CONFIG_HASH: fingerprints(spec, references).cluster},
+    }
+    plain: dict[str, Any] = encode(values)
+    return plain
+
+
+def _worker(spec: Spec) -> dict[str, Any]:
+    worker = spec.cluster.worker
+    return {
+        "cores": worker.cores,
+        "memory": jvm_memory(executor_heap(worker.memory)),
+        "daemonMemory": DAEMON_HEAP,
+        "scratchSize": SCRATCH,
+        "resources": resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory),
+    }
+
+
+def _master(spec: Spec) -> dict[str, Any]:
+    master = spec.cluster.master
+    return {
+        "daemonMemory": MASTER_HEAP,
+        "resources": resources(master.resources, cpu="100m", memory=MASTER_MEMORY),
+        "storage": {"size": master.storage_size, "storageClassName": master.storage_class or ""},
+    }

@@ -1,0 +1,76 @@
+"""What a run is told, in the contract's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
+from fencepost_operator.api import ObjectKey, Policy, Spec
+from fencepost_operator.api.quantities import jvm_memory
+from fencepost_operator.desired import names
+from fencepost_operator.desired.hashes import code_hash
+from fencepost_operator.desired.resources import executor_heap
+
+
+def driver_config(
+    *,
+    key: ObjectKey,
+    spec: Spec,
+    references: Mapping[str, str | None],
+    policy: Policy,
+    epoch: int,
+    generation: int,
+) -> DriverConfig:
+    """Return the configuration of the run of an epoch on a generation of the cluster."""
+    checkpoint = spec.checkpoint
+    return DriverConfig(
+        pipeline=names.fence_key(policy.scope, key.namespace, key.name),
+        epoch=epoch,
+        entrypoint=spec.job.entrypoint,
+        args=spec.job.args,
+        code=_code(spec, references),
+        source=_source(spec),
+        sinks=tuple(CassandraSink(name=s.name, keyspace=s.keyspace, table=s.table) for s in spec.sinks),
+        cassandra=Cassandra(
+            contact_points=checkpoint.contact_points,
+            port=checkpoint.port,
+            local_datacenter=checkpoint.local_datacenter,
+        ),
+        fence_keyspace=checkpoint.keyspace,
+        consistency=checkpoint.consistency,
+        batch_interval=spec.batch_interval,
+        spark_master=names.master_url(
+            key.name, generation, namespace=key.namespace, cluster_domain=policy.cluster_domain
+        ),
+        spark_conf=_spark_conf(spec),
+        executors=spec.cluster.workers,
+        termination_grace=float(spec.job.termination_grace),
+    )
+
+
+def _source(spec: Spec) -> KafkaSource:
+    source = spec.source
+    return KafkaSource(
+        bootstrap_servers=source.bootstrap_servers,
+        topics=source.topics,
+        starting_offsets=dict(source.starting_partitions) or source.starting_position,
+        max_records_per_batch=source.max_records_per_batch,
+        properties=dict(source.properties),
+    )
+
+
+def _spark_conf(spec: Spec) -> dict[str, str]:
+    """Return the author's settings over those that follow from the sizes of pods."""
+    worker = spec.cluster.worker
+    return {
+        "spark.driver.memory": jvm_memory(spec.job.memory),
+        "spark.executor.cores": str(worker.cores),
+        "spark.executor.memory": jvm_memory(executor_heap(worker.memory)),
+        **spec.cluster.spark_conf,
+    }
+
+
+def _code(spec: Spec, references: Mapping[str, str | None]) -> str:
+    """Return what identifies the code in the fence row's history."""
+    digest = code_hash(spec, references)
+    return " ".join(part for part in (spec.job.image, spec.job.entrypoint, digest) if part)

@@ -1,0 +1,35 @@
+"""Labels and annotations on what the operator makes; adapters find things by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost_operator.api import GROUP, ObjectKey
+
+PIPELINE: Final = f"{GROUP}/pipeline"
+COMPONENT: Final = f"{GROUP}/component"
+EPOCH: Final = f"{GROUP}/epoch"
+GENERATION: Final = f"{GROUP}/generation"
+"""A label of the cluster's parts; an annotation of a run, which only uses that generation."""
+SPEC_HASH: Final = f"{GROUP}/spec-hash"
+CONFIG_HASH: Final = f"{GROUP}/config-hash"
+DRIVER: Final = "driver"
+WORKER: Final = "worker"
+
+
+def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:
+    """Return the labels of a run's Job and pod."""
+    return {
+        "app.kubernetes.io/name": "fencepost-driver",
+        "app.kubernetes.io/instance": key.name,
+        "app.kubernetes.io/managed-by": "fencepost",
+        "app.kubernetes.io/part-of": "fencepost",
+        PIPELINE: key.name,
+        COMPONENT: DRIVER,
+        EPOCH: str(epoch),
+    }
+
+
+def worker_selector(pipeline: str, generation: int) -> str:
+    """Return the selector of a generation's workers, for the scale subresource."""
+    return f"{PIPELINE}={pipeline},{GENERATION}={generation},{COMPONENT}={WORKER}"

@@ -1,0 +1,43 @@
+"""Names of all that the operator makes. A name carries what must never be confused: the epoch, the generation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MASTER_PORT: Final = 7077
+
+
+def job_name(pipeline: str, epoch: int) -> str:
+    """Return the name of the driver Job of an epoch."""
+    return f"{pipeline}-run-{epoch}"
+
+
+def release_name(pipeline: str) -> str:
+    """Return the name of the Helm release of a pipeline's cluster."""
+    return pipeline
+
+
+def cluster_name(pipeline: str, generation: int) -> str:
+    """Return the stem of the names of everything in one generation of the cluster."""
+    return f"{pipeline}-g{generation}"
+
+
+def auth_secret_name(pipeline: str, generation: int) -> str:
+    """Return the name of the Secret that only one generation's members know."""
+    return f"{cluster_name(pipeline, generation)}-auth"
+
+
+def master_url(pipeline: str, generation: int, *, namespace: str, cluster_domain: str) -> str:
+    """Return the Spark master's URL, by the stable name of the StatefulSet's only pod."""
+    master = f"{cluster_name(pipeline, generation)}-master"
+    return f"spark://{master}-0.{master}.{namespace}.svc.{cluster_domain}:{MASTER_PORT}"
+
+
+def fence_key(scope: str, namespace: str, pipeline: str) -> str:
+    """Return the key of a pipeline's fence row."""
+    return f"{scope}/{namespace}/{pipeline}"
+
+
+def fence_owner(cluster_uid: str, uid: str) -> str:
+    """Return the owner that a fence row names: the Kubernetes cluster's uid and the object's."""
+    return f"{cluster_uid}/{uid}"

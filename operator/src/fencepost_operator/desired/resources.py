@@ -1,0 +1,37 @@
+"""Compute resources and how memory is shared out; all sizes in bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fencepost_operator.api.quantities import MEBIBYTE, mebibytes
+from fencepost_operator.api.spec import Plain
+
+DRIVER_OVERHEAD: Final = 384 * MEBIBYTE
+"""Beside the driver's heap: its Python with librdkafka and Arrow, metaspace, threads, the JVM's own memory."""
+WORKER_OVERHEAD: Final = 512 * MEBIBYTE
+WORKER_OVERHEAD_SHARE: Final = 0.4
+"""Beside an executor's heap: its Python workers, off-heap buffers and the worker's daemon; the larger of the two."""
+
+
+def executor_heap(worker_memory: int) -> int:
+    """Return how much of a worker pod's memory is for the executor's heap."""
+    return worker_memory - max(WORKER_OVERHEAD, int(worker_memory * WORKER_OVERHEAD_SHARE))
+
+
+def driver_memory(heap: int) -> int:
+    """Return the memory of the driver's pod: its heap and what comes on top of it."""
+    return heap + max(DRIVER_OVERHEAD, heap // 4)
+
+
+def resources(given: Plain, *, cpu: str, memory: int) -> dict[str, Any]:
+    """Return requests and limits: what was given, completed so that memory is both requested and limited.
+
+    CPU is requested and never limited: a throttled JVM misses heartbeats.
+    """
+    requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
+    size = requests.get("memory", limits.get("memory", mebibytes(memory)))
+    return {
+        "requests": {"cpu": limits.get("cpu", cpu), "memory": size, **requests},
+        "limits": {"memory": size, **limits},
+    }

@@ -1,0 +1,174 @@
+"""The driver Job of one epoch.
+
+`backoffLimit: 0`, `restartPolicy: Never` and `podReplacementPolicy: Failed`: Kubernetes starts the driver once, and only
+the operator, which fences first, starts another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fencepost.contract import (
+    BLOCK_MANAGER_PORT,
+    CODE_DIR,
+    DRIVER_PORT,
+    KAFKA_PROPERTIES_DIR,
+    DriverConfig,
+    Variable,
+)
+from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
+from fencepost_operator.api.codec import encode
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.resources import driver_memory, resources
+
+USER: Final = 10001
+SCRATCH: Final = "1Gi"
+NODE_LOSS_TOLERATION: Final = 10
+"""Seconds until a driver on an unreachable node is given up; Kubernetes' own 300 s would be five minutes of standstill."""
+NODE_LOSS_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation: int, spec_hash: str) -> dict[str, Any]:
+    """Return the manifest of the run that `config` tells."""
+    key, marks = pipeline.key, labels.run_labels(pipeline.key, config.epoch)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(key.name, config.epoch),
+            "namespace": key.namespace,
+            "labels": marks,
+            "annotations": {labels.SPEC_HASH: spec_hash, labels.GENERATION: str(generation)},
+            "ownerReferences": [_owner(pipeline)],
+        },
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "template": {
+                "metadata": {"labels": marks},
+                "spec": _pod(spec, config=config, auth_secret=names.auth_secret_name(key.name, generation)),
+            },
+        },
+    }
+
+
+def _owner(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "name": pipeline.key.name,
+        "uid": pipeline.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _pod(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[str, Any]:
+    cluster = spec.cluster
+    optional = {
+        "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
+        "nodeSelector": encode(cluster.node_selector),
+        "affinity": encode(cluster.affinity),
+        "priorityClassName": cluster.priority_class,
+    }
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.job.termination_grace,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": 0,
+            "fsGroup": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **{name: value for name, value in optional.items() if value},
+        "tolerations": _tolerations(spec),
+        "containers": [_container(spec, config=config, auth_secret=auth_secret)],
+        "volumes": _volumes(spec),
+    }
+
+
+def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[str, Any]:
+    job = spec.job
+    container: dict[str, Any] = {
+        "name": labels.DRIVER,
+        "image": job.image,
+        "args": ["fencepost", "run"],
+        "envFrom": encode(job.env_from),
+        "env": [*encode(job.env), *_environment(spec, config=config, auth_secret=auth_secret)],
+        "ports": [
+            {"name": "rpc", "containerPort": DRIVER_PORT},
+            {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
+        ],
+        "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _mounts(spec),
+    }
+    if job.image_pull_policy:
+        container["imagePullPolicy"] = job.image_pull_policy
+    return container
+
+
+def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[dict[str, Any]]:
+    """Return our variables; they stand last, and of two with one name the last one counts."""
+    variables = [
+        {"name": Variable.CONFIG, "value": config.to_json().replace("$(", "$$(")},
+        {"name": Variable.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        _from_secret(Variable.SPARK_AUTH_SECRET, auth_secret, "secret"),
+    ]
+    if account := spec.checkpoint.credentials_secret:
+        variables += [
+            _from_secret(Variable.CASSANDRA_USERNAME, account, "username"),
+            _from_secret(Variable.CASSANDRA_PASSWORD, account, "password"),
+        ]
+    return variables
+
+
+def _from_secret(variable: str, secret: str, key: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def _mounts(spec: Spec) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own volume
+    if spec.job.code_config_map:
+        mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
+    if spec.source.properties_secret:
+        mounts.append({"name": "kafka", "mountPath": KAFKA_PROPERTIES_DIR, "readOnly": True})
+    return mounts
+
+
+def _volumes(spec: Spec) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}}]
+    if spec.job.code_config_map:
+        volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
+    if spec.source.properties_secret:
+        volumes.append({"name": "kafka", "secret": {"secretName": spec.source.properties_secret}})
+    return volumes
+
+
+def _tolerations(spec: Spec) -> list[Mapping[str, Any]]:
+    given = [dict(toleration) for toleration in spec.cluster.tolerations]
+    own = {toleration.get("key") for toleration in given}
+    return [
+        *given,
+        *(
+            {
+                "key": taint,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": NODE_LOSS_TOLERATION,
+            }
+            for taint in NODE_LOSS_TAINTS
+            if taint not in own
+        ),
+    ]
