@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -70,7 +70,7 @@ class KafkaOffsets:
         self._clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
     async def ends(self, connection: KafkaConnection) -> Source:
-        """Return the end of each partition's log, for those who read committed records, and the missing topics."""
+        """Return where each partition's log starts and ends, for those who read committed records, and the missing topics."""
         client = await self._client(connection)
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
@@ -141,14 +141,20 @@ async def _ends(admin: AdminClient, topics: tuple[str, ...]) -> Source:
             wanted += [TopicPartition(topic, partition.id) for partition in description.partitions]
     if not wanted:
         return Source(ends={}, missing_topics=tuple(missing))
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    starts, ends = await asyncio.gather(
+        _positions(admin, wanted, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+        _positions(admin, wanted, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+    )
+    return Source(ends=ends, starts=starts, missing_topics=tuple(missing))
+
+
+async def _positions(admin: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[str, int]:
     asked = admin.list_offsets(
-        dict.fromkeys(wanted, latest),
+        dict.fromkeys(partitions, spec),
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=_ANSWER_WITHIN,
     )
-    ends = {offset_key(at.topic, at.partition): (await _answer(future)).offset for at, future in asked.items()}
-    return Source(ends=ends, missing_topics=tuple(missing))
+    return {offset_key(at.topic, at.partition): (await _answer(future)).offset for at, future in asked.items()}
 
 
 async def _answer(future: Future[_T]) -> _T:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost_operator.actions import Manifest
-from fencepost_operator.adapters import labels, pods
+from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import PodTrouble, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
@@ -25,12 +26,13 @@ _STATES: Final = {
     "uninstalling": ReleaseState.UNINSTALLING,
     "uninstalled": ReleaseState.UNINSTALLING,
 }
+_MASTER: Final = "master"
 _REFUSALS: Final = frozenset({"FailedCreate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelmReleases:
-    """Implements the Releases port; a release has its pipeline's name."""
+    """Implements the Releases port."""
 
     api: ApiServer
     helm: Helm
@@ -43,11 +45,11 @@ class HelmReleases:
         if not revisions:
             return None
         newest = revisions[-1]
-        return Release(name=key.name, revision=_revision(newest), state=_state(newest))
+        return Release(name=names.release_name(key.name), revision=_revision(newest), state=_state(newest))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         """Return the cluster of the newest generation, or None when no StatefulSet is there."""
-        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT}"
+        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT} in ({_MASTER},{labels.WORKER})"
         sets, members = await asyncio.gather(
             self.api.list(STATEFUL_SETS, namespace=key.namespace, labels=selector),
             self.api.list(PODS, namespace=key.namespace, labels=selector),
@@ -57,7 +59,7 @@ class HelmReleases:
         generation = max(_generation(found) for found in sets)
         current = {_component(found): found for found in sets if _generation(found) == generation}
         mine = [pod for pod in members if _generation(pod) == generation]
-        master, worker = current.get(labels.MASTER), current.get(labels.WORKER)
+        master, worker = current.get(_MASTER), current.get(labels.WORKER)
         newest = worker or master
         return SparkCluster(
             generation=generation,
@@ -73,16 +75,16 @@ class HelmReleases:
         async with self._turn(key):
             await self._recover(key)
             try:
-                await self.helm.install(release=key.name, namespace=key.namespace, values=values)
+                await self.helm.install(release=names.release_name(key.name), namespace=key.namespace, values=values)
             except ReleaseLocked:
                 await self._recover(key)
-                await self.helm.install(release=key.name, namespace=key.namespace, values=values)
+                await self.helm.install(release=names.release_name(key.name), namespace=key.namespace, values=values)
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
             if await self._revisions(key):
-                await self.helm.uninstall(release=key.name, namespace=key.namespace)
+                await self.helm.uninstall(release=names.release_name(key.name), namespace=key.namespace)
 
     async def _recover(self, key: ObjectKey) -> None:
         """Take away what a killed helm left behind, so that the next one can begin.
@@ -95,11 +97,11 @@ class HelmReleases:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=key.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self.helm.uninstall(release=key.name, namespace=key.namespace)
+            await self.helm.uninstall(release=names.release_name(key.name), namespace=key.namespace)
 
     async def _revisions(self, key: ObjectKey) -> list[Json]:
         """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
-        selector = f"owner=helm,name={key.name}"
+        selector = f"owner=helm,name={names.release_name(key.name)}"
         found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 

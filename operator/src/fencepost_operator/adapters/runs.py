@@ -11,9 +11,10 @@ from typing import Final
 
 from fencepost.contract import Verdict
 from fencepost_operator.actions import Manifest
-from fencepost_operator.adapters import labels, pods
+from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExists, ApiServer, Json
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels
 from fencepost_operator.errors import PortError
 from fencepost_operator.observation import DriverPod, Nodes, PodTrouble, Run
 from fencepost_operator.ports import Clock

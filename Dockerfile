@@ -1,0 +1,55 @@
+# The operator. Build from the repository's root:
+#   docker build -t fencepost-operator .
+# Behind a proxy with a CA of its own: --secret id=ca,src=<bundle of PEM certificates>.
+
+FROM golang:1.26-bookworm AS helm
+ARG HELM_VERSION=v3.19.5
+ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOBIN=/out
+RUN --mount=type=cache,target=/go/pkg/mod \
+    --mount=type=cache,target=/root/.cache/go-build \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt,required=false \
+    go install -trimpath -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=${HELM_VERSION}" \
+      "helm.sh/helm/v3/cmd/helm@${HELM_VERSION}"
+
+FROM debian:bookworm-slim AS python
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=1
+ARG UV_VERSION=0.13.8
+RUN --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt,required=false \
+    python3 -m venv /uv && /uv/bin/pip install --only-binary :all: "uv==${UV_VERSION}"
+WORKDIR /lock
+COPY pyproject.toml uv.lock ./
+COPY operator/pyproject.toml operator/
+COPY job-image/pyproject.toml job-image/
+# uv reads the lock; pip checks each file against its hash. pip itself stays out of the image.
+RUN --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt,required=false \
+    /uv/bin/uv export --quiet --frozen --package fencepost-operator --no-dev --no-emit-workspace -o requirements.txt \
+ && python3 -m venv --without-pip /opt/fencepost/venv \
+ && /uv/bin/python -m pip --python /opt/fencepost/venv/bin/python install \
+      --require-hashes --only-binary :all: -r requirements.txt
+# The workspace's own packages are plain Python.
+COPY job-image/src/fencepost /opt/fencepost/venv/lib/python3.11/site-packages/fencepost
+COPY operator/src/fencepost_operator /opt/fencepost/venv/lib/python3.11/site-packages/fencepost_operator
+# Compiled ahead, since the root file system is read-only; not the API models, which nobody imports.
+RUN /opt/fencepost/venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
+      -x '/(models|api|tests?)/' /opt/fencepost/venv/lib
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 tini \
+ && rm -rf /var/lib/apt/lists/* /var/cache/debconf /var/log/*
+COPY --from=helm /out/helm /usr/local/bin/helm
+COPY --from=python /opt/fencepost/venv /opt/fencepost/venv
+COPY charts/spark-cluster /opt/fencepost/charts/spark-cluster
+ENV PATH=/opt/fencepost/venv/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp HELM_CACHE_HOME=/tmp/helm/cache HELM_CONFIG_HOME=/tmp/helm/config HELM_DATA_HOME=/tmp/helm/data
+# Group 0, so that an arbitrary uid works too. Nothing but /tmp is written to.
+USER 10001:0
+WORKDIR /tmp
+EXPOSE 8080
+ENTRYPOINT ["/usr/bin/tini", "--", "python", "-m", "fencepost_operator"]
