@@ -27,6 +27,7 @@ _FOLDER: Final = Path(__file__).parent
 DEBIAN_SCRIPT: Final = _FOLDER / "debian" / "make-base.sh"
 GOLANG_IMAGE: Final = f"golang:{'.'.join(map(str, GO_MINIMUM))}-bookworm"
 GOLANG_DOCKERFILE: Final = _FOLDER / "golang" / "Dockerfile"
+_GO_UNNEEDED: Final = ("testdata", "*_test.go")
 
 ANSWER_SECONDS: Final = 15.0
 """How long a registry may take to name an image's layers before it counts as not reachable."""
@@ -135,7 +136,11 @@ class GolangBase:
 
     def inputs(self) -> Mapping[str, str]:
         """The image's name and its stand-in's Dockerfile."""
-        return {"image": GOLANG_IMAGE, "dockerfile": files_key(_FOLDER, [GOLANG_DOCKERFILE])}
+        return {
+            "image": GOLANG_IMAGE,
+            "dockerfile": files_key(_FOLDER, [GOLANG_DOCKERFILE]),
+            "without": " ".join(_GO_UNNEEDED),
+        }
 
     def present(self, key: str) -> bool:
         """The image is there, and is a stand-in of this key or no stand-in at all."""
@@ -148,7 +153,10 @@ class GolangBase:
         root = Path(log.output([str(self.home.bin / "go"), "env", "GOROOT"]).strip())
         context = self.home.scratch / "golang"
         shutil.rmtree(context, ignore_errors=True)
-        unneeded = shutil.ignore_patterns("test", "doc", "testdata", "*_test.go")
+        # Below the root, folders of these names are packages: go/doc is one that Helm needs.
+        unneeded = shutil.ignore_patterns(*_GO_UNNEEDED)
         shutil.copytree(root, context / "go", symlinks=True, ignore=unneeded)
+        for folder in ("test", "doc"):
+            shutil.rmtree(context / "go" / folder, ignore_errors=True)
         self.docker.build(context, GOLANG_DOCKERFILE, key, [GOLANG_IMAGE], log)
         shutil.rmtree(context, ignore_errors=True)
