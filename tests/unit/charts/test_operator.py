@@ -1,0 +1,131 @@
+"""The operator's own chart: its rights, its environment, its alerts."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fencepost_operator.api import ObjectKey, Status
+from fencepost_operator.metrics import PrometheusMetrics
+from fencepost_operator.settings import Settings
+from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
+
+DEFAULT = objects("fencepost", "default")
+FULL = objects("fencepost", "full")
+CONFINED = objects("fencepost", values={"watchNamespaces": ["flights"]})
+
+
+def rules(found: list[Object], kind: str) -> list[dict[str, Any]]:
+    """All rules of the roles of a kind that are bound to the operator."""
+    bound = {item["roleRef"]["name"] for item in found if item["kind"] == f"{kind}Binding"}
+    roles = [item for item in found if item["kind"] == kind and item["metadata"]["name"] in bound]
+    return [rule for role in roles for rule in role["rules"]]
+
+
+def operator(found: list[Object]) -> Object:
+    """The operator's container."""
+    (container,) = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]["containers"]
+    result: Object = container
+    return result
+
+
+@pytest.mark.parametrize("found", [DEFAULT, FULL, CONFINED], ids=["default", "full", "confined"])
+def test_no_right_is_a_wildcard(found: list[Object]) -> None:
+    roles = [item for item in found if item["kind"] in {"Role", "ClusterRole"}]
+    assert roles
+    for role in roles:
+        for rule in role["rules"]:
+            assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+            assert "nonResourceURLs" not in rule
+
+
+def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:
+    everywhere = {resource for rule in rules(CONFINED, "ClusterRole") for resource in rule["resources"]}
+    assert everywhere == {"nodes", "namespaces", "customresourcedefinitions"}
+    assert all(set(rule["verbs"]) <= {"get", "list", "watch"} for rule in rules(CONFINED, "ClusterRole"))
+    there = {resource for rule in rules(CONFINED, "Role") for resource in rule["resources"]}
+    assert {"streamingpipelines", "secrets", "jobs"} <= there
+    assert {item["metadata"]["namespace"] for item in CONFINED if item["kind"] == "Role"} == {"flights"}
+
+
+def test_rights_are_the_same_everywhere_and_in_some_namespaces() -> None:
+    everything = rules(DEFAULT, "ClusterRole")
+    assert all(rule in everything for rule in rules(CONFINED, "Role"))
+
+
+def test_the_operator_may_do_to_each_kind_of_the_cluster_what_helm_does() -> None:
+    allowed = {
+        (group, resource): set(rule["verbs"])
+        for rule in rules(DEFAULT, "ClusterRole")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    for item in objects("spark-cluster", "full"):
+        group = item["apiVersion"].rpartition("/")[0]
+        assert {"get", "create", "patch", "delete"} <= allowed[group, item["kind"].lower() + "s"], item["kind"]
+
+
+def test_its_environment_is_what_its_settings_read() -> None:
+    environment = {item["name"]: item["value"] for item in operator(FULL)["env"]}
+    settings = Settings.from_environment(environment)
+    assert settings.scope == "production"
+    assert settings.watch_namespaces == ("flights", "weather")
+    assert settings.cluster_domain == "k8s.example"
+    assert settings.resync == 30
+
+
+def test_the_charts_defaults_are_the_settings_own() -> None:
+    environment = {item["name"]: item["value"] for item in operator(DEFAULT)["env"]}
+    assert Settings.from_environment(environment) == Settings()
+
+
+def test_one_operator_at_a_time() -> None:
+    spec = one(DEFAULT, "Deployment", "fencepost")["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+
+
+def test_helm_writes_where_it_may() -> None:
+    environment = {item["name"]: item["value"] for item in operator(DEFAULT)["env"]}
+    homes = [environment[name] for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")]
+    assert all(home.startswith("/tmp") for home in homes)  # noqa: S108 - a folder of the container
+    assert {"name": "tmp", "mountPath": "/tmp"} in operator(DEFAULT)["volumeMounts"]  # noqa: S108
+
+
+def test_the_service_serves_what_is_probed() -> None:
+    container = operator(DEFAULT)
+    service = one(DEFAULT, "Service", "-metrics")["spec"]
+    assert container["ports"] == [{"name": "http", "containerPort": Settings().metrics_port}]
+    assert service["ports"] == [{"name": "http", "port": 8080, "targetPort": "http"}]
+    labels = one(DEFAULT, "Deployment", "fencepost")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    monitor = one(FULL, "ServiceMonitor", "fencepost")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= one(FULL, "Service", "-metrics")["metadata"]["labels"].items()
+
+
+def test_alerts_ask_for_metrics_that_exist() -> None:
+    metrics = PrometheusMetrics()
+    key = ObjectKey("flights", "departures")
+    metrics.observed(key, Status(epoch=1, lag=0), {"flights/0": 1})
+    metrics.heartbeat(key, datetime.now(UTC))
+    served = set(re.findall(r"^(fencepost_\w+)", metrics.exposition().decode(), flags=re.MULTILINE))
+    groups = one(FULL, "PrometheusRule", "fencepost")["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"]]
+    asked = {name for rule in alerts for name in re.findall(r"\bfencepost_\w+", rule["expr"])}
+    assert asked
+    assert asked <= served
+
+
+def test_every_alert_says_how_bad_it_is_and_what_to_read() -> None:
+    groups = one(FULL, "PrometheusRule", "fencepost")["spec"]["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert rule["annotations"]["runbook_url"] == f"https://fencepost.example/runbooks/{rule['alert']}.md"
+        assert {"summary", "description"} <= set(rule["annotations"])
+
+
+def test_the_chart_ships_the_projects_crds() -> None:
+    ours = {path.name: path.read_bytes() for path in (REPOSITORY / "crds").iterdir()}
+    shipped = {path.name: path.read_bytes() for path in (CHARTS / "fencepost" / "crds").iterdir()}
+    assert shipped == ours, "cp crds/*.yaml charts/fencepost/crds/"

@@ -1,0 +1,100 @@
+"""The CRD by itself: structural, described, bounded, with defaults that fit."""
+
+import re
+
+import jsonschema
+
+from unit.crds.schema import CRD, FILE, ROOT, VERSION, at, defaulted, minimal, strict, walk
+
+PARTS = [(path, schema) for path, schema in walk(ROOT) if path not in {"", "metadata", "metadata.name"}]
+KUBERNETES_OWN = ("spec.cluster.affinity", "spec.cluster.tolerations")
+"""Kubernetes bounds these itself, when the pod is made; no rule of ours reads them."""
+
+
+def test_it_is_the_kind_that_the_design_names() -> None:
+    names = CRD["spec"]["names"]
+    assert CRD["metadata"]["name"] == f"{names['plural']}.{CRD['spec']['group']}" == FILE.stem
+    assert (names["kind"], names["shortNames"], names["categories"]) == (
+        "StreamingPipeline",
+        ["spl"],
+        ["all", "streaming"],
+    )
+    assert CRD["spec"]["scope"] == "Namespaced"
+    assert VERSION["name"] == "v1alpha1"
+
+
+def test_it_is_small_enough_for_client_side_apply_and_etcd() -> None:
+    assert FILE.stat().st_size < 100_000
+
+
+def test_nothing_unknown_is_kept() -> None:
+    assert "x-kubernetes-preserve-unknown-fields" not in FILE.read_text()
+    assert "x-kubernetes-embedded-resource" not in FILE.read_text()
+
+
+def test_every_field_has_a_type() -> None:
+    assert [path for path, part in PARTS if not ("type" in part or part.get("x-kubernetes-int-or-string"))] == []
+
+
+def test_every_field_says_what_it_is() -> None:
+    silent = [path for path, part in PARTS if not path.endswith(("[]", "{}")) and not part["description"].endswith(".")]
+    assert silent == [], "kubectl explain shows the description"
+
+
+def test_what_a_user_writes_is_bounded() -> None:
+    bound = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}
+    unbounded = [
+        path
+        for path, schema in walk(at("spec"), "spec")
+        if not path.startswith(KUBERNETES_OWN)
+        and "enum" not in schema
+        and (needed := bound.get(schema.get("type", "")))
+        and needed not in schema
+    ]
+    assert unbounded == ["spec.source.kafka.startingOffsets.partitions{}"], "an offset has no upper bound"
+    maps = [(path, part) for path, part in walk(at("spec"), "spec") if "additionalProperties" in part]
+    assert all("maxProperties" in part for path, part in maps if not path.startswith(KUBERNETES_OWN))
+
+
+def test_every_pattern_is_one_that_gos_and_pythons_engines_read_alike() -> None:
+    for path, schema in walk(ROOT):
+        if pattern := schema.get("pattern"):
+            assert pattern.startswith("^"), path
+            assert pattern.endswith("$"), path
+            re.compile(pattern)
+
+
+def test_every_rule_says_what_to_do_about_which_field() -> None:
+    for path, schema in walk(ROOT):
+        for rule in schema.get("x-kubernetes-validations", []):
+            subject, _, words = rule["message"].partition(" ")
+            assert any(subject.strip(":").split(".")[-1] in part for part in [path, rule.get("fieldPath", "")]), rule
+            assert re.search(r"must|remove|choose|give|set it back|put them|lower|name another", words), rule
+
+
+def test_a_status_that_nobody_wrote_is_older_than_any_spec() -> None:
+    assert at("status")["default"] == {"observedGeneration": -1}
+
+
+def test_the_columns_show_fields_that_exist() -> None:
+    columns = {column["name"]: column for column in VERSION["additionalPrinterColumns"]}
+    assert [name for name, column in columns.items() if not column.get("priority")] == [
+        "State", "Ready", "Lag", "Epoch", "Restarts", "Age",
+    ]  # fmt: skip
+    for column in columns.values():
+        path = column["jsonPath"].removeprefix(".")
+        if path.startswith("status."):
+            assert at(path.replace('[?(@.type=="Ready")]', "[]"))["type"] == column["type"]
+
+
+def test_scale_reads_and_writes_fields_that_exist() -> None:
+    scale = VERSION["subresources"]["scale"]
+    assert at(scale["specReplicasPath"][1:])["default"] == 1
+    assert at(scale["statusReplicasPath"][1:])["type"] == "integer"
+    assert at(scale["labelSelectorPath"][1:])["type"] == "string"
+
+
+def test_the_defaults_fit_the_schema() -> None:
+    body = defaulted(minimal())
+    jsonschema.validate(body, strict())
+    assert body["spec"]["cluster"]["master"]["storage"] == {"size": "64Mi"}, "defaults reach into what was not written"
