@@ -71,6 +71,9 @@ class DataService:
         self.kubectl.apply(restricted_namespace(NAMESPACE), log)
         template = string.Template(self.manifest.read_text())
         self.kubectl.apply(template.substitute(KEY=key, IMAGE=self.image.content_name), log)
+        if self._backing_off():
+            # The kubelet waits up to five minutes before it tries a container again; a new pod is tried at once.
+            self.kubectl.run("-n", NAMESPACE, "delete", f"pod/{self.name}-0", "--ignore-not-found", log=log)
         try:
             self.kubectl.run(
                 "-n", NAMESPACE, "rollout", "status", f"statefulset/{self.name}", "--timeout=180s", log=log
@@ -84,3 +87,7 @@ class DataService:
             if time.monotonic() > deadline:
                 raise StepError(f"{self.name} is ready in the cluster, but 127.0.0.1:{self.port} does not answer")
             time.sleep(0.5)
+
+    def _backing_off(self) -> bool:
+        path = "jsonpath={.status.containerStatuses[*].state.waiting.reason}"
+        return self.kubectl.ask("-n", NAMESPACE, "get", f"pod/{self.name}-0", "-o", path) == "CrashLoopBackOff"

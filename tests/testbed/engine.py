@@ -61,7 +61,7 @@ def building_client() -> str | None:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot (proc(5), field 22 of stat): tells a process id from its reuse."""
+    """When a process began, in clock ticks since boot (field 22 of stat, proc(5)): tells its id from a reused one."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

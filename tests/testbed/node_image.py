@@ -95,7 +95,7 @@ class NodeImage:
         (context / "default-storage.yaml").write_text(text)
 
     def _preload(self, base: str, key: str, log: Transcript) -> None:
-        """Import the component images into the node's own containerd and commit that, as `kind build node-image` does."""
+        """Import the component images into the node's own containerd and commit that, as kind's own build does."""
         docker = self.docker.client
         container = f"fencepost-testbed-node-{key}"
         log.run([docker, "rm", "--force", container])
