@@ -67,6 +67,10 @@ test-unit: tools ## The tests that need no cluster
 bench: up ## Measure; asserts nothing
 	@$(BIN)/python -m bench all
 
+.PHONY: reference
+reference: venv ## Write docs/reference.md from the CRD
+	@$(BIN)/python -m reference >docs/reference.md
+
 .PHONY: lock
 lock: venv ## Renew uv.lock
 	@$(BIN)/uv lock --upgrade
