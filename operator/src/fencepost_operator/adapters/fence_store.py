@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import threading
 import time
@@ -148,10 +147,13 @@ class CassandraFenceStore:
         place = await self._place(connection)
         turns = self._turns.setdefault(place, asyncio.Semaphore(_THREADS_A_CLUSTER))
         loop = asyncio.get_running_loop()
-        call = functools.partial(self._call, place, connection.keyspace, work)
         try:
-            async with asyncio.timeout(_ANSWER_WITHIN), turns:
-                return await loop.run_in_executor(self._pool, call)
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                await turns.acquire()
+                job = self._pool.submit(self._call, place, connection.keyspace, work)
+                # The turn ends with the thread's work, not with the patience of who waits for it.
+                job.add_done_callback(lambda _: loop.call_soon_threadsafe(turns.release))
+                return await asyncio.wrap_future(job)
         except TimeoutError as error:
             raise Unreachable(f"{place} gave no answer in {_ANSWER_WITHIN:.0f} s", remedy=_CHECK) from error
         finally:

@@ -70,7 +70,7 @@ class KafkaOffsets:
         self._clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
     async def ends(self, connection: KafkaConnection) -> Source:
-        """Return where each partition's log starts and ends, for those who read committed records, and the missing topics."""
+        """Return the bounds of each partition's log, as readers of committed records see them, and what is missing."""
         client = await self._client(connection)
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):

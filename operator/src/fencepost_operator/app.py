@@ -1,0 +1,169 @@
+"""The composition root: makes the adapters, gives them to the loop, and runs until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fencepost_operator.adapters.api_server import ApiServer
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
+from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.api import Policy
+from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.errors import PortError
+from fencepost_operator.handlers.loops import Loops
+from fencepost_operator.handlers.probes import Probes
+from fencepost_operator.handlers.watches import watch
+from fencepost_operator.metrics import PrometheusMetrics
+from fencepost_operator.reconciler import Ports, Reconciler
+from fencepost_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_CENSUS: Final = 60.0
+"""Seconds between two lists of all pipelines, in case a watch fell silent without an error."""
+
+
+class Stopped(Exception):
+    """Told to stop before the work began."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Why the operator is not ready yet; None once it is."""
+
+    waiting_for: str | None = "the API server"
+
+
+async def run(settings: Settings) -> None:
+    """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
+    clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
+    probes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for)
+    kubeconfig = _kubeconfig()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(probes.served(settings.metrics_port))
+        api = await ApiServer.connect(kubeconfig)
+        stack.push_async_callback(api.close)
+        pipelines = KubernetesPipelines(api, EventRecorder(api=api, clock=clock, instance=socket.gethostname()))
+        with contextlib.suppress(Stopped):
+            async with _stoppable():
+                uid = await _served(api, pipelines, settings, progress)
+        if progress.waiting_for is not None:
+            return
+        objects = KubernetesObjects(api)
+        fences, offsets = CassandraFenceStore(objects), KafkaOffsets(objects)
+        stack.push_async_callback(fences.close)
+        stack.push_async_callback(offsets.close)
+        helm = Helm(binary=settings.helm, chart=settings.chart, kubeconfig=kubeconfig, timed=metrics.helm_took)
+        reconciler = Reconciler(
+            ports=Ports(
+                pipelines=pipelines,
+                releases=HelmReleases(api=api, helm=helm, clock=clock),
+                runs=KubernetesRuns(api=api, clock=clock),
+                objects=objects,
+                fences=fences,
+                offsets=offsets,
+                metrics=metrics,
+                clock=clock,
+            ),
+            policy=Policy(
+                cluster_uid=uid,
+                scope=settings.scope,
+                cluster_domain=settings.cluster_domain,
+                resync=settings.resync,
+            ),
+        )
+        loops = Loops(reconciler.reconcile, metrics=metrics, clock=clock)
+        stack.push_async_callback(loops.close)
+        await stack.enter_async_context(_census(pipelines, loops, settings))
+        log.info("watching pipelines", extra={"reason": "Started"})
+        await watch(loops, namespaces=settings.watch_namespaces)
+        log.info("stopping", extra={"reason": "Stopping"})
+
+
+async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Settings, progress: _Progress) -> str:
+    """Wait for the API server and the CRD; return the cluster's uid."""
+    attempts = 0
+    while True:
+        try:
+            uid = await cluster_uid(api)
+            await pipelines.keys(settings.watch_namespaces)
+        except PortError as error:
+            attempts += 1
+            progress.waiting_for = str(error)
+            log.warning("waiting: %s", error, extra={"reason": "NotServed", "remedy": error.remedy})
+            await asyncio.sleep(jittered(retry_delay(attempts, longest=10.0)))
+        else:
+            progress.waiting_for = None
+            return uid
+
+
+@asynccontextmanager
+async def _census(pipelines: KubernetesPipelines, loops: Loops, settings: Settings) -> AsyncIterator[None]:
+    """Look for pipelines without a loop now and then, while the context lasts."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(jittered(_CENSUS))
+            try:
+                for key in await pipelines.keys(settings.watch_namespaces):
+                    loops.ensure(key)
+            except PortError as error:
+                log.warning("the pipelines could not be listed: %s", error, extra={"reason": "CensusFailed"})
+
+    task = asyncio.create_task(look(), name="census")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _stoppable() -> AsyncIterator[None]:
+    """End the block with Stopped at SIGTERM or SIGINT; later, kopf listens to them."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told = False
+
+    def stop() -> None:
+        nonlocal told
+        told = True
+        if task is not None:
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        if task is not None:
+            task.uncancel()
+        raise Stopped from None
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _kubeconfig() -> Path | None:
+    """Return None inside a cluster, else the file that KUBECONFIG names."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    return Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
