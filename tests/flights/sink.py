@@ -1,0 +1,105 @@
+"""Reading a sink's table whole: the token ring in slices, page by page, so that nobody holds it all at once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import RoundRobinPolicy
+from cassandra.query import SimpleStatement, tuple_factory
+
+SLICES: Final = 16
+PAGE_ROWS: Final = 5_000
+TIMEOUT_SECONDS: Final = 60.0
+_RING: Final = (-(2**63), 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraAddress:
+    """Where a Cassandra answers, and who asks."""
+
+    host: str
+    port: int
+    username: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A sink's table."""
+
+    keyspace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.keyspace}.{self.name}"
+
+
+@contextmanager
+def session(address: CassandraAddress) -> Iterator[Any]:
+    """A session of the Cassandra driver that yields rows with attributes, closed at the end."""
+    cluster = Cluster(
+        [address.host],
+        port=address.port,
+        auth_provider=PlainTextAuthProvider(address.username, address.password),
+        connect_timeout=10,
+        protocol_version=5,
+        execution_profiles={
+            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                load_balancing_policy=RoundRobinPolicy(),
+                consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+                request_timeout=TIMEOUT_SECONDS,
+            ),
+            "tuples": ExecutionProfile(
+                load_balancing_policy=RoundRobinPolicy(),
+                consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+                request_timeout=TIMEOUT_SECONDS,
+                row_factory=tuple_factory,
+            ),
+        },
+    )
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()
+
+
+def rows(open_session: Session, table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Every row of the table as a tuple of these columns (or functions of them, such as WRITETIME(id))."""
+    key = ", ".join(
+        column.name
+        for column in open_session.cluster.metadata.keyspaces[table.keyspace].tables[table.name].partition_key
+    )
+    statement = f"SELECT {', '.join(columns)} FROM {table} WHERE token({key}) > %s AND token({key}) <= %s"  # noqa: S608 - names cannot be bound
+    lowest, highest = _RING
+    step = (highest - lowest) // SLICES
+    bounds = [lowest + step * slice_ for slice_ in range(SLICES)] + [highest]
+    # The next slice is asked for while this one is read.
+    asked = None
+    for low, high in [*pairwise(bounds), (None, None)]:
+        following = (
+            open_session.execute_async(
+                SimpleStatement(statement, fetch_size=PAGE_ROWS), (low, high), execution_profile="tuples"
+            )
+            if low is not None
+            else None
+        )
+        if asked is not None:
+            yield from asked.result()
+        asked = following
+
+
+def run_script(open_session: Session, text: str) -> None:
+    """Run the statements of a .cql file: ended by semicolons, comments from -- to the end of the line."""
+    for statement in statements(text):
+        open_session.execute(statement)
+
+
+def statements(text: str) -> list[str]:
+    """Cut a .cql file into its statements. The examples' files have no semicolon and no -- inside a literal."""
+    bare = "\n".join(line.partition("--")[0] for line in text.splitlines())
+    return [statement.strip() for statement in bare.split(";") if statement.strip()]
