@@ -1,0 +1,31 @@
+"""The command of the job image: `fencepost run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from fencepost import driver, logs
+from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
+
+
+def main() -> NoReturn:
+    """Run the driver; the exit code is a `fencepost.contract.ExitCode`."""
+    parser = argparse.ArgumentParser(prog="fencepost", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help=f"run the pipeline that {Variable.CONFIG} describes")
+    run.add_argument(
+        "--termination-log",
+        type=Path,
+        default=Path(TERMINATION_LOG),
+        help="where the last words go (default: %(default)s)",
+    )
+    options = parser.parse_args()
+    logs.set_up()
+    driver.run(os.environ, termination_log=options.termination_log, parse=DriverConfig.from_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Why a driver ends: one tree, each error with its exit code, a reason for machines and a remedy for people.
+
+DriverError
+├── BadSpec          51  the spec or the author's code cannot work as it is
+├── DataLoss         52  Kafka no longer has what the fence row points at
+├── PoisonRecord     53  a record that no retry can write
+├── DependencyDown   54  Kafka, Cassandra or the Spark master did not answer in time, or refused the credentials
+├── Starved          55  no executor in time
+└── BatchFailed       1  anything else that went wrong in a batch
+
+An error raised in a Python worker reaches the driver as text inside Spark's exception; `crossing` writes it so that
+`from_text` can read it back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import ClassVar, Final
+
+from fencepost.contract import ExitCode
+
+_MARK: Final = "fencepost-error:"
+_MARKED: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
+
+
+class DriverError(Exception):
+    """Ends the run. `reason` is a CamelCase word, `remedy` says what to do."""
+
+    code: ClassVar[ExitCode] = ExitCode.FAILED
+    default_reason: ClassVar[str] = "Failed"
+    default_remedy: ClassVar[str] = "The operator starts a new run; see the driver's log if it goes on."
+
+    def __init__(self, message: str, *, reason: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or self.default_reason
+        self.remedy = remedy or self.default_remedy
+
+
+class BadSpec(DriverError):
+    """The spec or the author's code cannot work as it is: a restart would not help."""
+
+    code = ExitCode.BAD_SPEC
+    default_reason = "BadSpec"
+    default_remedy = "Correct the StreamingPipeline or the code, and apply it again."
+
+
+class DataLoss(DriverError):
+    """Kafka no longer has what the fence row points at; the message says which offsets."""
+
+    code = ExitCode.DATA_LOSS
+    default_reason = "DataLoss"
+    default_remedy = "Restore the topic, or accept the loss of this range explicitly."
+
+
+class PoisonRecord(DriverError):
+    """A record that cannot be written however often it is tried."""
+
+    code = ExitCode.POISON_RECORD
+    default_reason = "PoisonRecord"
+    default_remedy = "Make the transform drop or mend such records."
+
+
+class DependencyDown(DriverError):
+    """A dependency did not answer for longer than the driver waits, or refused it."""
+
+    code = ExitCode.DEPENDENCY_DOWN
+    default_reason = "DependencyDown"
+    default_remedy = "Nothing is lost: the run is repeated once the dependency is back."
+
+
+class Starved(DriverError):
+    """The Spark cluster gave no executor in time."""
+
+    code = ExitCode.STARVED
+    default_reason = "NoExecutors"
+    default_remedy = "See whether the workers are scheduled, and whether their cores and memory fit."
+
+
+class BatchFailed(DriverError):
+    """A batch failed for a reason that has no code of its own."""
+
+    default_reason = "BatchFailed"
+
+
+_KINDS: Final[dict[str, type[DriverError]]] = {
+    kind.__name__: kind for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, Starved, BatchFailed)
+}
+
+
+class Crossing(Exception):
+    """A DriverError on its way from a Python worker to the driver."""
+
+
+def crossing(error: DriverError) -> Crossing:
+    """Return the exception to raise in a Python worker so that the driver sees `error`."""
+    fields = {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "reason": error.reason,
+        "remedy": error.remedy,
+    }
+    return Crossing(_MARK + json.dumps(fields))
+
+
+def from_text(text: str) -> DriverError | None:
+    """Return the DriverError that crossed inside a Spark exception's text, or None when none did."""
+    found = _MARKED.search(text)
+    if found is None:
+        return None
+    try:
+        fields = json.loads(found.group(1))
+        kind = _KINDS[fields["kind"]]
+        return kind(fields["message"], reason=fields["reason"], remedy=fields["remedy"])
+    except (ValueError, KeyError):
+        return None

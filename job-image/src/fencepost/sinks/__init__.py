@@ -1,0 +1,1 @@
+"""Where rows go: the driver checks frames against tables, Python workers write them."""

@@ -1,0 +1,119 @@
+"""The driver's half of the Cassandra sink: does the frame fit the table, and how is it written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fencepost.contract import CassandraSink, DriverConfig
+from fencepost.errors import BadSpec
+from fencepost.sinks.types import mismatch
+from fencepost.sinks.writer import Target, write
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the cluster describes it: column name to CQL type, and its key."""
+
+    keyspace: str
+    name: str
+    columns: Mapping[str, str]
+    primary_key: tuple[str, ...]
+    partition_key: tuple[str, ...]
+
+    def problems(self, columns: Mapping[str, str]) -> list[str]:
+        """Return why a frame (column name to Spark type) does not fit, one sentence a column; empty when it fits."""
+        found = [
+            f"column {name!r} is part of the primary key, and the frame does not have it"
+            for name in self.primary_key
+            if name not in columns
+        ]
+        for name, spark_type in columns.items():
+            if name not in self.columns:
+                found.append(f"column {name!r} is not in the table, which has {', '.join(sorted(self.columns))}")
+                continue
+            problem = mismatch(spark_type, self.columns[name])
+            if problem is not None:
+                found.append(f"column {name!r}: {problem}")
+        return found
+
+
+class CassandraSinkWriter:
+    """One declared sink, bound to its table."""
+
+    def __init__(self, sink: CassandraSink, table: Table, target: Target) -> None:
+        self._sink = sink
+        self._table = table
+        self._target = target
+
+    @property
+    def name(self) -> str:
+        """The sink's name in the spec."""
+        return self._sink.name
+
+    def check(self, frame: DataFrame) -> None:
+        """Raise BadSpec naming every column that does not fit the table."""
+        columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        problems = self._table.problems(columns)
+        if problems:
+            raise BadSpec(
+                f"sink {self.name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
+                reason="SinkMismatch",
+                remedy="Make the transform's columns and the table agree.",
+            )
+
+    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
+        """Return the lazy frame whose evaluation writes the rows: (sink, rows), one row a task."""
+        return frame.mapInArrow(partial(write, self._target, timestamp), "sink string, rows long")
+
+
+def bind(config: DriverConfig, session: Session, credentials: tuple[str, str] | None) -> list[CassandraSinkWriter]:
+    """Return a writer for each declared sink. Raises BadSpec for a table that does not exist."""
+    return [_bind_one(config, sink, session, credentials) for sink in config.sinks]
+
+
+def _bind_one(
+    config: DriverConfig, sink: CassandraSink, session: Session, credentials: tuple[str, str] | None
+) -> CassandraSinkWriter:
+    keyspaces: Mapping[str, Any] = session.cluster.metadata.keyspaces
+    if sink.keyspace not in keyspaces:
+        raise BadSpec(
+            f"sink {sink.name!r}: keyspace {sink.keyspace!r} does not exist",
+            reason="SinkNotFound",
+            remedy="Create the keyspace and the table, or correct spec.sinks.",
+        )
+    tables: Mapping[str, Any] = keyspaces[sink.keyspace].tables
+    if sink.table not in tables:
+        raise BadSpec(
+            f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist",
+            reason="SinkNotFound",
+            remedy="Create the table, or correct spec.sinks.",
+        )
+    found = tables[sink.table]
+    table = Table(
+        keyspace=sink.keyspace,
+        name=sink.table,
+        columns={name: column.cql_type for name, column in found.columns.items()},
+        primary_key=_names(found.primary_key),
+        partition_key=_names(found.partition_key),
+    )
+    target = Target(
+        sink=sink.name,
+        cassandra=config.cassandra,
+        credentials=credentials,
+        consistency=config.consistency,
+        keyspace=sink.keyspace,
+        table=sink.table,
+        partition_key=table.partition_key,
+    )
+    return CassandraSinkWriter(sink, table, target)
+
+
+def _names(columns: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(column.name for column in columns)

@@ -1,0 +1,168 @@
+"""Which Spark types fit which CQL types, and how Arrow columns become CQL's bytes.
+
+Nothing is narrowed silently: a long does not go into an int; the author casts.  Times are UTC.  Lists must be frozen: a list
+written twice at one timestamp, as a repeated task does, would hold its elements twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+Encoded = list[bytes | None]
+Encoder = Callable[[pa.Array], Encoded]
+
+_ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
+    "text": ("string", "varchar", "char"),
+    "varchar": ("string", "varchar", "char"),
+    "ascii": ("string", "varchar", "char"),
+    "inet": ("string",),
+    "uuid": ("string",),
+    "timeuuid": ("string",),
+    "blob": ("binary",),
+    "boolean": ("boolean",),
+    "tinyint": ("tinyint",),
+    "smallint": ("smallint", "tinyint"),
+    "int": ("int", "smallint", "tinyint"),
+    "bigint": ("bigint", "int", "smallint", "tinyint"),
+    "varint": ("bigint", "int", "smallint", "tinyint"),
+    "float": ("float",),
+    "double": ("double", "float"),
+    "decimal": ("decimal",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "date": ("date",),
+    "time": ("bigint",),
+}
+"""CQL type to the Spark types (`simpleString`, without parameters) that it takes."""
+
+
+def mismatch(spark_type: str, cql_type: str) -> str | None:
+    """Return why a column of `spark_type` cannot be written to `cql_type`, or None when it can."""
+    kind, inner = _parts(cql_type)
+    if kind == "frozen":
+        return (
+            mismatch(spark_type, inner[0]) if inner[0].partition("<")[0] != "list" else _elements(spark_type, inner[0])
+        )
+    if kind == "list":
+        return "a list that is not frozen doubles when a task is repeated; make it frozen<list<…>>"
+    if kind in {"set", "map"}:
+        return _elements(spark_type, cql_type)
+    if kind == "counter":
+        return "a counter cannot be written twice safely; keep rows and sum them when reading"
+    accepted = _ACCEPTS.get(kind)
+    if accepted is None:
+        return f"type {cql_type} is not supported"
+    if spark_type.partition("(")[0] in accepted:
+        return None
+    return f"{cql_type} takes {' or '.join(accepted)}, not {spark_type}; cast it in the transform"
+
+
+def _elements(spark_type: str, cql_type: str) -> str | None:
+    kind, inner = _parts(cql_type)
+    spark_kind, spark_inner = _parts(spark_type)
+    if spark_kind != ("map" if kind == "map" else "array") or len(spark_inner) != len(inner):
+        return f"{cql_type} takes {'a map' if kind == 'map' else 'an array'}, not {spark_type}"
+    for have, want in zip(spark_inner, inner, strict=True):
+        problem = mismatch(have, want)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _parts(name: str) -> tuple[str, list[str]]:
+    """Split 'map<text, list<int>>' into ('map', ['text', 'list<int>'])."""
+    found = re.fullmatch(r"([a-z_]+)<(.*)>", name)
+    if found is None:
+        return name, []
+    parts, depth = [""], 0
+    for character in found.group(2):
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return found.group(1), [part.strip() for part in parts]
+
+
+def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
+    """Return the function from an Arrow column to CQL's bytes, None for null.
+
+    The fixed-width types are encoded a column at a time; the others value by value, by the Cassandra driver.
+    The function raises pyarrow.ArrowInvalid, TypeError or ValueError for what does not fit.
+    """
+    name = cql_type.typename
+    if name in _FIXED:
+        arrow_type, dtype = _FIXED[name]
+        return lambda column: _fixed(column.cast(arrow_type), dtype)
+    if name in {"text", "varchar", "ascii"}:
+        return lambda column: column.cast(pa.string()).cast(pa.binary()).to_pylist()
+    if name == "blob":
+        return lambda column: column.cast(pa.binary()).to_pylist()
+    if name == "boolean":
+        return lambda column: [
+            None if value is None else (b"\x01" if value else b"\x00") for value in column.to_pylist()
+        ]
+    if name == "timestamp":
+        return _timestamps
+    if name == "date":
+        return _dates
+    convert = _converter(cql_type)
+    return lambda column: [
+        None if value is None else cql_type.serialize(convert(value), protocol_version) for value in column.to_pylist()
+    ]
+
+
+_FIXED: Final = {
+    "tinyint": (pa.int8(), ">i1"),
+    "smallint": (pa.int16(), ">i2"),
+    "int": (pa.int32(), ">i4"),
+    "bigint": (pa.int64(), ">i8"),
+    "time": (pa.int64(), ">i8"),
+    "float": (pa.float32(), ">f4"),
+    "double": (pa.float64(), ">f8"),
+}
+
+
+def _fixed(column: pa.Array, dtype: str) -> Encoded:
+    """Encode numbers of one width, big-endian, in one pass of numpy."""
+    filled = column.fill_null(0) if column.null_count else column
+    raw = filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False).tobytes()
+    width = np.dtype(dtype).itemsize
+    values: Encoded = [raw[start : start + width] for start in range(0, len(raw), width)]
+    if column.null_count:
+        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
+            values[index] = None
+    return values
+
+
+def _timestamps(column: pa.Array) -> Encoded:
+    """Encode as milliseconds since 1970; Cassandra keeps no finer ones, the rest is cut off."""
+    unit = pa.timestamp("ms", tz=column.type.tz)
+    return _fixed(column.cast(unit, safe=False).cast(pa.int64()), ">i8")
+
+
+def _dates(column: pa.Array) -> Encoded:
+    """Encode as days, 1970-01-01 being 2**31 (CQL binary protocol, §6.5)."""
+    return [None if day is None else (day + 2**31).to_bytes(4, "big") for day in column.cast(pa.int32()).to_pylist()]
+
+
+def _converter(cql_type: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes
+    """Return what turns Arrow's Python value into one the Cassandra driver serializes."""
+    name = cql_type.typename
+    inner: Sequence[Any] = getattr(cql_type, "subtypes", ())
+    if name in {"uuid", "timeuuid"}:
+        return UUID
+    if name == "frozen":
+        return _converter(inner[0])
+    if name in {"list", "set"}:
+        element = _converter(inner[0])
+        return lambda values: [element(value) for value in values]
+    if name == "map":
+        key, element = _converter(inner[0]), _converter(inner[1])
+        return lambda pairs: {key(k): element(v) for k, v in pairs}
+    return lambda value: value

@@ -1,0 +1,91 @@
+"""How a run ends: an exception becomes a verdict in the termination log and an exit code, then the process is gone.
+
+`os._exit`, not `sys.exit`: in a thread the latter ends nothing, and an exit hook could let Spark write on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from fencepost import errors
+from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Verdict
+from fencepost.errors import DriverError
+from fencepost.fence import (
+    FenceCredentialsRejected,
+    Fenced,
+    FenceMissing,
+    FenceSchemaMissing,
+    FenceUnavailable,
+)
+
+
+def judge(
+    error: BaseException,
+    *,
+    epoch: int | None = None,
+    version: int | None = None,
+    batch: Mapping[str, tuple[int, int]] | None = None,
+) -> Verdict:
+    """Return the verdict for what ended the run; an error of a Python worker is found inside Spark's."""
+    code, reason, remedy = _classify(error)
+    crossed = errors.from_text(str(error)) if not isinstance(error, DriverError) else None
+    if crossed is not None:
+        code, reason, remedy = crossed.code, crossed.reason, crossed.remedy
+    return Verdict(
+        exit_code=int(code),
+        reason=reason,
+        message=str(crossed) if crossed is not None else _message(error),
+        remedy=remedy,
+        epoch=epoch,
+        version=version,
+        batch=batch or {},
+    )
+
+
+def _classify(error: BaseException) -> tuple[ExitCode, str, str]:  # noqa: PLR0911 - one line a kind
+    down = errors.DependencyDown.default_remedy
+    match error:
+        case DriverError():
+            return error.code, error.reason, error.remedy
+        case Fenced():
+            return ExitCode.FENCED, "Fenced", "Nothing to do: another run goes on from the last commit."
+        case FenceMissing():
+            return ExitCode.FENCED, "FenceMissing", "The pipeline was deleted; if not, the operator makes its row."
+        case FenceUnavailable():
+            return ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable", down
+        case FenceCredentialsRejected():
+            remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
+            return ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected", remedy
+        case FenceSchemaMissing():
+            remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
+            return ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing", remedy
+        case ContractError():
+            return ExitCode.BAD_SPEC, "ContractMismatch", "Use an operator and a job image of one release."
+        case _:
+            return ExitCode.FAILED, type(error).__name__, DriverError.default_remedy
+
+
+def _message(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if len(text) <= _LONGEST else text[: _LONGEST // 2] + " … " + text[-_LONGEST // 2 :]
+
+
+_LONGEST = 1500
+
+
+def leave(verdict: Verdict, *, path: Path = Path(TERMINATION_LOG)) -> NoReturn:
+    """Write the verdict and end the process at once, with nothing after it."""
+    text = verdict.to_json()
+    try:
+        path.write_text(text)
+    except OSError:
+        sys.stderr.write(text + "\n")
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(verdict.exit_code)
