@@ -1,0 +1,145 @@
+"""What the e2e tests stand on: a namespace, a keyspace of tables and one of fences a session, all gone afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from e2e.faults import Faults
+from e2e.kubectl import Kubectl, KubectlError
+from e2e.load import Load
+from e2e.nodes import Nodes
+from e2e.pipelines import KIND, SECRET, Pipeline, Place, code, events
+from e2e.stream import Applied, Stream, cassandra, create_table
+from flights.loader import Topics
+from testbed.dataservices import restricted_namespace
+from testbed.environment import Environment, load
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+from testbed.release import RELEASE
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    """Return the testbed that is up; without one there is nothing to test."""
+    return load()
+
+
+@pytest.fixture(scope="session")
+def place(environment: Environment) -> Iterator[Place]:
+    """Make a namespace that enforces Pod Security `restricted`, with the credentials and the example's code in it."""
+    mark = secrets.token_hex(3)
+    made = Place(
+        environment=environment, namespace=f"e2e-{mark}", tables=f"e2e_{mark}_tables", fences=f"e2e_{mark}_fences"
+    )
+    kubectl = Kubectl.of(environment, made.namespace)
+    kubectl.run("apply", "--filename=-", text=restricted_namespace(made.namespace))
+    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": account},
+        code(),
+    )
+    yield made
+    # The pipelines first: a namespace that ends takes the Secrets with it that their clean-up needs.
+    kubectl.run("delete", KIND, "--all", "--timeout=90s", seconds=100)
+    kubectl.run("delete", "namespace", made.namespace, "--timeout=120s", seconds=130)
+    with cassandra(made) as opened:
+        for keyspace in (made.tables, made.fences):
+            opened.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
+
+
+@pytest.fixture(scope="session")
+def kubectl(place: Place) -> Kubectl:
+    """Return kubectl for the session's namespace."""
+    return Kubectl.of(place.environment, place.namespace)
+
+
+@pytest.fixture(scope="session")
+def nodes(environment: Environment) -> Nodes:
+    """Return the cluster's nodes."""
+    return Nodes.of(environment)
+
+
+@pytest.fixture(scope="session")
+def faults(kubectl: Kubectl, nodes: Nodes) -> Faults:
+    """Return the means to do harm."""
+    return Faults(kubectl=kubectl, nodes=nodes)
+
+
+@pytest.fixture(scope="session")
+def applied(place: Place, kubectl: Kubectl) -> Iterator[Applied]:
+    """Return a function that makes topic and table of a name, applies a pipeline over them and returns its stream."""
+    topics: list[str] = []
+    bootstrap = place.environment.kafka_host
+
+    def make(name: str, **spec: Any) -> Stream:
+        topic = f"{place.namespace}-{name}"
+        loaded = Load.to(bootstrap, topic)
+        topics.append(topic)
+        table = name.replace("-", "_")
+        create_table(place, table)
+        stream = Stream(place=place, pipeline=Pipeline(kubectl, name), load=loaded, table=table, spec=spec)
+        stream.apply()
+        return stream
+
+    yield make
+    kubectl.run("delete", KIND, "--all", "--timeout=90s", seconds=100)
+    for topic in topics:
+        Topics(bootstrap).delete(topic)
+
+
+@pytest.fixture(scope="session")
+def shared(applied: Applied) -> Stream:
+    """Return the pipeline that most tests share, as it is: one start for all of them."""
+    return applied("departures", **SHARED)
+
+
+SHARED: dict[str, Any] = {
+    # A driver that is frozen for a minute must outlive the order to end: it is the zombie that a test wakes.
+    "job": {"terminationGracePeriodSeconds": 150},
+    "restart": {"maxBackoff": "2s", "stallTimeout": "15s"},
+}
+
+
+@pytest.fixture
+def stream(shared: Stream, faults: Faults) -> Stream:
+    """Return the shared pipeline, streaming; what a failed test left half-done is mended first."""
+    faults.operator_ready()
+    shared.apply()
+    shared.pipeline.wait_ready()
+    return shared
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failed test's report what the cluster says about it."""
+    report = yield
+    kubectl = getattr(item, "funcargs", {}).get("kubectl")
+    if call.excinfo is not None and isinstance(kubectl, Kubectl):
+        report.sections.extend(_evidence(kubectl))
+    return report
+
+
+def _evidence(kubectl: Kubectl) -> Iterator[tuple[str, str]]:
+    commands = {
+        "pipelines": ("describe", KIND),
+        "objects": ("get", "jobs,pods,statefulsets,persistentvolumeclaims", "--output=wide"),
+        "log of the drivers": ("logs", "--selector=streaming.fencepost.dev/component=driver", "--tail=60", "--prefix"),
+        "log of workers": ("logs", "--selector=streaming.fencepost.dev/component=worker", "--tail=15", "--prefix"),
+    }
+    for title, words in commands.items():
+        yield title, _said(kubectl, *words)
+    yield "events", "\n".join(events(kubectl).splitlines()[-60:])
+    operator = kubectl.within(OPERATOR_NAMESPACE)
+    yield "log of the operator", _said(operator, "logs", f"deployment/{RELEASE}", "--tail=120")
+
+
+def _said(kubectl: Kubectl, *words: str) -> str:
+    try:
+        return kubectl.run(*words, seconds=20)
+    except KubectlError as error:
+        return str(error)

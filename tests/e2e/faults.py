@@ -1,0 +1,124 @@
+"""What is done to the cluster: kills, freezes, outages.  What a fault takes away it gives back, however a test ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from e2e.kubectl import Kubectl, Object
+from e2e.nodes import Container, NodeError, Nodes
+from e2e.waiting import until
+from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+from testbed.release import RELEASE as OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Hands on the cluster's processes."""
+
+    kubectl: Kubectl
+    nodes: Nodes
+
+    def sigkill(self, pod: Object) -> float:
+        """Kill all processes of a pod's container with SIGKILL; return the monotonic time of it."""
+        container = Container.of(pod)
+        assert container is not None, f"{pod['metadata']['name']} does not run"
+        self.nodes.signal(container, "KILL")
+        return time.monotonic()
+
+    @contextmanager
+    def frozen(self, pod: Object) -> Iterator[Container]:
+        """Stop all processes of a pod's container with SIGSTOP, and let those that are left go on at the end."""
+        container = Container.of(pod)
+        assert container is not None, f"{pod['metadata']['name']} does not run"
+        try:
+            # Twice: a process that was being started during the first round is caught by the second.
+            self.nodes.signal(container, "STOP")
+            self.nodes.signal(container, "STOP")
+            yield container
+        finally:
+            with suppress(NodeError):
+                self.nodes.signal(container, "CONT")
+
+    @contextmanager
+    def kept(self, pod: Object) -> Iterator[None]:
+        """Keep a pod's object after its end, so that a test can read how its container ended."""
+        name = pod["metadata"]["name"]
+        ours = "fencepost.test/keep"
+        self._finalizers(name, lambda there: [*there, ours])
+        try:
+            yield
+        finally:
+            self._finalizers(name, lambda there: [one for one in there if one != ours])
+
+    def _finalizers(self, name: str, change: Callable[[list[str]], list[str]]) -> None:
+        pod = self.kubectl.get("pod", name)
+        if pod is not None:
+            now = pod["metadata"].get("finalizers", [])
+            self.kubectl.patch("pod", name, {"metadata": {"finalizers": change(now)}})
+
+    @contextmanager
+    def down(self, statefulset: str) -> Iterator[None]:
+        """Take Kafka or Cassandra away: no pod of it is left when the block begins; it is back, ready, after it."""
+        data = self.kubectl.within(DATA_NAMESPACE)
+
+        def pods() -> list[Object]:
+            return data.items("pods", f"--selector=app={statefulset}")
+
+        try:
+            data.run("scale", f"statefulset/{statefulset}", "--replicas=0")
+            until(f"{statefulset} is gone", lambda: not pods(), seconds=60)
+            yield
+        finally:
+            data.run("scale", f"statefulset/{statefulset}", "--replicas=1")
+            data.run("rollout", "status", f"statefulset/{statefulset}", "--timeout=120s", seconds=130)
+
+    def operator_pod(self) -> Object | None:
+        """Return the operator's running pod."""
+        pods = self.kubectl.within(OPERATOR_NAMESPACE).items(
+            "pods", f"--selector=app.kubernetes.io/instance={OPERATOR}"
+        )
+        return next((pod for pod in pods if Container.of(pod)), None)
+
+    @contextmanager
+    def operator_killed(self) -> Iterator[None]:
+        """Kill the operator with SIGKILL; after the block a new one is ready."""
+        pod = until("the operator runs", self.operator_pod, seconds=60)
+        self.sigkill(pod)
+        try:
+            yield
+        finally:
+            self.operator_ready()
+
+    def operator_ready(self) -> None:
+        """Wait for the operator's Deployment to be available."""
+        operator = self.kubectl.within(OPERATOR_NAMESPACE)
+        operator.run("rollout", "status", f"deployment/{OPERATOR}", "--timeout=90s", seconds=100)
+
+        def available() -> bool:
+            pod = self.operator_pod()
+            return pod is not None and all(status["ready"] for status in pod["status"]["containerStatuses"])
+
+        until("the operator is ready", available, seconds=90)
+
+    def kill_helm(self, midway: Callable[[], bool], *, seconds: float = 60) -> None:
+        """Catch the operator's next helm and kill it as soon as `midway` holds.
+
+        Helm is let on in steps of some milliseconds, so that it stands still while `midway` is asked.
+        Raises NodeError when no helm was seen in time, or it ended before `midway` held.
+        """
+        container = Container.of(until("the operator runs", self.operator_pod, seconds=60))
+        assert container is not None
+        catch = (
+            f"end=$(($(date +%s) + {seconds:.0f})); while [ $(date +%s) -lt $end ]; do for pid in $(pgrep -x helm); do"
+            f" grep -q {container.identity} /proc/$pid/cgroup && kill -STOP $pid && echo $pid && exit 0;"
+            " done; done; exit 1"
+        )
+        pid = self.nodes.run(container.node, "sh", "-c", catch, seconds=seconds + 10).strip()
+        step = f"kill -CONT {pid} && sleep 0.03 && kill -STOP {pid}"
+        while not midway():
+            self.nodes.run(container.node, "sh", "-c", step)
+        self.nodes.run(container.node, "kill", "-KILL", pid)

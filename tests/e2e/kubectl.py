@@ -1,0 +1,75 @@
+"""kubectl with the testbed's own kubeconfig, and JSON for an answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
+
+from testbed.environment import Environment
+
+Object: TypeAlias = dict[str, Any]
+
+
+class KubectlError(AssertionError):
+    """kubectl ended with an error; `stderr` is what it said."""
+
+    def __init__(self, arguments: Sequence[str], stderr: str) -> None:
+        super().__init__(f"kubectl {' '.join(arguments)}: {stderr.strip()}")
+        self.stderr = stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """The pinned kubectl in one namespace, whatever the user's environment says."""
+
+    command: tuple[str, ...]
+    namespace: str
+
+    @classmethod
+    def of(cls, environment: Environment, namespace: str) -> Self:
+        """Return kubectl for a namespace of the testbed's cluster."""
+        return cls(command=(str(environment.kubectl), f"--kubeconfig={environment.kubeconfig}"), namespace=namespace)
+
+    def within(self, namespace: str) -> Kubectl:
+        """Return the same kubectl for another namespace."""
+        return replace(self, namespace=namespace)
+
+    def run(self, *arguments: str, text: str | None = None, seconds: float = 60) -> str:
+        """Return what kubectl prints. Raises KubectlError."""
+        command = [*self.command, f"--namespace={self.namespace}", *arguments]
+        try:
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise KubectlError(arguments, f"no answer within {seconds:.0f} s") from None
+        if done.returncode != 0:
+            raise KubectlError(arguments, done.stderr)
+        return done.stdout
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """Return an object, or None where there is none."""
+        text = self.run("get", kind, name, "--ignore-not-found", "--output=json")
+        return dict(json.loads(text)) if text.strip() else None
+
+    def items(self, kind: str, *options: str) -> list[Object]:
+        """Return the objects of a kind; `options` select, such as `--selector=a=b`."""
+        return list(json.loads(self.run("get", kind, *options, "--output=json"))["items"])
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """`kubectl apply` as a user does it."""
+        self.run("apply", "--filename=-", text="\n---\n".join(json.dumps(manifest) for manifest in manifests))
+
+    def create(self, manifest: Mapping[str, Any]) -> Object:
+        """Create one object and return it as the API server made it."""
+        return dict(json.loads(self.run("create", "--filename=-", "--output=json", text=json.dumps(manifest))))
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any], *, subresource: str | None = None) -> None:
+        """Apply a JSON merge patch."""
+        options = [f"--subresource={subresource}"] if subresource else []
+        self.run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}", *options)
+
+    def delete(self, kind: str, *names: str, seconds: float = 120) -> None:
+        """Delete objects that may be gone already and wait until they are."""
+        self.run("delete", kind, *names, "--ignore-not-found", f"--timeout={seconds:.0f}s", seconds=seconds + 10)

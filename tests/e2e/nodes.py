@@ -1,0 +1,72 @@
+"""The cluster's nodes from below: processes of a container and images, through the container engine that runs kind."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.environment import Environment
+
+
+class NodeError(AssertionError):
+    """A command in a node failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes, each a container of this engine."""
+
+    docker: str
+
+    @classmethod
+    def of(cls, environment: Environment) -> Nodes:
+        """Return the testbed's nodes."""
+        return cls(str(environment.docker))
+
+    def run(self, node: str, *command: str, seconds: float = 30, check: bool = True) -> str:
+        """Return what a command in a node prints. Raises NodeError."""
+        words = [self.docker, "exec", node, *command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+        if check and done.returncode != 0:
+            raise NodeError(f"{' '.join(words)}: code {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def processes(self, container: Container) -> list[int]:
+        """Return the container's process ids in its node, by the container's id in their cgroup's path."""
+        # grep ends with 2 when a process went away under it: not an error here.
+        listing = self.run(
+            container.node, "sh", "-c", f"grep -l {container.identity} /proc/[0-9]*/cgroup 2>/dev/null", check=False
+        )
+        return [int(path.split("/")[2]) for path in listing.split()]
+
+    def signal(self, container: Container, name: str) -> Sequence[int]:
+        """Send a signal to every process of a container; return their ids. Raises NodeError when it has none."""
+        found = self.processes(container)
+        if not found:
+            raise NodeError(f"{container} has no process")
+        # One that ended meanwhile is no error.
+        self.run(container.node, "kill", f"-{name}", *map(str, found), check=False)
+        return found
+
+    def tag(self, node: str, image: str, name: str) -> None:
+        """Give an image that a node holds a second name there."""
+        tags = [f"docker.io/library/{word}" for word in (image, name)]
+        self.run(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", *tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A running container: its node and its id."""
+
+    node: str
+    identity: str
+
+    @classmethod
+    def of(cls, pod: dict[str, Any]) -> Container | None:
+        """Return the first container of a pod while it runs."""
+        for status in pod.get("status", {}).get("containerStatuses", []):
+            if "running" in status.get("state", {}):
+                return cls(node=pod["spec"]["nodeName"], identity=status["containerID"].removeprefix("containerd://"))
+        return None

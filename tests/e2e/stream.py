@@ -1,0 +1,185 @@
+"""A pipeline with what flows into it and what came out of it: where every promise is checked, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from e2e.kubectl import Object
+from e2e.load import Load
+from e2e.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
+from e2e.waiting import until
+from fencepost.cassandra_fence import CassandraFenceTable
+from fencepost.fence import FenceRow
+from flights.dataset import flights
+from flights.expectation import departure
+from flights.history import check_history, read_history
+from flights.reconciliation import Reconciliation, Writers
+from flights.sink import CassandraAddress, Table, rows, run_script, session
+
+SCOPE: Final = "default"
+"""The operator's own, in the testbed."""
+
+
+def address(place: Place) -> CassandraAddress:
+    """Return Cassandra as the host reaches it."""
+    environment = place.environment
+    return CassandraAddress(
+        host=environment.cassandra_host,
+        port=environment.cassandra_port,
+        username=environment.cassandra_username,
+        password=environment.cassandra_password,
+    )
+
+
+@contextmanager
+def cassandra(place: Place) -> Iterator[Any]:
+    """A session for one look: one that outlives an outage would wait for its own reconnection."""
+    with session(address(place)) as opened:
+        yield opened
+
+
+def create_table(place: Place, table: str) -> None:
+    """Make the departures example's table under this name."""
+    script = example_file("departures", "schema.cql")
+    with cassandra(place) as opened:
+        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        opened.execute(f"CREATE KEYSPACE IF NOT EXISTS {place.tables} WITH replication = {replication}")
+        run_script(opened, _renamed(script, place.tables, table))
+
+
+def _renamed(script: str, keyspace: str, table: str) -> str:
+    """Return the CREATE TABLE of the example's script, for another keyspace and name."""
+    _, found, rest = script.partition("CREATE TABLE")
+    assert found, "the example's script makes no table"
+    head, bracket, columns = rest.partition("(")
+    assert "departures" in head
+    return f"CREATE TABLE IF NOT EXISTS {keyspace}.{table} {bracket}{columns}"
+
+
+@dataclass(slots=True)
+class Stream:
+    """One pipeline over one topic into one table."""
+
+    place: Place
+    pipeline: Pipeline
+    load: Load
+    table: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    kills: int = 0
+    """Drivers ended by force; each may have left one change out of fence_history, which is written without waiting."""
+
+    @property
+    def key(self) -> str:
+        """The fence row's key."""
+        return f"{SCOPE}/{self.place.namespace}/{self.pipeline.name}"
+
+    def manifest(self, **spec: Any) -> Object:
+        """Return the pipeline's manifest, with `spec` merged over its own."""
+        given = {**self.spec, **spec}
+        return manifest(self.place, name=self.pipeline.name, topic=self.load.ledger.topic, table=self.table, **given)
+
+    def apply(self, **spec: Any) -> None:
+        """`kubectl apply` it."""
+        self.pipeline.kubectl.apply(self.manifest(**spec))
+
+    def exists(self) -> bool:
+        """Whether the pipeline's object is there."""
+        return self.pipeline.kubectl.get(KIND, self.pipeline.name) is not None
+
+    def fence(self) -> FenceRow | None:
+        """Return the fence row, read at SERIAL."""
+        with cassandra(self.place) as opened:
+            return CassandraFenceTable.over(opened, self.place.fences).read(self.key)
+
+    def commits_past(self, row: FenceRow | None, *, seconds: float = 60) -> FenceRow:
+        """Wait until the offsets moved past those of `row`; return the row as it is then."""
+        before = sum(row.offsets.values()) if row else 0
+        with cassandra(self.place) as opened:
+            table = CassandraFenceTable.over(opened, self.place.fences)
+
+            def moved() -> FenceRow | None:
+                found = table.read(self.key)
+                return found if found is not None and sum(found.offsets.values()) > before else None
+
+            return until(f"{self.pipeline.name} commits", moved, seconds=seconds, pause=0.2)
+
+    def check_every_row(self, *, seconds: float = 90) -> FenceRow:
+        """Wait until all that was produced is committed, then compare every row and every commit with the ledger.
+
+        To be called while nothing is being produced. Return the fence row.
+        """
+        ends = self.load.ends()
+        with cassandra(self.place) as opened:
+            fences = CassandraFenceTable.over(opened, self.place.fences)
+
+            def drained() -> FenceRow | None:
+                row = fences.read(self.key)
+                assert row is not None, f"no fence row {self.key}"
+                left = {
+                    key: end - row.offsets.get(key, 0) for key, end in ends.items() if row.offsets.get(key, 0) < end
+                }
+                assert not left, f"epoch {row.epoch}, records to go: {left}"
+                return row
+
+            row = until(f"{self.pipeline.name} commits all of {self.load.ledger.topic}", drained, seconds=seconds)
+            assert {key: row.offsets[key] for key in ends} == ends, "committed past what was produced"
+            history = read_history(opened, self.place.fences, self.key)
+            story = check_history(history)
+            reconciliation = Reconciliation(self.load.ledger, flights(), departure, Writers.of(history))
+            for values in rows(opened, Table(self.place.tables, self.table), reconciliation.columns):
+                reconciliation.row(values)
+        report = reconciliation.report()
+        assert report.ok, "\n".join(report.lines())
+        assert report.found == report.produced == len(self.load.ledger)
+        assert story.ok, "\n".join(story.lines())
+        assert story.gaps <= self.kills, f"{story.gaps} changes not on record, {self.kills} drivers killed"
+        assert story.last_epoch == row.epoch
+        return row
+
+    def describe(self) -> str:
+        """Return the pipeline's object and the fence row, for failures."""
+        found = self.pipeline.kubectl.get(KIND, self.pipeline.name)
+        return f"{pretty(found) if found else 'no pipeline'}\n{self.fence()}"
+
+
+@dataclass(slots=True)
+class Starts:
+    """Counts the pods that Jobs made since it was created, by the Job controller's own Events."""
+
+    pipeline: Pipeline
+    _before: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = frozenset(event["metadata"]["uid"] for event in self._created())
+
+    def by_job(self) -> dict[str, list[str]]:
+        """Return, by the Job's name, the uid of the Job for each pod that was made."""
+        found: dict[str, list[str]] = {}
+        for event in self._created():
+            if event["metadata"]["uid"] not in self._before:
+                involved = event["involvedObject"]
+                found.setdefault(involved["name"], []).extend([involved["uid"]] * int(event.get("count") or 1))
+        return found
+
+    def check_one_an_epoch(self, epochs: range) -> None:
+        """Assert that each of these epochs had one Job with one pod, and no other epoch had any."""
+        made = self.by_job()
+        assert {name: len(uids) for name, uids in made.items()} == {
+            self.pipeline.run_name(epoch): 1 for epoch in epochs
+        }
+
+    def _created(self) -> list[Object]:
+        selector = "--field-selector=reason=SuccessfulCreate,involvedObject.kind=Job"
+        prefix = f"{self.pipeline.name}-run-"
+        return [
+            event
+            for event in self.pipeline.kubectl.items("events", selector)
+            if event["involvedObject"]["name"].startswith(prefix)
+        ]
+
+
+Applied = Callable[..., Stream]
+"""A fixture's answer: makes a pipeline's topic and table and applies it."""

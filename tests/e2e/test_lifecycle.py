@@ -1,0 +1,162 @@
+"""Suspend, scale, a new image, deletion: what a user does to a pipeline that streams."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+
+import pytest
+
+from e2e.faults import Faults
+from e2e.kubectl import Kubectl, Object
+from e2e.nodes import Nodes
+from e2e.pipelines import KIND
+from e2e.stream import Starts, Stream
+from e2e.waiting import until
+from testbed.cluster import WORKERS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream) -> None:
+    """No fault: suspend under load, records arrive meanwhile, resume."""
+    pipeline = stream.pipeline
+    with stream.load.flowing():
+        stream.commits_past(stream.fence())
+        pipeline.patch({"suspend": True})
+        ready = pipeline.wait_condition("Ready", "True", reason="Suspended")
+        assert ready["message"]
+        assert pipeline.condition("Streaming")["status"] == "False"
+        until("no pod is left", lambda: not pipeline.kubectl.items("pods"), seconds=60)
+        stood = stream.fence()
+        assert stood is not None
+    stream.load.burst(500)
+    assert stream.fence() == stood, "a suspended pipeline's fence row moved"
+    pipeline.patch({"suspend": False})
+    pipeline.wait_ready(epoch=stood.epoch + 1)
+    assert stream.check_every_row().epoch == stood.epoch + 1
+
+
+def test_workers_come_and_go_by_kubectl_scale_while_the_driver_stays(stream: Stream) -> None:
+    """No fault: `kubectl scale` to 2, 3 and 1 workers under load, each step waited for."""
+    pipeline = stream.pipeline
+    driver = pipeline.driver()["metadata"]["uid"]
+    with stream.load.flowing():
+        for workers in (2, 3, 1):
+            pipeline.kubectl.run("scale", f"{KIND}/{pipeline.name}", f"--replicas={workers}")
+            _wait_for_workers(stream, workers)
+            stream.commits_past(stream.fence())
+    assert pipeline.driver()["metadata"]["uid"] == driver, "the driver was replaced"
+    pipeline.wait_ready()
+    stream.check_every_row()
+
+
+def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, nodes: Nodes) -> None:
+    """No fault: the same image under a second name, as an upgrade under load."""
+    pipeline, environment = stream.pipeline, stream.place.environment
+    image = f"{environment.job_image.rpartition(':')[0]}:e2e-{stream.place.namespace}"
+    for node in WORKERS:
+        nodes.tag(node, environment.job_image, image)
+    epoch, starts = pipeline.epoch(), Starts(pipeline)
+    with stream.load.flowing():
+        row = stream.commits_past(stream.fence())
+        pipeline.patch({"job": {"image": image}})
+        pipeline.wait_ready(epoch=epoch + 1)
+        while row.epoch == epoch:
+            row = stream.commits_past(row)
+    pods = pipeline.kubectl.items("pods", "--field-selector=status.phase=Running")
+    assert {container["image"] for pod in pods for container in pod["spec"]["containers"]} == {image}
+    assert stream.check_every_row().epoch == epoch + 1
+    starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
+
+
+def test_a_release_that_a_crash_left_pending_is_recovered(stream: Stream, kubectl: Kubectl) -> None:
+    """Helm's newest revision is marked pending-upgrade, as a helm that died leaves it; then the cluster must change."""
+    pipeline = stream.pipeline
+    driver = pipeline.driver()["metadata"]["uid"]
+    newest = max(_revisions(kubectl, pipeline.name), key=lambda secret: int(secret["metadata"]["labels"]["version"]))
+    _leave_pending(kubectl, newest)
+    pipeline.kubectl.run("scale", f"{KIND}/{pipeline.name}", "--replicas=2")
+    _wait_for_workers(stream, 2)
+    pipeline.kubectl.run("scale", f"{KIND}/{pipeline.name}", "--replicas=1")
+    _wait_for_workers(stream, 1)
+    states = {secret["metadata"]["labels"]["status"] for secret in _revisions(kubectl, pipeline.name)}
+    assert not any(state.startswith("pending") for state in states), states
+    assert pipeline.driver()["metadata"]["uid"] == driver, "the driver was replaced"
+    stream.load.burst(500)
+    stream.check_every_row()
+
+
+def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offset(
+    stream: Stream, faults: Faults, kubectl: Kubectl
+) -> None:
+    """The pipeline is deleted and made again; the helm that installs it is killed with -9 between its two writes."""
+    pipeline = stream.pipeline
+    with stream.load.flowing():
+        stream.commits_past(stream.fence())
+        pipeline.delete()
+        kept = stream.fence()
+    assert kept is not None
+    until("nothing is left", lambda: not _left(stream), seconds=60)
+    stream.load.burst(500)
+    assert stream.fence() == kept, "the fence row of a deleted pipeline moved"
+
+    def begun() -> bool:
+        return any(
+            secret["metadata"]["labels"]["status"].startswith("pending")
+            for secret in _revisions(kubectl, pipeline.name)
+        )
+
+    stream.apply()
+    faults.kill_helm(midway=begun)
+    pipeline.wait_ready(epoch=kept.epoch + 1)
+    states = [secret["metadata"]["labels"]["status"] for secret in _revisions(kubectl, pipeline.name)]
+    assert states == ["deployed"], states
+    assert stream.check_every_row().epoch == kept.epoch + 1
+
+
+def test_deleted_with_the_policy_delete_it_forgets_the_fence_row(stream: Stream) -> None:
+    """No fault: deletionPolicy Delete."""
+    pipeline = stream.pipeline
+    pipeline.patch({"deletionPolicy": "Delete"})
+    pipeline.wait_ready()
+    pipeline.delete()
+    assert stream.fence() is None
+    until("nothing is left", lambda: not _left(stream), seconds=60)
+
+
+def _wait_for_workers(stream: Stream, count: int) -> None:
+    """Wait until so many workers are ready, by the scale subresource and by the pods."""
+
+    def there() -> bool:
+        cluster = stream.pipeline.status().get("cluster", {})
+        pods = stream.pipeline.kubectl.items("pods", "--selector=streaming.fencepost.dev/component=worker")
+        assert (cluster.get("readyWorkers"), len(pods)) == (count, count), f"{len(pods)} pods, status: {cluster}"
+        return True
+
+    until(f"there are {count} ready workers", there, seconds=90)
+
+
+def _left(stream: Stream) -> list[str]:
+    left = stream.pipeline.owned()
+    assert not left, f"left: {', '.join(left)}"
+    return left
+
+
+def _revisions(kubectl: Kubectl, release: str) -> list[Object]:
+    return kubectl.items("secrets", f"--selector=owner=helm,name={release}")
+
+
+def _leave_pending(kubectl: Kubectl, revision: Object) -> None:
+    """Make a release's Secret what a helm that was killed in an upgrade leaves behind."""
+    status = "pending-upgrade"
+    stored = base64.b64decode(revision["data"]["release"])
+    release = json.loads(gzip.decompress(base64.b64decode(stored)))
+    release["info"]["status"] = status
+    packed = base64.b64encode(gzip.compress(json.dumps(release).encode()))
+    change = {
+        "metadata": {"labels": {"status": status}},
+        "data": {"release": base64.b64encode(packed).decode()},
+    }
+    kubectl.patch("secret", revision["metadata"]["name"], change)

@@ -1,0 +1,42 @@
+"""Waiting for a condition, up to a deadline; a test never waits for time to pass unless time itself is the fault."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class NotInTimeError(AssertionError):
+    """What was waited for did not come; the message ends with the last that was seen."""
+
+
+def until(what: str, probe: Callable[[], T | None], *, seconds: float, pause: float = 0.5) -> T:
+    """Return the first truthy answer of `probe`, asked every `pause` seconds for at most `seconds`.
+
+    Raises NotInTimeError that says `what` was waited for and what `probe` last answered or raised.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        seen: object
+        try:
+            answer = probe()
+        except AssertionError as error:
+            seen = error
+        else:
+            if answer:
+                return answer
+            seen = answer
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"{what}: not within {seconds:.0f} s; last seen: {seen!r}")
+        time.sleep(pause)
+
+
+def throughout(seconds: float, check: Callable[[], None], *, pause: float = 2.0) -> None:
+    """Call `check`, which asserts, over and over for `seconds`: for faults that are a length of time."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        check()
+        time.sleep(min(pause, max(left, 0.0)))
