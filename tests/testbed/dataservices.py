@@ -68,11 +68,13 @@ class DataService:
 
     def make(self, key: str, log: Transcript) -> None:
         """Apply the manifest and wait for the pod.  Raises CommandError, StepError."""
+        # A StatefulSet does not replace a pod that is not ready, not even by a newer one, and the kubelet waits up to
+        # five minutes before it tries a failed container again; a new pod is tried at once.
+        stuck = self._pod_ready() == "False"
         self.kubectl.apply(restricted_namespace(NAMESPACE), log)
         template = string.Template(self.manifest.read_text())
         self.kubectl.apply(template.substitute(KEY=key, IMAGE=self.image.content_name), log)
-        if self._backing_off():
-            # The kubelet waits up to five minutes before it tries a container again; a new pod is tried at once.
+        if stuck:
             self.kubectl.run("-n", NAMESPACE, "delete", f"pod/{self.name}-0", "--ignore-not-found", log=log)
         try:
             self.kubectl.run(
@@ -88,6 +90,6 @@ class DataService:
                 raise StepError(f"{self.name} is ready in the cluster, but 127.0.0.1:{self.port} does not answer")
             time.sleep(0.5)
 
-    def _backing_off(self) -> bool:
-        path = "jsonpath={.status.containerStatuses[*].state.waiting.reason}"
-        return self.kubectl.ask("-n", NAMESPACE, "get", f"pod/{self.name}-0", "-o", path) == "CrashLoopBackOff"
+    def _pod_ready(self) -> str | None:
+        path = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
+        return self.kubectl.ask("-n", NAMESPACE, "get", f"pod/{self.name}-0", "-o", path)
