@@ -1,0 +1,118 @@
+"""The API server refuses a wrong manifest by itself, with a message that names the field."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from e2e.kubectl import Kubectl, KubectlError
+from testbed.environment import load
+from unit.crds.schema import ROOT, minimal, walk
+
+pytestmark = pytest.mark.e2e
+
+WRONG: Final = sorted((Path(__file__).parent / "manifests" / "wrong").glob("*.yaml"))
+NAMESPACE: Final = "wrong-manifests"
+ENFORCED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> Iterator[Kubectl]:
+    """kubectl in a namespace of its own."""
+    kubectl = Kubectl.of(load(), NAMESPACE)
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": ENFORCED}})
+    yield kubectl
+    kubectl.delete("streamingpipelines", "--all")
+    kubectl.delete("namespace", NAMESPACE)
+
+
+@pytest.mark.parametrize("manifest", WRONG, ids=lambda path: path.stem)
+def test_a_wrong_manifest_is_refused_by_the_fields_name(kubectl: Kubectl, manifest: Path) -> None:
+    """Of several documents only the last one is wrong: it says what the others must not become."""
+    text = manifest.read_text()
+    field = re.match(r"# refused: (\S+)\n", text)
+    assert field
+    *accepted, wrong = yaml.safe_load_all(text)
+    for pipeline in accepted:
+        kubectl.apply(pipeline)
+    with pytest.raises(KubectlError) as refusal:
+        kubectl.apply(wrong)
+    assert field[1] in refusal.value.stderr
+
+
+def test_the_smallest_manifest_is_accepted(kubectl: Kubectl) -> None:
+    kubectl.run("create", "--dry-run=server", "--filename=-", text=json.dumps(minimal()))
+
+
+def test_a_pipeline_that_says_everything_is_accepted(kubectl: Kubectl) -> None:
+    everything = yaml.safe_load((Path(__file__).parent / "manifests" / "everything.yaml").read_text())
+    stored = yaml.safe_load(
+        kubectl.run("create", "--dry-run=server", "--output=yaml", "--filename=-", text=json.dumps(everything))
+    )
+    assert stored["spec"] == everything["spec"], "nothing pruned, nothing added"
+
+
+TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
+PROVOKING: Final[list[tuple[str, Any]]] = [
+    ("spec.sinks", [{"name": "own", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]),
+    ("spec.sinks", TWO_TABLES),
+    ("spec.job.entrypoint", "flights"),
+    ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),
+    ("spec.job.env", [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
+    ("spec.job.memory", "1Mi"),
+    ("spec.job.resources", {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}),
+    ("spec.cluster.worker.memory", "512Mi"),
+    ("spec.cluster.worker.resources", {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}),
+    ("spec.cluster.master.resources", {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}),
+    ("spec.cluster.master.storage.size", "0"),
+    ("spec.cluster.sparkConf", {"spark.x=1": "y"}),
+    ("spec.cluster.sparkConf", {"spark.submit.deployMode": "cluster"}),
+    ("spec.source.kafka.bootstrapServers", "kafka:9092, kafka-2:9092"),
+    ("spec.source.kafka.startingOffsets", {"partitions": {"flights": 1}}),
+    ("spec.source.kafka.startingOffsets", {"partitions": {"flight/0": 1}}),
+    ("spec.source.kafka.properties", {"group.id": "mine"}),
+    ("spec.source.kafka.properties", {"sasl.password": "hunter2"}),
+    ("spec.batchInterval", "2h"),
+    ("spec.restart", {"maxBackoff": "0s"}),
+    ("spec.restart", {"stallTimeout": "1s"}),
+]
+
+
+def test_every_rule_of_the_crd_refuses_what_it_is_there_for(kubectl: Kubectl) -> None:
+    refusals = []
+    for path, value in PROVOKING:
+        with pytest.raises(KubectlError) as refusal:
+            kubectl.run("create", "--dry-run=server", "--filename=-", text=json.dumps(_with(path, value)))
+        assert path in refusal.value.stderr
+        refusals.append(refusal.value.stderr)
+    said = "\n".join(refusals)
+    rules = [rule for _, schema in walk(ROOT) for rule in schema.get("x-kubernetes-validations", [])]
+    unheard = [rule["message"] for rule in rules if rule["message"] not in said and "oldSelf" not in rule["rule"]]
+    assert unheard == []
+
+
+def test_scale_reads_and_sets_the_workers(kubectl: Kubectl) -> None:
+    pipeline = _with("spec.suspend", True) | {"metadata": {"name": "scaled"}}
+    kubectl.apply(pipeline)
+    kubectl.run("scale", "streamingpipeline/scaled", "--replicas=3")
+    found = kubectl.get("streamingpipeline", "scaled")
+    assert found
+    assert found["spec"]["cluster"]["workers"] == 3
+
+
+def _with(path: str, value: object) -> dict[str, Any]:
+    """The smallest pipeline with one field set."""
+    body = copy.deepcopy(minimal())
+    place = body
+    *parents, last = path.split(".")
+    for name in parents:
+        place = place.setdefault(name, {})
+    place[last] = value
+    return body
