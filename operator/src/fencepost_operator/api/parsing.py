@@ -86,7 +86,8 @@ class _Node:
         return _Node(f"{self.path}.{name}", self.raw.get(name) or {}, self.violations)
 
     def children(self, name: str) -> Iterator[_Node]:
-        for index, raw in enumerate(self.take(name, mappings, ())):
+        found: tuple[Mapping[str, Any], ...] = self.take(name, mappings, ())
+        for index, raw in enumerate(found):
             yield _Node(f"{self.path}.{name}[{index}]", raw, self.violations)
 
     def take(self, name: str, read: Callable[[Any], T], default: T) -> T:

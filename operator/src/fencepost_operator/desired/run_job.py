@@ -1,12 +1,11 @@
 """The driver Job of one epoch.
 
-`backoffLimit: 0`, `restartPolicy: Never` and `podReplacementPolicy: Failed`: Kubernetes starts the driver once, and only
-the operator, which fences first, starts another.
+`backoffLimit: 0`, `restartPolicy: Never` and `podReplacementPolicy: Failed`: Kubernetes starts the driver once, and
+only the operator, which fences first, starts another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from fencepost.contract import (
@@ -25,7 +24,7 @@ from fencepost_operator.desired.resources import driver_memory, resources
 USER: Final = 10001
 SCRATCH: Final = "1Gi"
 NODE_LOSS_TOLERATION: Final = 10
-"""Seconds until a driver on an unreachable node is given up; Kubernetes' own 300 s would be five minutes of standstill."""
+"""Seconds until a driver on an unreachable node is given up; Kubernetes' own 300 s is too long."""
 NODE_LOSS_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -120,7 +119,7 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
 
 def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[dict[str, Any]]:
     """Return our variables; they stand last, and of two with one name the last one counts."""
-    variables = [
+    variables: list[dict[str, Any]] = [
         {"name": Variable.CONFIG, "value": config.to_json().replace("$(", "$$(")},
         {"name": Variable.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -156,19 +155,16 @@ def _volumes(spec: Spec) -> list[dict[str, Any]]:
     return volumes
 
 
-def _tolerations(spec: Spec) -> list[Mapping[str, Any]]:
+def _tolerations(spec: Spec) -> list[dict[str, Any]]:
     given = [dict(toleration) for toleration in spec.cluster.tolerations]
     own = {toleration.get("key") for toleration in given}
-    return [
-        *given,
-        *(
-            {
-                "key": taint,
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": NODE_LOSS_TOLERATION,
-            }
-            for taint in NODE_LOSS_TAINTS
-            if taint not in own
-        ),
-    ]
+    return given + [_give_up_on(taint) for taint in NODE_LOSS_TAINTS if taint not in own]
+
+
+def _give_up_on(taint: str) -> dict[str, Any]:
+    return {
+        "key": taint,
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": NODE_LOSS_TOLERATION,
+    }

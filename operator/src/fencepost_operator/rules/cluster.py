@@ -1,0 +1,75 @@
+"""Which Spark cluster should be there, and whether it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fencepost_operator.api import ClusterStatus
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.observation import Known, ReleaseState, Unknown
+from fencepost_operator.rules.situation import Situation
+
+
+def desired_cluster(situation: Situation) -> ClusterStatus | None:
+    """Return the cluster to record; None while it is not known what is there.
+
+    A new generation shares no name and no secret with the one before, so nothing of the old one can join it: for
+    another configuration, and when a driver that may live on used the old one.
+    """
+    recorded, seen = situation.status.cluster, situation.observation.cluster
+    workers, config = situation.spec.cluster.workers, situation.desired.cluster
+    if recorded is not None and recorded.config_hash == config and not _is_tainted(situation, recorded):
+        return replace(recorded, workers=workers)
+    if isinstance(seen, Unknown):
+        return None
+    newest = max(recorded.generation if recorded else 0, seen.value.generation if seen.value else 0)
+    generation, name = newest + 1, situation.pipeline.key.name
+    return ClusterStatus(
+        release=names.release_name(name),
+        generation=generation,
+        config_hash=config,
+        requested_at=situation.now,
+        workers=workers,
+        selector=labels.worker_selector(name, generation),
+    )
+
+
+def _is_tainted(situation: Situation, recorded: ClusterStatus) -> bool:
+    run = situation.doubtful_run
+    return run is not None and run.cluster_generation == recorded.generation
+
+
+def differs(situation: Situation) -> bool:
+    """Return whether what is known to be there differs from what the status and the spec ask for."""
+    recorded, observation = situation.status.cluster, situation.observation
+    wanted = desired_cluster(situation)
+    if wanted is None:
+        return False
+    if recorded is None or (recorded.generation, recorded.workers) != (wanted.generation, wanted.workers):
+        return True
+    if isinstance(observation.release, Known):
+        release = observation.release.value
+        if release is None or release.state is not ReleaseState.DEPLOYED:
+            return True
+    if not isinstance(observation.cluster, Known):
+        return False
+    seen = observation.cluster.value
+    return seen is None or (seen.generation, seen.config_hash, seen.workers) != (
+        wanted.generation,
+        wanted.config_hash,
+        wanted.workers,
+    )
+
+
+def values(situation: Situation, wanted: ClusterStatus) -> dict[str, Any]:
+    """Return the chart's values for a cluster."""
+    references = situation.observation.references
+    return cluster_values(
+        pipeline=situation.pipeline,
+        spec=situation.spec,
+        references=references.value.hashes if isinstance(references, Known) else {},
+        generation=wanted.generation,
+        cluster_domain=situation.policy.cluster_domain,
+    )

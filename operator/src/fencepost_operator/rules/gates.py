@@ -1,0 +1,127 @@
+"""What must be in order before a run is started or replaced."""
+
+from __future__ import annotations
+
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import AddFinalizer, CreateFence
+from fencepost_operator.api import ADOPT_ANNOTATION, Reason, Spec, State
+from fencepost_operator.desired.hashes import optional_references
+from fencepost_operator.observation import Obstacle, Unknown
+from fencepost_operator.rules.situation import Ruling, Situation, holding, stalled, waiting
+
+
+def kubernetes_is_silent(situation: Situation) -> Ruling | None:
+    """Nothing can be told without the list of runs."""
+    runs = situation.observation.runs
+    if isinstance(runs, Unknown):
+        return holding(situation, Reason.KUBERNETES_UNREACHABLE, runs, what="The driver's Jobs cannot be listed")
+    return None
+
+
+def finalizer_is_missing(situation: Situation) -> Ruling | None:
+    """Before anything is made, the API server must be told to wait for its cleanup."""
+    if situation.pipeline.has_finalizer:
+        return None
+    return waiting(situation, Reason.PENDING, "Taking charge of the pipeline", action=AddFinalizer())
+
+
+def spec_is_invalid(situation: Situation) -> Ruling | None:
+    """A spec that cannot be understood changes nothing that runs."""
+    violations = situation.pipeline.spec
+    if isinstance(violations, Spec):
+        return None
+    effect = "the run of the last good spec goes on" if situation.living_run else "nothing is started"
+    fields = "; ".join(str(violation) for violation in violations)
+    return stalled(situation, Reason.INVALID_SPEC, f"{fields} ({effect})", remedy="correct the spec")
+
+
+def references_are_missing(situation: Situation) -> Ruling | None:
+    """ConfigMaps and Secrets that the spec names must be there; a run that has read them already goes on."""
+    references = situation.observation.references
+    if isinstance(references, Unknown):
+        what = "The ConfigMaps and Secrets that the spec names cannot be read"
+        return holding(situation, Reason.KUBERNETES_UNREACHABLE, references, what=what)
+    optional = optional_references(situation.spec)
+    missing = [name for name in references.value.missing() if name not in optional]
+    if not missing:
+        return None
+    kind = missing[0].partition("/")[0]
+    reason = Reason.CONFIG_MAP_NOT_FOUND if kind == "ConfigMap" else Reason.SECRET_NOT_FOUND
+    effect = "; the run goes on, but could not be replaced" if situation.living_run else ""
+    return waiting(
+        situation,
+        reason,
+        f"{', '.join(missing)} not found in namespace {situation.pipeline.key.namespace}{effect}",
+        remedy="create what is missing, or correct its name in the spec",
+        warning=True,
+        again=situation.policy.resync,
+    )
+
+
+def checkpoint_is_silent(situation: Situation) -> Ruling | None:
+    """Without the fence row nobody may start or replace a run."""
+    fence = situation.observation.fence
+    if not isinstance(fence, Unknown):
+        return None
+    reason = {
+        Obstacle.UNREACHABLE: Reason.CHECKPOINT_UNREACHABLE,
+        Obstacle.DENIED: Reason.CHECKPOINT_CREDENTIALS_REJECTED,
+        Obstacle.REJECTED: Reason.CHECKPOINT_REJECTED,
+    }[fence.obstacle]
+    return holding(situation, reason, fence, what="The checkpoint in Cassandra cannot be read")
+
+
+def fence_is_owned_elsewhere(situation: Situation) -> Ruling | None:
+    """A row of another Kubernetes cluster is taken over only when a person says so."""
+    row = _row(situation)
+    if row is None or situation.pipeline.annotations.get(ADOPT_ANNOTATION) == "true":
+        return None
+    cluster = row.owner.partition("/")[0]
+    if cluster == situation.policy.cluster_uid:
+        return None
+    return stalled(
+        situation,
+        Reason.FENCE_OWNED_ELSEWHERE,
+        f"The checkpoint {row.pipeline} belongs to a pipeline of another Kubernetes cluster ({cluster})",
+        remedy=f"delete that pipeline, then annotate this one with {ADOPT_ANNOTATION}=true; "
+        "or give this operator a scope of its own",
+    )
+
+
+def fence_is_lost(situation: Situation) -> Ruling | None:
+    """A row that was there and is not, or is behind what was seen, means that progress is lost: a person decides."""
+    row, epoch = _row(situation), situation.status.epoch
+    if not epoch or (row is not None and row.epoch >= epoch):
+        return None
+    remedy = (
+        "restore it from a backup; or, to begin at source.kafka.startingOffsets, "
+        "delete the pipeline with its row and create it again"
+    )
+    if row is None:
+        return stalled(
+            situation, Reason.FENCE_LOST, f"The checkpoint's row is gone; it was at epoch {epoch}", remedy=remedy
+        )
+    return stalled(
+        situation,
+        Reason.FENCE_ROLLED_BACK,
+        f"The checkpoint's row is at epoch {row.epoch}, but epoch {epoch} was there already",
+        remedy=remedy,
+    )
+
+
+def fence_is_missing(situation: Situation) -> Ruling | None:
+    """The first row is made by the operator, never by a driver."""
+    if _row(situation) is not None:
+        return None
+    return waiting(
+        situation,
+        Reason.PROVISIONING,
+        "Creating the checkpoint",
+        state=State.PROVISIONING,
+        action=CreateFence(owner=situation.owner),
+    )
+
+
+def _row(situation: Situation) -> FenceRow | None:
+    fence = situation.observation.fence
+    return None if isinstance(fence, Unknown) else fence.value

@@ -1,0 +1,55 @@
+"""The Events of a decision: what is new since the status that was there, told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fencepost_operator.api import Condition, Event, EventType, Reason, Status
+from fencepost_operator.rules.situation import Ruling
+
+TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
+"""Reasons whose Event comes with the fact that they lead to, or that are no story."""
+
+
+def story(before: Status, after: Status, ruling: Ruling) -> tuple[Event, ...]:
+    """Return the Events that lead from one status to the next."""
+    return (*_facts(before, after), *_turn(before, after, ruling))
+
+
+def ready_of(status: Status) -> Condition | None:
+    """Return the Ready condition."""
+    return next((condition for condition in status.conditions if condition.type == "Ready"), None)
+
+
+def _facts(before: Status, after: Status) -> Iterator[Event]:
+    if after.epoch and after.epoch != before.epoch:
+        yield _normal(Reason.FENCED, f"Epoch {after.epoch} began; no driver of an older epoch can commit")
+    run, failure, cluster = after.run, after.failure, after.cluster
+    if cluster is not None and cluster.ready_at is not None and (not before.cluster or not before.cluster.ready_at):
+        yield _normal(Reason.CLUSTER_READY, f"The Spark master of cluster generation {cluster.generation} is ready")
+    if run is not None and run.claimed_at is not None and not _had_claimed(before, run.epoch):
+        yield _normal(Reason.RUN_CLAIMED, f"{run.name} claimed epoch {run.epoch}")
+    if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
+        remedy = f". {failure.remedy[:1].upper()}{failure.remedy[1:]}." if failure.remedy else ""
+        message = f"Run {failure.epoch} failed ({failure.reason}): {failure.message}{remedy}"
+        yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
+
+
+def _had_claimed(before: Status, epoch: int) -> bool:
+    return before.run is not None and before.run.epoch == epoch and before.run.claimed_at is not None
+
+
+def _turn(before: Status, after: Status, ruling: Ruling) -> Iterator[Event]:
+    was = ready_of(before)
+    if was is not None and was.reason == Reason.SUSPENDED and ruling.reason not in {Reason.SUSPENDED, Reason.DELETING}:
+        yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
+    if (was is not None and was.reason == ruling.reason) or ruling.reason in TOLD_BY_FACTS:
+        return
+    if after.failure is not None and after.failure != before.failure and after.failure.reason == ruling.reason:
+        return
+    yield Event(EventType.WARNING if ruling.warning else EventType.NORMAL, ruling.reason, ruling.message)
+
+
+def _normal(reason: Reason, message: str) -> Event:
+    return Event(EventType.NORMAL, reason, message)
