@@ -1,0 +1,81 @@
+"""Helpers of the operator's integration tests: objects to make, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fencepost_operator.adapters.api_server import Resource
+from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, ObjectKey
+
+T = TypeVar("T")
+
+REPOSITORY: Final = Path(__file__).parents[3]
+CHART: Final = REPOSITORY / "charts" / "spark-cluster"
+PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+
+
+def pipeline_manifest(key: ObjectKey) -> dict[str, Any]:
+    """A pipeline that the API server takes; it is suspended, and nothing that it names exists."""
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": {
+            "suspend": True,
+            "job": {"image": "fencepost.test/absent:1", "entrypoint": "departures:transform"},
+            "source": {"kafka": {"bootstrapServers": "absent.fencepost.test:9092", "topics": ["absent"]}},
+            "sinks": [{"name": "departures", "cassandra": {"keyspace": "absent", "table": "departures"}}],
+            "checkpoint": {"cassandra": {"contactPoints": ["absent.fencepost.test"]}},
+        },
+    }
+
+
+def job_manifest(key: ObjectKey, name: str, *, owner: str, command: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """A Job as the operator makes it, running a shell command in an image that every node has."""
+    marks = {f"{GROUP}/pipeline": key.name, f"{GROUP}/component": "driver"}
+    reference = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": key.name, "uid": owner, "controller": True}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {"name": "driver", "command": ["sh", "-c", command], "securityContext": security, **pod}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "labels": marks,
+            "annotations": {f"{GROUP}/spec-hash": "abc", f"{GROUP}/generation": "2"},
+            "ownerReferences": [reference],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "template": {
+                "metadata": {"labels": marks},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 1,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 10001,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+async def eventually(look: Callable[[], Awaitable[T]], *, within: float = 90.0) -> T:
+    """Return what `look` returns as soon as it is truthy. Raises TimeoutError with what it returned last."""
+    found = await look()
+    try:
+        async with asyncio.timeout(within):
+            while not found:
+                await asyncio.sleep(0.5)
+                found = await look()
+    except TimeoutError as error:
+        raise TimeoutError(f"still {found!r} after {within:.0f} s") from error
+    return found
