@@ -65,9 +65,10 @@ def test_a_twin_and_a_run_brought_back_are_fenced_out_within_a_batch(
 def test_a_driver_frozen_for_a_minute_cannot_commit_after_its_successor(stream: Stream, faults: Faults) -> None:
     """SIGSTOP of all the driver's processes in mid-batch; a successor takes over; SIGCONT after its first commits."""
     pipeline = stream.pipeline
-    with stream.load.flowing(rate=400):
+    zombie = pipeline.driver()
+    stream.load.burst(60_000)  # so many full batches that one is always in hand
+    with stream.load.flowing():
         before = stream.commits_past(stream.fence())
-        zombie = pipeline.driver()
         stream.kills += 1
         with faults.kept(zombie):
             with faults.frozen(zombie):

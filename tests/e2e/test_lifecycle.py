@@ -11,7 +11,7 @@ import pytest
 from e2e.faults import Faults
 from e2e.kubectl import Kubectl, Object
 from e2e.nodes import Nodes
-from e2e.pipelines import KIND
+from e2e.pipelines import KIND, merged
 from e2e.stream import Starts, Stream
 from e2e.waiting import until
 from testbed.cluster import WORKERS
@@ -61,7 +61,8 @@ def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, no
     epoch, starts = pipeline.epoch(), Starts(pipeline)
     with stream.load.flowing():
         row = stream.commits_past(stream.fence())
-        pipeline.patch({"job": {"image": image}})
+        stream.spec = merged(stream.spec, {"job": {"image": image}})
+        stream.apply()
         pipeline.wait_ready(epoch=epoch + 1)
         while row.epoch == epoch:
             row = stream.commits_past(row)

@@ -13,27 +13,6 @@ from e2e.waiting import until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(stream: Stream, faults: Faults) -> None:
-    """SIGKILL of the driver, and SIGKILL of the operator as soon as it noticed."""
-    pipeline = stream.pipeline
-    epoch, starts = pipeline.epoch(), Starts(pipeline)
-    with stream.load.flowing():
-        row = stream.commits_past(stream.fence())
-        faults.sigkill(pipeline.driver())
-        stream.kills += 1
-
-        def noticed() -> bool:
-            return pipeline.status().get("state") in {"Restarting", "Starting"}
-
-        until("the operator noticed", noticed, seconds=30, pause=0.05)
-        with faults.operator_killed():
-            pass
-        while row.epoch == epoch:
-            row = stream.commits_past(row, seconds=90)
-    assert stream.check_every_row().epoch == epoch + 1
-    starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
-
-
 def test_an_operator_killed_while_it_provisions_provisions_once(
     shared: Stream, faults: Faults, kubectl: Kubectl
 ) -> None:
@@ -55,3 +34,24 @@ def test_an_operator_killed_while_it_provisions_provisions_once(
     row = shared.check_every_row()
     assert row.epoch == 1
     starts.check_one_an_epoch(range(1, 2))
+
+
+def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(stream: Stream, faults: Faults) -> None:
+    """SIGKILL of the driver, and SIGKILL of the operator as soon as it noticed."""
+    pipeline = stream.pipeline
+    epoch, starts = pipeline.epoch(), Starts(pipeline)
+    with stream.load.flowing():
+        row = stream.commits_past(stream.fence())
+        faults.sigkill(pipeline.driver())
+        stream.kills += 1
+
+        def noticed() -> bool:
+            return pipeline.status().get("state") in {"Restarting", "Starting"}
+
+        until("the operator noticed", noticed, seconds=30, pause=0.05)
+        with faults.operator_killed():
+            pass
+        while row.epoch == epoch:
+            row = stream.commits_past(row, seconds=90)
+    assert stream.check_every_row().epoch == epoch + 1
+    starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
