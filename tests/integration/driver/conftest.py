@@ -1,0 +1,42 @@
+"""Real Kafka and Cassandra of the testbed; local Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+from testbed.environment import Environment, load
+
+from integration.driver.support import Pipeline, make, open_session
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    return load()
+
+
+@pytest.fixture(scope="session")
+def session(environment: Environment) -> Iterator[Session]:
+    session = open_session(environment)
+    yield session
+    session.cluster.shutdown()
+
+
+@pytest.fixture
+def pipeline(environment: Environment, session: Session, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
+    """Make pipelines; their runs are ended and their topics and tables dropped afterwards."""
+    made: list[Pipeline] = []
+
+    def build(**source: Any) -> Pipeline:
+        made.append(make(environment, session, tmp_path, **source))
+        return made[-1]
+
+    yield build
+    for one in made:
+        for run in one.runs:
+            run.end()
+        session.execute(f"DROP TABLE IF EXISTS driver_tests.{one.config.sinks[0].table}", timeout=30)
+        one.kafka.admin.delete_topics([one.topic])

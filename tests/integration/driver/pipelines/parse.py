@@ -1,0 +1,49 @@
+"""Transforms of the integration tests."""
+
+from collections.abc import Mapping
+
+from fencepost.context import BatchContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def transform(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """One row a record; args: records in a bucket."""
+    size = int(context.args[0])
+    value = F.from_json(F.col("value").cast("string"), "n long, x double, city string").alias("v")
+    rows = batch.select("partition", "offset", F.col("timestamp").alias("at"), value)
+    return rows.select("partition", (F.col("offset") / size).cast("long").alias("bucket"), "offset", "at", "v.*")
+
+
+def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
+    """The same rows to two sinks."""
+    rows = transform(batch, context)
+    return {"rows": rows, "even": rows.where("n % 2 = 0")}
+
+
+def wrong_column(batch: DataFrame, context: BatchContext) -> DataFrame:
+    return transform(batch, context).withColumnRenamed("city", "town")
+
+
+def null_key(batch: DataFrame, context: BatchContext) -> DataFrame:
+    return transform(batch, context).withColumn("bucket", F.lit(None).cast("long"))
+
+
+def failing(batch: DataFrame, context: BatchContext) -> DataFrame:
+    if context.offsets:
+        raise ArithmeticError("the author's own mistake")
+    return transform(batch, context)
+
+
+def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Take some seconds in the executors."""
+
+    def sleep(rows):  # type: ignore[no-untyped-def]
+        import time  # noqa: PLC0415
+
+        for part in rows:
+            time.sleep(3)
+            yield part
+
+    rows = transform(batch, context)
+    return rows.mapInArrow(sleep, rows.schema)

@@ -1,0 +1,234 @@
+"""A pipeline on the testbed's Kafka and Cassandra, with its driver as a process of its own on local Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cassandra.cluster import Session
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
+from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
+from fencepost.fence import Fence, FenceRow
+from testbed.environment import Environment
+
+CODE = Path(__file__).with_name("pipelines")
+
+
+class Kafka:
+    """The testbed's Kafka."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.admin = AdminClient({"bootstrap.servers": servers})
+
+    def create(self, topic: str, partitions: int = 4, **config: str) -> None:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        self.admin.create_topics([new])[topic].result(30)
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(30)
+
+    def produce(self, topic: str, count: int, *, partitions: int = 4, start: int = 0) -> None:
+        """Produce records numbered from `start`, round robin."""
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 60000}
+        )
+        for number in range(start, start + count):
+            value = json.dumps({"n": number, "x": number / 2, "city": f"c{number % 7}"})
+            while True:
+                try:
+                    producer.produce(topic, value=value, key=str(number % 100), partition=number % partitions)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A driver process."""
+
+    process: subprocess.Popen[bytes]
+    termination_log: Path
+    log: Path
+    started: float = field(default_factory=time.monotonic)
+
+    def wait(self, timeout: float = 90) -> int:
+        return self.process.wait(timeout)
+
+    def verdict(self) -> Verdict:
+        found = Verdict.from_json(self.termination_log.read_text())
+        assert found is not None, self.log.read_text()[-4000:]
+        return found
+
+    def committed(self) -> list[dict[str, Any]]:
+        """The log's lines about committed batches."""
+        lines = [line for line in self.log.read_text().splitlines() if '"message": "committed"' in line]
+        return [json.loads(line) for line in lines]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(30)
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One pipeline: a topic, a table and a fence row, all of its own."""
+
+    kafka: Kafka
+    session: Session
+    config: DriverConfig
+    credentials: tuple[str, str]
+    folder: Path
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        return self.config.source.topics[0]
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(CassandraFenceTable.over(self.session, self.config.fence_keyspace), self.config.pipeline)
+
+    def row(self) -> FenceRow:
+        row = self.fence.read()
+        assert row is not None
+        return row
+
+    def take_over(self) -> DriverConfig:
+        """Start a new epoch as the operator does; return the configuration of its run."""
+        fence = self.fence
+        row = fence.read() or fence.create("test/test")
+        after = fence.take_over(row, owner="test/test")
+        self.config = replace(self.config, epoch=after.epoch)
+        return self.config
+
+    def start(self, config: DriverConfig | None = None, **variables: str) -> Run:
+        """Start a driver process; without a configuration, under a new epoch."""
+        chosen = config or self.take_over()
+        number = len(self.runs)
+        log = self.folder / f"driver-{number}.log"
+        last = self.folder / f"last-words-{number}"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(CODE),
+            Variable.CONFIG: chosen.to_json(),
+            Variable.POD_UID: f"pod-{number}",
+            Variable.CASSANDRA_USERNAME: self.credentials[0],
+            Variable.CASSANDRA_PASSWORD: self.credentials[1],
+            "TZ": "UTC",
+            **variables,
+        }
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fencepost", "run", "--termination-log", str(last)],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
+        run = Run(process, last, log)
+        self.runs.append(run)
+        return run
+
+    def committed_records(self) -> int:
+        """How far the fence row is, in records from the topic's beginning."""
+        row = self.fence.read()
+        return sum(row.offsets.values()) if row is not None else 0
+
+    def wait_committed(self, records: int, timeout: float = 90) -> None:
+        run = self.runs[-1]
+        wait_until(
+            lambda: self.committed_records() >= records or run.process.poll() is not None,
+            f"{records} records to be committed",
+            timeout,
+        )
+        assert self.committed_records() >= records, run.log.read_text()[-6000:]
+
+    def rows(self) -> list[Any]:
+        sink = self.config.sinks[0]
+        return list(self.session.execute(f"SELECT * FROM {sink.keyspace}.{sink.table}", timeout=60))
+
+    def history(self) -> list[Any]:
+        """The fence's changes, oldest first."""
+        found = self.session.execute(
+            f"SELECT epoch, version, driver, offsets, records FROM {self.config.fence_keyspace}.fence_history"
+            " WHERE pipeline = %s",
+            (self.config.pipeline,),
+        )
+        return sorted(found, key=lambda change: change.version)
+
+
+TABLE = (
+    "CREATE TABLE {keyspace}.{table} (partition int, bucket bigint, offset bigint, n bigint, x double, city text,"
+    " at timestamp, PRIMARY KEY ((partition, bucket), offset))"
+)
+
+
+def make(environment: Environment, session: Session, folder: Path, **source: Any) -> Pipeline:
+    """Make a topic of four partitions, a table, a fence row's schema, and the configuration of a first run."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    kafka = Kafka(environment.kafka_host)
+    kafka.create(name)
+    session.execute(TABLE.format(keyspace="driver_tests", table=name))
+    config = DriverConfig(
+        pipeline=f"test/test/{name}",
+        epoch=0,
+        entrypoint="parse:transform",
+        args=("1000",),
+        code="test",
+        source=KafkaSource(
+            bootstrap_servers=environment.kafka_host, topics=(name,), **{"max_records_per_batch": 1000, **source}
+        ),
+        sinks=(CassandraSink(name="rows", keyspace="driver_tests", table=name),),
+        cassandra=Cassandra(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
+        fence_keyspace="driver_tests",
+        consistency="LOCAL_QUORUM",
+        batch_interval=0.2,
+        spark_master="local[2]",
+        spark_conf={},
+        executors=1,
+        termination_grace=30.0,
+    )
+    credentials = (environment.cassandra_username, environment.cassandra_password)
+    return Pipeline(kafka, session, config, credentials, folder)
+
+
+def open_session(environment: Environment) -> Session:
+    session = connect(
+        contact_points=(environment.cassandra_host,),
+        port=environment.cassandra_port,
+        local_datacenter=None,
+        credentials=(environment.cassandra_username, environment.cassandra_password),
+        request_timeout=20,
+    )
+    create_schema(session, "driver_tests", {"class": "SimpleStrategy", "replication_factor": 1})
+    return session
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.1)
+
+
+def spans(history: list[Any]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+    """Yield the offsets before and after each change that has some."""
+    changes = [dict(change.offsets or {}) for change in history]
+    yield from zip(changes, changes[1:], strict=False)
