@@ -98,9 +98,7 @@ async def test_writes_to_what_is_gone_conflict(pipelines: KubernetesPipelines, a
         await pipelines.set_finalizer(replace(seen, finalizers=()), present=True)
 
 
-async def test_events_are_counted_not_repeated(
-    pipelines: KubernetesPipelines, api: ApiServer, key: ObjectKey
-) -> None:
+async def test_events_are_counted_not_repeated(pipelines: KubernetesPipelines, api: ApiServer, key: ObjectKey) -> None:
     seen = await there(pipelines, key)
     event = Event(EventType.WARNING, "RunFailed", "the driver ended with exit code 1 " + "é" * 2000)
     await pipelines.publish(seen, [event, event, event])

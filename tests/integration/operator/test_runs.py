@@ -1,0 +1,177 @@
+"""Driver Jobs in a real API server; the driver is a shell here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fencepost.contract import Verdict
+from fencepost_operator.adapters.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.errors import Rejected
+from fencepost_operator.observation import Run
+from integration.operator.cluster import PIPELINES, eventually, job_manifest
+from testbed.environment import Environment
+
+pytestmark = pytest.mark.integration
+
+QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
+VERDICT = Verdict(exit_code=51, reason="BadSpec", message="no such module", remedy="mend it", epoch=3)
+
+
+@pytest.fixture
+def runs(api: ApiServer) -> KubernetesRuns:
+    return KubernetesRuns(api=api, clock=SystemClock())
+
+
+@pytest.fixture
+async def uid(api: ApiServer, key: ObjectKey) -> str:
+    found = await api.get(PIPELINES, namespace=key.namespace, name=key.name)
+    assert found is not None
+    text: str = found["metadata"]["uid"]
+    return text
+
+
+class Starter:
+    """Starts Jobs whose driver is a shell."""
+
+    def __init__(self, runs: KubernetesRuns, key: ObjectKey, uid: str, image: str) -> None:
+        self.runs, self.key, self.uid, self.image = runs, key, uid, image
+
+    async def start(self, name: str, command: str, **pod: Any) -> None:
+        pod = {"image": self.image, "imagePullPolicy": "IfNotPresent"} | pod
+        job = job_manifest(self.key, name, owner=self.uid, command=command, pod=pod)
+        await self.runs.start(self.key, job)
+
+    async def only(self) -> Run:
+        (run,) = await self.runs.list(self.key, self.uid)
+        return run
+
+
+@pytest.fixture
+def starter(runs: KubernetesRuns, key: ObjectKey, uid: str, testbed: Environment) -> Starter:
+    return Starter(runs, key, uid, testbed.operator_image)
+
+
+async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, starter: Starter) -> None:
+    key = starter.key
+    assert await runs.list(key, starter.uid) == ()
+    await starter.start("departures-run-3", "sleep 600")
+    await starter.start("departures-run-3", "sleep 600")
+
+    async def running() -> Run | None:
+        run = await starter.only()
+        return run if run.pod and run.pod.started_at else None
+
+    run = await eventually(running)
+    assert run is not None
+    assert run.pod is not None
+    assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("departures-run-3", 3, "abc", 2)
+    assert (run.finished, run.deleting, run.pod.exit_code, run.pod.trouble) == (False, False, None, None)
+    assert run.pod.node is not None
+    node = await api.get(NODES, name=run.pod.node)
+    assert node is not None
+    assert (run.pod.node_uid, run.pod.node_ready) == (node["metadata"]["uid"], True)
+
+    await runs.stop(key, "departures-run-3")
+    await runs.stop(key, "departures-run-3")
+
+    async def gone() -> bool:
+        return await runs.list(key, starter.uid) == ()
+
+    assert await eventually(gone)
+    assert await api.list(PODS, namespace=key.namespace) == []
+    await runs.stop(key, "departures-run-3")
+
+
+async def test_last_words_are_read(starter: Starter) -> None:
+    await starter.start("departures-run-4", f"printf '%s' '{VERDICT.to_json()}' > /dev/termination-log; exit 51")
+
+    async def finished() -> Run | None:
+        run = await starter.only()
+        return run if run.finished else None
+
+    run = await eventually(finished)
+    assert run is not None
+    assert run.pod is not None
+    assert (run.pod.exit_code, run.pod.termination_reason, run.pod.verdict) == (51, "Error", VERDICT)
+    assert run.pod.finished_at is not None
+
+
+async def test_copies_by_hand_and_others_jobs_are_not_ours(runs: KubernetesRuns, starter: Starter) -> None:
+    await starter.start("departures-run-5", "sleep 600")
+    await starter.start("departures-run-5-copy", "sleep 600")
+    await starter.start("departures-run-05", "sleep 600")
+    stranger = job_manifest(
+        starter.key, "departures-run-6", owner="0", command="sleep 600", pod={"image": starter.image}
+    )
+    del stranger["metadata"]["ownerReferences"]
+    await runs.start(starter.key, stranger)
+    assert [run.name for run in await runs.list(starter.key, starter.uid)] == ["departures-run-5"]
+
+
+async def test_an_image_that_cannot_be_pulled_is_trouble(starter: Starter) -> None:
+    await starter.start("departures-run-1", "true", image="fencepost.test/absent:1")
+
+    async def troubled() -> str | None:
+        run = await starter.only()
+        return run.pod.trouble.reason if run.pod and run.pod.trouble else None
+
+    assert await eventually(troubled) in {"ErrImagePull", "ImagePullBackOff"}
+
+
+async def test_a_pod_that_fits_on_no_node_is_trouble(starter: Starter) -> None:
+    await starter.start("departures-run-1", "true", resources={"requests": {"memory": "9Ti"}})
+
+    async def troubled() -> str | None:
+        run = await starter.only()
+        return run.pod.trouble.reason if run.pod and run.pod.trouble else None
+
+    assert await eventually(troubled) == "Unschedulable"
+
+
+async def test_a_pod_that_a_quota_refuses_is_the_runs_trouble(api: ApiServer, starter: Starter) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    await api.create(QUOTAS, namespace=starter.key.namespace, body=quota)
+
+    async def enforced() -> bool:
+        found = await api.get(QUOTAS, namespace=starter.key.namespace, name="none")
+        return bool(found and found.get("status", {}).get("hard"))
+
+    await eventually(enforced)
+    await starter.start("departures-run-1", "true")
+
+    async def troubled() -> str | None:
+        run = await starter.only()
+        return run.trouble.message if run.trouble else None
+
+    assert "exceeded quota" in str(await eventually(troubled))
+
+
+async def test_a_node_that_is_not_there_has_no_uid(runs: KubernetesRuns) -> None:
+    node = await runs.node("absent")
+    assert (node.uid, node.ready) == (None, False)
+
+
+async def test_references_are_hashes_of_content(api: ApiServer, key: ObjectKey) -> None:
+    objects = KubernetesObjects(api)
+    names = ("ConfigMap/code", "Secret/account", "Secret/absent")
+    code = {"metadata": {"name": "code"}, "data": {"a.py": "1"}, "binaryData": {"b": "AA=="}}
+    account = {"metadata": {"name": "account"}, "stringData": {"username": "u", "password": "p"}}
+    await api.create(CONFIG_MAPS, namespace=key.namespace, body=code)
+    await api.create(SECRETS, namespace=key.namespace, body=account)
+    before = await objects.references(key, names)
+    assert before.missing() == ("Secret/absent",)
+    marked = {"metadata": {"labels": {"touched": "yes"}}}
+    await api.merge(CONFIG_MAPS, namespace=key.namespace, name="code", body=marked)
+    assert await objects.references(key, names) == before
+    await api.merge(CONFIG_MAPS, namespace=key.namespace, name="code", body={"binaryData": {"b": "AAA="}})
+    after = await objects.references(key, names)
+    assert after.hashes["ConfigMap/code"] != before.hashes["ConfigMap/code"]
+    assert after.hashes["Secret/account"] == before.hashes["Secret/account"]
+    assert await objects.secret(key, "account") == {"username": "u", "password": "p"}
+    with pytest.raises(Rejected, match="absent does not exist"):
+        await objects.secret(key, "absent")
