@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from fencepost_operator.errors import FencepostError
-
 PREFIX: Final = "FENCEPOST_"
 
 _T = TypeVar("_T")
@@ -19,7 +17,7 @@ _DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-class SettingsError(FencepostError):
+class SettingsError(ValueError):
     """A variable of the environment cannot be used; the message names it and says what to set."""
 
 

@@ -22,7 +22,8 @@ from fencepost_operator.observation import Source
 log = logging.getLogger("fencepost_operator.kafka")
 
 _T = TypeVar("_T")
-_ANSWER_WITHIN: Final = 10.0
+_ANSWER_WITHIN: Final = 8.0
+"""Less than an observation waits, so that it hears the reason."""
 _IDLE: Final = 600.0
 """Seconds after which a client that nobody used is closed."""
 
