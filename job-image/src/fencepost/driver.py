@@ -29,13 +29,14 @@ from fencepost.contract import (
     Verdict,
 )
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, Starved
-from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable
-from fencepost.loop import Loop, Report
+from fencepost.fence import UNCLAIMED, Fence, Fenced, FenceMissing, FenceUnavailable
+from fencepost.loop import FENCE_CHECK, Loop, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fencepost.cassandra_fence import CassandraFenceTable
+    from fencepost.fence import FenceRow
     from fencepost.kafka import KafkaLog
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class Driver:
             self._lap("session")
             table = cassandra.result()
             source, properties = kafka.result()
+        self._watch_fence(table)
         self._compose(spark, table, source, properties)
 
     def _compose(
@@ -178,7 +180,7 @@ class Driver:
             self._loop.run()
 
     def _cassandra(self) -> CassandraFenceTable:
-        """Connect, and end early when the epoch is already over."""
+        """Connect, and end early when the epoch is over or another driver's."""
         from fencepost.cassandra_fence import CassandraFenceTable  # noqa: PLC0415
 
         config = self._config
@@ -193,18 +195,25 @@ class Driver:
                     credentials=self._environment.credentials,
                     consistency=config.consistency,
                 )
-                row = table.read(config.pipeline)
+                self._check_held(table.read(config.pipeline))
             except FenceUnavailable:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)
                 continue
-            if row is None:
-                raise FenceMissing(f"no fence row for {config.pipeline!r}")
-            if row.epoch != config.epoch:
-                raise Fenced(f"epoch {config.epoch} is over: the fence is at epoch {row.epoch}", seen=row)
             self._lap("cassandra")
             return table
+
+    def _check_held(self, row: FenceRow | None) -> None:
+        """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
+        epoch, driver = self._config.epoch, self._environment.driver
+        if row is None:
+            raise FenceMissing(f"no fence row for {self._config.pipeline!r}")
+        if row.epoch != epoch:
+            raise Fenced(f"epoch {epoch} is over: the fence is at epoch {row.epoch}", seen=row)
+        if row.driver not in {UNCLAIMED, driver}:
+            # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
+            raise Fenced(f"epoch {epoch} is held by driver {row.driver}, not by {driver}", seen=row)
 
     def _kafka(self) -> tuple[KafkaLog, Mapping[str, str]]:
         """Connect, so that wrong servers or credentials end the run before it is warm."""
@@ -215,6 +224,24 @@ class Driver:
         source.state()
         self._lap("kafka")
         return source, properties
+
+    def _watch_fence(self, table: CassandraFenceTable) -> None:
+        """End the run when another one took over, whatever the batch in hand waits for.
+
+        A driver that was frozen wakes among executors that are gone: its batch might hang, and would never be refused.
+        """
+
+        def watch() -> None:
+            while True:
+                time.sleep(FENCE_CHECK)
+                try:
+                    self._check_held(table.read(self._config.pipeline))
+                except FenceUnavailable:
+                    continue
+                except Exception as error:  # noqa: BLE001 - whatever it was, the process ends with its verdict
+                    self.end(error)
+
+        threading.Thread(target=watch, name="fence", daemon=True).start()
 
     def _watch_executors(self, spark: SparkSession) -> None:
         """End the run when it has had no executor for too long: its job would wait for ever."""
