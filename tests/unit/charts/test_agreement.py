@@ -1,0 +1,89 @@
+"""The operator's builders and the spark-cluster chart: what one writes the other takes, and both use the same names."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost_operator.api import Pipeline, Spec, read_pipeline
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.cluster_values import cluster_values
+from unit.charts.rendering import REPOSITORY, Object, objects, one
+from unit.crds.schema import defaulted, minimal
+
+EVERYTHING: dict[str, Any] = yaml.safe_load(
+    (REPOSITORY / "tests" / "e2e" / "manifests" / "everything.yaml").read_text()
+)
+GENERATION = 7
+
+
+def pipeline_of(body: dict[str, Any]) -> Pipeline:
+    """The pipeline as the operator reads it from the API server."""
+    stored = defaulted(body)
+    stored["metadata"] |= {"namespace": "flights", "uid": "5d6a2fd6-9b23-438b-9361-8f3460c92464"}
+    return read_pipeline(stored)
+
+
+def cluster_of(pipeline: Pipeline) -> list[Object]:
+    """What Helm makes of the operator's values."""
+    assert isinstance(pipeline.spec, Spec)
+    values = cluster_values(
+        pipeline=pipeline, spec=pipeline.spec, references={}, generation=GENERATION, cluster_domain="k8s.example"
+    )
+    return objects("spark-cluster", values=values)
+
+
+@pytest.fixture(scope="module", params=[minimal(), EVERYTHING], ids=["minimal", "everything"])
+def pipeline(request: pytest.FixtureRequest) -> Pipeline:
+    return pipeline_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def cluster(pipeline: Pipeline) -> list[Object]:
+    return cluster_of(pipeline)
+
+
+def test_what_the_author_asked_for_is_there(pipeline: Pipeline, cluster: list[Object]) -> None:
+    spec = pipeline.spec
+    assert isinstance(spec, Spec)
+    worker = one(cluster, "StatefulSet", "-worker")["spec"]
+    assert worker["replicas"] == spec.cluster.workers
+    pod = worker["template"]["spec"]
+    assert pod.get("nodeSelector", {}) == spec.cluster.node_selector
+    assert pod.get("affinity", {}) == spec.cluster.affinity
+    assert pod.get("priorityClassName") == spec.cluster.priority_class
+    (container,) = pod["containers"]
+    assert container["image"] == (spec.cluster.image or spec.job.image)
+    assert [item for item in container["env"] if item in spec.job.env] == list(spec.job.env)
+    assert container.get("envFrom", []) == list(spec.job.env_from)
+
+
+def test_the_operator_finds_what_the_chart_names(pipeline: Pipeline, cluster: list[Object]) -> None:
+    name = pipeline.key.name
+    assert one(cluster, "Secret", "")["metadata"]["name"] == names.auth_secret_name(name, GENERATION)
+    assert set(one(cluster, "Secret", "")["data"]) == {"secret"}
+    stem = names.cluster_name(name, GENERATION)
+    assert all(item["metadata"]["name"].startswith(f"{stem}-") for item in cluster)
+    (container,) = one(cluster, "StatefulSet", "-worker")["spec"]["template"]["spec"]["containers"]
+    (master,) = [item["value"] for item in container["env"] if item["name"] == "SPARK_MASTER"]
+    assert master == names.master_url(name, GENERATION, namespace="flights", cluster_domain="k8s.example")
+
+
+def test_the_operators_selector_is_of_the_workers_and_of_nobody_else(pipeline: Pipeline, cluster: list[Object]) -> None:
+    wanted = dict(pair.split("=") for pair in labels.worker_selector(pipeline.key.name, GENERATION).split(","))
+    for item in cluster:
+        if item["kind"] == "StatefulSet":
+            found = item["spec"]["template"]["metadata"]["labels"]
+            assert (wanted.items() <= found.items()) == item["metadata"]["name"].endswith("-worker")
+
+
+def test_statefulsets_carry_the_hash_that_the_operator_compares(cluster: list[Object]) -> None:
+    hashes = {item["metadata"]["annotations"][labels.CONFIG_HASH] for item in cluster if item["kind"] == "StatefulSet"}
+    assert len(hashes) == 1
+
+
+def test_a_default_pod_asks_for_the_memory_that_the_spec_says() -> None:
+    (container,) = one(cluster_of(pipeline_of(minimal())), "StatefulSet", "-worker")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["resources"]["limits"]["memory"] in {"1Gi", "1024Mi"}
