@@ -32,10 +32,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && /uv/bin/python -m pip --python /opt/fencepost/venv/bin/python install \
       --no-compile --require-hashes --only-binary :all: -r requirements.txt \
  # The operator speaks plain JSON to the API server: the client's typed models, 110 MB, are never imported.
- && rm -r /opt/fencepost/venv/lib/python3.11/site-packages/kubernetes/client/models \
-      /opt/fencepost/venv/lib/python3.11/site-packages/kubernetes/client/api \
-      /opt/fencepost/venv/lib/python3.11/site-packages/kubernetes/aio/client/models \
-      /opt/fencepost/venv/lib/python3.11/site-packages/kubernetes/aio/client/api
+ && find /opt/fencepost/venv/lib/python3.11/site-packages/kubernetes -type f ! -name __init__.py \
+      \( -path '*/client/models/*' -o -path '*/client/api/*' \) -delete
 # The workspace's own packages are plain Python.
 COPY job-image/src/fencepost /opt/fencepost/venv/lib/python3.11/site-packages/fencepost
 COPY operator/src/fencepost_operator /opt/fencepost/venv/lib/python3.11/site-packages/fencepost_operator
