@@ -41,7 +41,7 @@ class Operator:
 
     def present(self, key: str) -> bool:
         """The release is deployed for this key and its deployments are available."""
-        status = json.loads(probe([*self._helm(), "status", RELEASE, "--output=json"]) or "{}").get("info", {})
+        status = self._status()
         return status.get("status") == "deployed" and status.get("description") == key and self._available()
 
     def make(self, key: str, log: Transcript) -> None:
@@ -51,6 +51,11 @@ class Operator:
                 f"{CHART.relative_to(REPOSITORY)}/Chart.yaml does not exist yet, and the operator is installed from it"
             )
         self.kubectl.apply(restricted_namespace(NAMESPACE), log)
+        if (CHART / "crds").is_dir():
+            # Helm installs a chart's CRDs and never upgrades them.
+            crds = ("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+            self.kubectl.run(*crds, log=log)
+        self._clear_interrupted(log)
         name, _, tag = self.image.content_name.rpartition(":")
         image = [f"--set=image.repository={name}", f"--set=image.tag={tag}"]
         try:
@@ -63,6 +68,18 @@ class Operator:
             self.kubectl.run("-n", NAMESPACE, "logs", "--all-containers", "--tail=40", "--prefix",
                              f"--selector=app.kubernetes.io/instance={RELEASE}", log=log)  # fmt: skip
             raise
+
+    def _status(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads(self._ask("status", RELEASE, "--output=json") or "{}").get("info", {})
+        return found
+
+    def _ask(self, *arguments: str) -> str | None:
+        return probe([*self._helm(), *arguments])
+
+    def _clear_interrupted(self, log: Transcript) -> None:
+        """Drop what a killed install or upgrade left: Helm refuses to work on a release that is pending."""
+        if self._status().get("status", "").startswith("pending"):
+            log.run([*self._helm(), "uninstall", RELEASE, "--wait", "--timeout=2m"])
 
     def _helm(self) -> list[str]:
         return [str(self.home.bin / "helm"), f"--kubeconfig={self.home.kubeconfig}", f"--namespace={NAMESPACE}"]
