@@ -5,13 +5,13 @@ the data set's own columns, all 336,776 of them.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from flights.dataset import FLIGHTS, WEATHER, Event, Value
 
-Cell: TypeAlias = Value | datetime
+Cell: TypeAlias = Value | datetime | date
 Expectation: TypeAlias = Callable[[Event], Mapping[str, Cell]]
 """From an event to the sink's row, the coordinates left out."""
 
@@ -44,6 +44,14 @@ def departure(event: Event) -> dict[str, Cell]:
         "departed_at": departed_at,
         "delay_minutes": delay,
     }
+
+
+def airport_departure(event: Event) -> dict[str, Cell]:
+    """The row of a flight in `departures_by_airport`."""
+    row = departure(event)
+    day = date(_int(event.fields["year"]), _int(event.fields["month"]), _int(event.fields["day"]))
+    kept = ("id", "carrier", "flight", "tailnum", "origin", "dest", "scheduled_at")
+    return {**{column: row[column] for column in kept}, "day": day, "cancelled": event.fields["dep_time"] is None}
 
 
 def weather(event: Event) -> dict[str, Cell]:

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final, Self
 
 from flights.dataset import Feed, feed
@@ -204,6 +204,8 @@ def _same(found: Any, expected: Cell) -> bool:
     """Whether Cassandra's value is the expected one; the driver gives timestamps without a zone, in UTC."""
     if isinstance(found, datetime) and isinstance(expected, datetime):
         return found.replace(tzinfo=UTC) == expected
+    if type(expected) is date:
+        return found is not None and bool(found.date() == expected)
     if isinstance(found, float) and isinstance(expected, float):
         return math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-12)
     return bool(found == expected)

@@ -1,0 +1,82 @@
+"""One row a flight: when it was due to leave, when it left, both in UTC, and the minutes between.
+
+An event is JSON with clock readings as airports print them: 1545 is 15:45, 2400 the midnight that ends a day, both in
+New York's local time, and only the scheduled departure has a date.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from fencepost.context import BatchContext
+
+EVENT = """
+    id BIGINT, year INT, month INT, day INT, sched_dep_time INT, dep_time INT,
+    carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, distance INT
+"""
+"""The fields that are used; from_json leaves the others out."""
+
+ZONE = "America/New_York"
+DAY = 24 * 60
+EARLIEST = 60
+"""Minutes. A flight leaves an hour early at most, so a reading further back is the next day's."""
+
+ROWS_PER_BUCKET = 10_000
+"""Offsets that share a Cassandra partition; schema.cql says why."""
+
+
+def transform(batch: DataFrame, context: BatchContext) -> DataFrame:  # noqa: ARG001 - the batch says it all
+    """Return one row a record; its key is the record's place in Kafka, so the same record is always the same row."""
+    # FAILFAST: a record that is not JSON stops the pipeline and pages; the default would write a row of nulls.
+    event = f.from_json(f.col("value").cast("string"), EVENT, {"mode": "FAILFAST"})
+    flights = batch.select("topic", "partition", "offset", event.alias("event")).select(
+        "topic", "partition", "offset", "event.*"
+    )
+
+    date = f.make_date("year", "month", "day")
+    planned = minutes_after_midnight(f.col("sched_dep_time"))
+    # The reading is from 60 minutes before the plan to 23 hours after it, on whichever side of midnight.
+    behind = f.pmod(minutes_after_midnight(f.col("dep_time")) - planned + EARLIEST, f.lit(DAY)) - EARLIEST
+
+    timed = flights.withColumns(
+        {"scheduled_at": new_york(date, planned), "departed_at": new_york(date, planned + behind)}
+    )
+    return timed.select(
+        "topic",
+        "partition",
+        f.floor(f.col("offset") / ROWS_PER_BUCKET).alias("bucket"),
+        "offset",
+        "id",
+        "carrier",
+        "flight",
+        "tailnum",
+        "origin",
+        "dest",
+        f.col("distance").alias("distance_miles"),
+        "scheduled_at",
+        "departed_at",
+        f.timestamp_diff("MINUTE", "scheduled_at", "departed_at").cast("int").alias("delay_minutes"),
+    )
+
+
+def minutes_after_midnight(clock: Column) -> Column:
+    """Minutes after midnight of a reading such as 1545."""
+    return f.floor(clock / 100) * 60 + clock % 100
+
+
+def new_york(date: Column, minutes: Column) -> Column:
+    """The instant of a local clock reading, minutes after midnight of a date; it may lie on a day before or after.
+
+    The zone is given, so neither the cluster's time zone nor the change to summer time moves the result: what is added
+    to is the clock reading, and the instant is looked up last.
+    """
+    day = f.date_add(date, f.floor(minutes / DAY).cast("int"))
+    of_day = f.pmod(minutes, f.lit(DAY)).cast("int")
+    return f.make_timestamp(
+        f.year(day), f.month(day), f.day(day), f.floor(of_day / 60).cast("int"), of_day % 60, f.lit(0), f.lit(ZONE)
+    )

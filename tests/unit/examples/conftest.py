@@ -1,0 +1,59 @@
+"""One small Spark session for all tests of the examples; starting it is most of their time."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A session in a time zone that has nothing to do with the data: a transform must not lean on it."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - costs a second, also for a run of other tests
+
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.session.timeZone", "Asia/Tokyo")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def example(folder: str, module: str) -> ModuleType:
+    """Import an example's module from where a user finds it."""
+    spec = importlib.util.spec_from_file_location(f"example_{module}", EXAMPLES / folder / f"{module}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def departures() -> ModuleType:
+    """The first example's transform."""
+    return example("departures", "departures")
+
+
+@pytest.fixture(scope="session")
+def flights_and_weather() -> ModuleType:
+    """The second example's transform."""
+    return example("flights-and-weather", "flights_and_weather")

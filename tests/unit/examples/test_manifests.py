@@ -1,0 +1,89 @@
+"""What `kubectl apply -k` sends agrees with the CRD, with the transform's file and with the tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flights.sink import statements
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if folder.is_dir())
+SCHEMA = yaml.safe_load((ROOT / "crds" / "streamingpipelines.streaming.fencepost.dev.yaml").read_text())["spec"][
+    "versions"
+][0]["schema"]["openAPIV3Schema"]
+
+example = pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+
+
+def load(path: Path) -> Any:
+    """A file's one document."""
+    return yaml.safe_load(path.read_text())
+
+
+def unknown(value: Any, schema: Any, where: str) -> list[str]:
+    """Fields that the CRD does not have."""
+    if isinstance(value, list):
+        return [found for item in value for found in unknown(item, schema["items"], f"{where}[]")]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    return [
+        found
+        for name, inner in value.items()
+        for found in (
+            unknown(inner, schema["properties"][name], f"{where}.{name}")
+            if name in schema["properties"]
+            else [f"{where}.{name}"]
+        )
+    ]
+
+
+@example
+def test_every_field_is_the_crds(folder: Path) -> None:
+    assert unknown(load(folder / "pipeline.yaml")["spec"], SCHEMA["properties"]["spec"], "spec") == []
+
+
+@example
+def test_every_file_is_in_the_kustomization(folder: Path) -> None:
+    kustomization = load(folder / "kustomization.yaml")
+    code = [file for generated in kustomization["configMapGenerator"] for file in generated["files"]]
+
+    listed = {*kustomization["resources"], *code, "kustomization.yaml", "schema.cql"}
+
+    assert {file.name for file in folder.iterdir() if file.is_file()} == listed
+
+
+@example
+def test_the_entrypoint_is_in_the_config_map(folder: Path) -> None:
+    job = load(folder / "pipeline.yaml")["spec"]["job"]
+    (generated,) = load(folder / "kustomization.yaml")["configMapGenerator"]
+    module, _, function = job["entrypoint"].partition(":")
+
+    assert job["codeFrom"]["configMapName"] == generated["name"]
+    assert generated["files"] == [f"{module}.py"]
+    assert f"def {function}(" in (folder / f"{module}.py").read_text()
+
+
+@example
+def test_the_schema_makes_every_sinks_table(folder: Path) -> None:
+    script = statements((folder / "schema.cql").read_text())
+    made = {name for text in script for name in re.findall(r"^CREATE TABLE IF NOT EXISTS (\S+)", text)}
+    sinks = [sink["cassandra"] for sink in load(folder / "pipeline.yaml")["spec"]["sinks"]]
+
+    assert {f"{sink['keyspace']}.{sink['table']}" for sink in sinks} == made
+
+
+@example
+def test_the_pipelines_name_is_its_folders(folder: Path) -> None:
+    assert load(folder / "pipeline.yaml")["metadata"]["name"] == folder.name
+
+
+@example
+def test_the_secret_is_the_one_that_is_named(folder: Path) -> None:
+    secret = load(folder / "secret.yaml")
+    checkpoint = load(folder / "pipeline.yaml")["spec"]["checkpoint"]["cassandra"]
+
+    assert checkpoint["credentialsFrom"]["secretName"] == secret["metadata"]["name"]
+    assert set(secret["stringData"]) == {"username", "password"}
