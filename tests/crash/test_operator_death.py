@@ -1,0 +1,160 @@
+"""The operator is killed with -9 at each of its writes, before the write took effect and after it.
+
+Whatever the moment, a new operator goes on from there: one Job an epoch, epochs one by one, contiguous commits, and
+in the end what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.stage import ROW, Died, Stage
+from fencepost_operator.errors import Unreachable
+
+
+async def provisioned() -> Stage:
+    stage = Stage()
+    stage.world.apply(body())
+    await stage.running()
+    return stage
+
+
+async def nothing_yet() -> Stage:
+    stage = Stage()
+    stage.world.apply(body())
+    return stage
+
+
+async def first_provisioning(stage: Stage) -> None:
+    await stage.running()
+    assert stage.world.table.rows[ROW].epoch == 1
+
+
+async def restart(stage: Stage) -> None:
+    if not stage.world.buried and all(d.alive for d in stage.world.drivers):
+        stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.pipeline.status.restarts == 1
+
+
+async def upgrade(stage: Stage) -> None:
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.world.releases[KEY].values["image"] == "registry.example/job:2"
+    assert stage.pipeline.status.restarts == 0
+
+
+async def freeze(stage: Stage) -> None:
+    frozen = stage.world.newest_pod().driver
+    frozen.frozen = True
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    frozen.frozen = False
+    await stage.run(5)
+    assert frozen.exit_code in {50, 137, 0}
+
+
+async def suspend_and_resume(stage: Stage) -> None:
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    assert not stage.world.releases
+    assert not stage.world.jobs
+    stage.world.change(KEY, suspend=False)
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+
+
+async def scale(stage: Stage) -> None:
+    pod = stage.world.newest_pod()
+    stage.world.change(KEY, cluster={"workers": 3})
+    await stage.until(lambda: stage.world.releases[KEY].values["workers"] == 3 and stage.is_running())
+    assert stage.world.newest_pod() is pod
+
+
+async def delete(stage: Stage) -> None:
+    if KEY in stage.world.objects:
+        stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert not stage.world.jobs
+    assert not stage.world.releases
+    assert not [driver for driver in stage.world.drivers if driver.alive]
+    assert ROW in stage.world.table.rows
+
+
+async def delete_with_row(stage: Stage) -> None:
+    stage.world.change(KEY, deletionPolicy="Delete")
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert not stage.world.releases
+    assert ROW not in stage.world.table.rows
+
+
+SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaitable[None]]]] = {
+    "first provisioning": (nothing_yet, first_provisioning),
+    "restart": (provisioned, restart),
+    "upgrade": (provisioned, upgrade),
+    "freeze": (provisioned, freeze),
+    "suspend and resume": (provisioned, suspend_and_resume),
+    "scale": (provisioned, scale),
+    "delete": (provisioned, delete),
+    "delete with row": (provisioned, delete_with_row),
+}
+
+
+def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
+    def strike(seen: int, name: str) -> None:
+        if seen == number:
+            raise fault(f"at write {seen}, {name}")
+
+    return strike
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_scene_without_a_fault(scene: str) -> None:
+    prepare, play = SCENES[scene]
+    await play(await prepare())
+
+
+@pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("scene", SCENES)
+async def test_a_fault_at_each_write(scene: str, side: str, fault: type[BaseException]) -> None:
+    prepare, play = SCENES[scene]
+    calm = await prepare()
+    first = len(calm.gate.writes)
+    await play(calm)
+    last = len(calm.gate.writes)
+    assert last > first
+    for number in range(first, last):
+        stage = await prepare()
+        setattr(stage.gate, side, failing_at(number, fault))
+        await play(stage)
+        assert fault is not Died or stage.deaths == 1
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_an_operator_that_dies_at_every_write_still_arrives(side: str) -> None:
+    """Each operator manages one write and dies; only what is recorded carries over."""
+    stage = Stage()
+    died: set[int] = set()
+
+    def strike(number: int, name: str) -> None:
+        if number % 2 and number not in died:
+            died.add(number)
+            raise Died(name)
+
+    setattr(stage.gate, side, strike)
+    stage.world.apply(body())
+    await stage.running(seconds=900)
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2, seconds=900)
+    assert stage.deaths > 5
+
+
+def test_time_is_set_by_nobody_but_the_test() -> None:
+    stage = Stage()
+    before = stage.world.now
+    stage.world.advance(3)
+    assert stage.world.now - before == timedelta(seconds=3)

@@ -1,0 +1,32 @@
+"""Bodies of StreamingPipelines as the API server would return them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from fencepost_operator.api import ObjectKey
+
+KEY = ObjectKey("shop", "orders")
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """Return a spec as small as it can be; `changes` replace whole top-level fields."""
+    return copy.deepcopy(
+        {
+            "job": {"image": "registry.example/job:1", "entrypoint": "orders.job:transform"},
+            "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders"]}},
+            "sinks": [{"name": "orders", "cassandra": {"keyspace": "shop", "table": "orders"}}],
+            "checkpoint": {"cassandra": {"contactPoints": ["cassandra"]}},
+            **changes,
+        }
+    )
+
+
+def body(key: ObjectKey = KEY, *, uid: str = "uid-1", **changes: Any) -> dict[str, Any]:
+    """Return a whole object, new and untouched."""
+    return {
+        "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "generation": 1, "resourceVersion": "1"},
+        "spec": spec(**changes),
+        "status": {"observedGeneration": -1},
+    }

@@ -1,0 +1,290 @@
+"""The operator's ports on a `World`. Every write passes a gate, where tests let it fail before or after its effect."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fakes.world import MASTER_DELAY, WORKER_DELAY, Job, World
+from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fencepost_operator.actions import Manifest
+from fencepost_operator.api import (
+    FINALIZER,
+    CassandraConnection,
+    Event,
+    KafkaConnection,
+    ObjectKey,
+    Pipeline,
+    Status,
+    read_pipeline,
+    write_status,
+)
+from fencepost_operator.desired import labels
+from fencepost_operator.errors import Conflict, Rejected, Unreachable
+from fencepost_operator.observation import (
+    DriverPod,
+    Nodes,
+    References,
+    Release,
+    ReleaseState,
+    Run,
+    Source,
+    SparkCluster,
+)
+from fencepost_operator.reconciler import Ports
+
+
+class Gate:
+    """Counts writes. `before` and `after` see each one's number and name and may raise."""
+
+    def __init__(self) -> None:
+        self.writes: list[str] = []
+        self.before: Callable[[int, str], None] = lambda _number, _name: None
+        self.after: Callable[[int, str], None] = lambda _number, _name: None
+
+    def write(self, name: str, effect: Callable[[], None]) -> None:
+        number = len(self.writes)
+        self.writes.append(name)
+        self.before(number, name)
+        effect()
+        self.after(number, name)
+
+
+@dataclass(slots=True)
+class FakeClock:
+    world: World
+
+    def now(self) -> datetime:
+        return self.world.now
+
+
+@dataclass(slots=True)
+class FakePipelines:
+    world: World
+    gate: Gate
+
+    async def read(self, key: ObjectKey) -> Pipeline | None:
+        found = self.world.objects.get(key)
+        return read_pipeline(copy.deepcopy(found)) if found is not None else None
+
+    async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        def effect() -> None:
+            self._check(pipeline)
+            self.world.objects[pipeline.key]["status"] = write_status(status)
+            self.world.touch(pipeline.key)
+
+        self.gate.write("write_status", effect)
+        written = await self.read(pipeline.key)
+        assert written is not None
+        return written
+
+    async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
+        def effect() -> None:
+            self._check(pipeline)
+            found = self.world.objects[pipeline.key]
+            found["metadata"]["finalizers"] = [FINALIZER] if present else []
+            self.world.touch(pipeline.key)
+            if "deletionTimestamp" in found["metadata"] and not present:
+                self.world.forget(pipeline.key)
+
+        self.gate.write("set_finalizer", effect)
+
+    async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
+        del pipeline
+        self.world.events.extend((event.reason, event.message) for event in events)
+
+    def _check(self, pipeline: Pipeline) -> None:
+        found = self.world.objects.get(pipeline.key)
+        if found is None or found["metadata"]["resourceVersion"] != pipeline.resource_version:
+            raise Conflict("the object has been modified")
+
+
+@dataclass(slots=True)
+class FakeReleases:
+    world: World
+    gate: Gate
+
+    async def release(self, key: ObjectKey) -> Release | None:
+        found = self.world.releases.get(key)
+        return Release(name=key.name, revision=found.revision, state=ReleaseState(found.state)) if found else None
+
+    async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        found = self.world.releases.get(key)
+        if found is None or not found.sets_exist:
+            return None
+        workers = found.values["workers"]
+        return SparkCluster(
+            generation=found.values["generation"],
+            config_hash=found.values["annotations"][labels.CONFIG_HASH],
+            workers=workers,
+            ready_workers=workers if self.world.ready(key, WORKER_DELAY) else 0,
+            master_ready=self.world.ready(key, MASTER_DELAY),
+            troubles=(self.world.trouble,) if self.world.trouble else (),
+        )
+
+    async def install(self, key: ObjectKey, values: Manifest) -> None:
+        self.gate.write("install", lambda: self.world.install(key, values))
+
+    async def uninstall(self, key: ObjectKey) -> None:
+        self.gate.write("uninstall", lambda: self.world.uninstall(key))
+
+
+@dataclass(slots=True)
+class FakeRuns:
+    world: World
+    gate: Gate
+
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        mine = [job for job in self.world.jobs if job.key == key and job.owner == uid]
+        return tuple(self._run(job) for job in sorted(mine, key=lambda job: job.epoch))
+
+    async def start(self, key: ObjectKey, job: Manifest) -> None:
+        self.gate.write("start", lambda: self.world.create_job(key, job))
+
+    async def stop(self, key: ObjectKey, name: str) -> None:
+        self.gate.write("stop", lambda: self.world.delete_job(key, name))
+
+    async def node(self, name: str) -> Nodes:
+        node = self.world.nodes.get(name)
+        return Nodes(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+
+    def _run(self, job: Job) -> Run:
+        notes = job.manifest["metadata"]["annotations"]
+        return Run(
+            name=job.name,
+            epoch=job.epoch,
+            spec_hash=notes[labels.SPEC_HASH],
+            cluster_generation=int(notes[labels.GENERATION]),
+            created_at=job.created_at,
+            deleting=job.deleting,
+            finished=job.finished,
+            pod=self._pod(job),
+        )
+
+    def _pod(self, job: Job) -> DriverPod | None:
+        pod = job.pod
+        if pod is None:
+            return None
+        driver, node = pod.driver, self.world.nodes.get(pod.node)
+        reachable = node is not None and node.reachable
+        ended = driver.exit_code is not None and reachable
+        return DriverPod(
+            name=pod.name,
+            uid=pod.uid,
+            phase="Running" if not ended else "Succeeded" if driver.exit_code == 0 else "Failed",
+            node=pod.node,
+            node_uid=node.uid if node else None,
+            node_ready=reachable,
+            started_at=driver.started_at,
+            deleting_since=pod.deleting_since,
+            exit_code=driver.exit_code if ended else None,
+            termination_reason="Error" if ended and driver.exit_code else None,
+            finished_at=driver.finished_at if ended else None,
+            verdict=driver.verdict if ended else None,
+            trouble=self.world.trouble if driver.started_at is None else None,
+        )
+
+
+@dataclass(slots=True)
+class FakeObjects:
+    world: World
+
+    async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
+        return References(hashes={name: self.world.references.get((key.namespace, name)) for name in names})
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        if (key.namespace, f"Secret/{name}") not in self.world.references:
+            raise Rejected(f"Secret {name} does not exist")
+        return {}
+
+
+@dataclass(slots=True)
+class FakeFences:
+    world: World
+    gate: Gate
+
+    async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
+        del connection
+        try:
+            return self.world.fence(pipeline).read()
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+
+    async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
+        del connection
+        self._write("create", lambda: self.world.fence(pipeline).create(owner))
+
+    async def take_over(
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+    ) -> FenceRow:
+        row = await self.read(connection, pipeline)
+        if row is None or (row.epoch, row.version) != (epoch, version):
+            raise Conflict("the row is elsewhere")
+        self._write("take_over", lambda: self.world.fence(pipeline).take_over(row, owner=owner))
+        after = await self.read(connection, pipeline)
+        assert after is not None
+        return after
+
+    async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+        row = await self.read(connection, pipeline)
+        if row is None:
+            return
+        if (row.epoch, row.version) != (epoch, version):
+            raise Conflict("the row is elsewhere")
+        self._write("delete_fence", lambda: self.world.fence(pipeline).delete(row))
+
+    def _write(self, name: str, effect: Callable[[], object]) -> None:
+        try:
+            self.gate.write(name, lambda: (effect(), None)[1])
+        except Fenced as error:
+            raise Conflict(str(error)) from error
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+
+
+@dataclass(slots=True)
+class FakeOffsets:
+    world: World
+
+    async def ends(self, connection: KafkaConnection) -> Source:
+        if self.world.kafka_down:
+            raise Unreachable("no broker answers", remedy="check Kafka")
+        topics = {key.rpartition("/")[0] for key in self.world.ends}
+        missing = tuple(topic for topic in connection.topics if topic not in topics)
+        ends = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
+        return Source(ends=ends, missing_topics=missing)
+
+
+@dataclass(slots=True)
+class FakeMetrics:
+    outcomes: list[str] = field(default_factory=list)
+
+    def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
+        del key, seconds
+        self.outcomes.append(outcome)
+
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
+        pass
+
+    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
+        pass
+
+    def forget(self, key: ObjectKey) -> None:
+        pass
+
+
+def ports_of(world: World, gate: Gate | None = None) -> Ports:
+    """Return every port on a world."""
+    gate = gate or Gate()
+    return Ports(
+        pipelines=FakePipelines(world, gate),
+        releases=FakeReleases(world, gate),
+        runs=FakeRuns(world, gate),
+        objects=FakeObjects(world),
+        fences=FakeFences(world, gate),
+        offsets=FakeOffsets(world),
+        metrics=FakeMetrics(),
+        clock=FakeClock(world),
+    )

@@ -1,0 +1,116 @@
+"""An operator in a world: runs the loop, dies and comes back, and looks whether what must hold still holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fakes.manifests import KEY
+from fakes.ports import Gate, ports_of
+from fakes.world import World
+from fencepost_operator.api import ObjectKey, Pipeline, Policy, State, read_pipeline
+from fencepost_operator.errors import PortError
+from fencepost_operator.reconciler import Reconciler
+
+POLICY = Policy(cluster_uid="cluster-1")
+ROW = "default/shop/orders"
+
+
+class Died(BaseException):
+    """The operator was killed with -9."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """A world and its operator. `deaths` counts how often the operator died and was started again."""
+
+    world: World = field(default_factory=World)
+    gate: Gate = field(default_factory=Gate)
+    key: ObjectKey = KEY
+    deaths: int = 0
+    passes: int = 0
+    _operator: Reconciler | None = None
+
+    async def turn(self) -> float | None:
+        """Make one pass, by a new operator when the last one died."""
+        if self._operator is None:
+            self._operator = Reconciler(ports=ports_of(self.world, self.gate), policy=POLICY)
+        self.passes += 1
+        try:
+            return await self._operator.reconcile(self.key)
+        except Died:
+            self.deaths += 1
+            self._operator = None
+            return 1.0
+        except PortError:
+            return 1.0
+
+    async def until(self, reached: Callable[[], bool], *, seconds: float = 300.0) -> None:
+        """Run the loop until something holds; fails when it does not within that time."""
+        left, at_once = seconds, 0
+        while not reached():
+            if left <= 0:
+                status = self.pipeline.status if self.key in self.world.objects else None
+                raise AssertionError(f"not reached in {seconds} s: {status}; events {self.world.events[-8:]}")
+            again = await self.turn()
+            self.check()
+            at_once = at_once + 1 if again == 0 else 0
+            assert at_once < 50, f"a hot loop: {self.gate.writes[-10:]} {self.world.events[-5:]}"
+            pause = min(again or 0.5, 1.0) if again != 0 else 0.0
+            self.world.advance(pause)
+            left -= pause
+
+    async def run(self, seconds: float) -> None:
+        """Run the loop for some time."""
+        end = self.world.now.timestamp() + seconds
+        await self.until(lambda: self.world.now.timestamp() >= end, seconds=seconds + 10)
+
+    async def running(self, *, seconds: float = 300.0) -> None:
+        """Run the loop until the pipeline runs and is ready."""
+        await self.until(self.is_running, seconds=seconds)
+
+    def is_running(self) -> bool:
+        """Whether a driver holds the fence and the pipeline says Running."""
+        if self.key not in self.world.objects:
+            return False
+        status = self.pipeline.status
+        spec_seen = status.observed_generation == self.pipeline.generation
+        row = self.world.table.rows.get(ROW)
+        held = row is not None and row.driver is not None and row.epoch == (status.run.epoch if status.run else None)
+        return spec_seen and held and status.state in {State.RUNNING, State.CATCHING_UP}
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The object as it is now."""
+        return read_pipeline(self.world.objects[self.key])
+
+    def ready(self) -> str:
+        """Return the reason of the Ready condition."""
+        return next(c.reason for c in self.pipeline.status.conditions if c.type == "Ready")
+
+    def check(self) -> None:
+        """Look at all that must hold at every moment."""
+        names = self.world.created_jobs
+        assert len(names) == len(set(names)), f"an epoch had two Jobs: {names}"
+        epochs = [row.epoch for row in self.world.table.history]
+        for earlier, later in itertools.pairwise(epochs):
+            assert later in {earlier, earlier + 1, 0}, f"epochs jumped: {epochs}"
+        self._check_commits()
+        if self.key in self.world.objects:
+            self._check_conditions()
+
+    def _check_commits(self) -> None:
+        commits = sorted(
+            (commit for driver in self.world.drivers for commit in driver.commits),
+            key=lambda commit: (sum(commit[1].values()), commit[0]),
+        )
+        for earlier, later in itertools.pairwise(commits):
+            assert earlier[2] == later[1], f"commits are not contiguous: {earlier} {later}"
+            assert earlier[0] <= later[0], "an older epoch committed after a newer one"
+
+    def _check_conditions(self) -> None:
+        conditions = [c.type for c in self.pipeline.status.conditions]
+        if conditions:
+            assert conditions.count("Ready") == 1
+            assert not {"Stalled", "Reconciling"} <= set(conditions)

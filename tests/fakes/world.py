@@ -1,0 +1,291 @@
+"""Kubernetes, Helm, Kafka and Cassandra in memory, with a clock that only `advance` moves.
+
+`World` holds what is there and moves it; `fakes.ports` shows it to the operator through the ports.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fakes.drivers import Driver
+from fencepost.contract import DriverConfig, Variable
+from fencepost.fence import Fence, FenceUnavailable
+from fencepost.memory_fence import MemoryFenceTable
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels
+from fencepost_operator.observation import PodTrouble
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+POD_DELAY = timedelta(seconds=1)
+MASTER_DELAY = timedelta(seconds=3)
+WORKER_DELAY = timedelta(seconds=5)
+TICK = timedelta(milliseconds=500)
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine. `reachable` False: its kubelet is silent, its processes live on."""
+
+    uid: str = "node-uid-1"
+    reachable: bool = True
+
+
+@dataclass(slots=True)
+class Pod:
+    """A driver's pod."""
+
+    name: str
+    uid: str
+    node: str
+    driver: Driver
+    deleting_since: datetime | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A driver Job."""
+
+    manifest: Mapping[str, Any]
+    key: ObjectKey
+    owner: str
+    created_at: datetime
+    epoch: int
+    pod: Pod | None = None
+    deleting: bool = False
+    had_pod: bool = False
+
+    @property
+    def name(self) -> str:
+        name: str = self.manifest["metadata"]["name"]
+        return name
+
+    @property
+    def finished(self) -> bool:
+        """Whether the Job controller has seen its end."""
+        return (self.had_pod and self.pod is None) or (self.pod is not None and not self.pod.driver.alive)
+
+
+@dataclass(slots=True)
+class Release:
+    """A Helm release and its StatefulSets."""
+
+    values: Mapping[str, Any]
+    revision: int
+    changed_at: datetime
+    sets_exist: bool = True
+    state: str = "deployed"
+
+
+@dataclass(slots=True)
+class World:
+    """All that exists. Tests change it at will; `advance` lets time pass."""
+
+    now: datetime = START
+    objects: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
+    releases: dict[ObjectKey, Release] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+    buried: list[Driver] = field(default_factory=list)
+    """Drivers whose pod is gone; those on a lost node may live."""
+    nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
+    table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
+    rate: float = 10.0
+    """Records a second that each partition gets."""
+    references: dict[tuple[str, str], str] = field(default_factory=dict)
+    kafka_down: bool = False
+    cassandra_down: bool = False
+    trouble: PodTrouble | None = None
+    """Of every pod that is made from now on; it never starts then."""
+    created_jobs: list[str] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.table.before = self._answer
+
+    def _answer(self, _call: str) -> None:
+        if self.cassandra_down:
+            raise FenceUnavailable("no node of Cassandra answers")
+
+    def fence(self, row: str) -> Fence:
+        """Return the fence of a row, on this world's clock; it gives up at once."""
+        return Fence(
+            self.table,
+            row,
+            patience=0.0,
+            now=lambda: int(self.now.timestamp() * 1e6),
+            monotonic=lambda: 0.0,
+            sleep=lambda _seconds: None,
+        )
+
+    # what users do
+
+    def apply(self, body: dict[str, Any]) -> None:
+        """Create an object, or change the spec of the one that is there."""
+        metadata = body["metadata"]
+        key = ObjectKey(metadata["namespace"], metadata["name"])
+        present = self.objects.get(key)
+        if present is None:
+            self.objects[key] = body
+            return
+        if present["spec"] != body["spec"]:
+            present["spec"] = body["spec"]
+            present["metadata"]["generation"] += 1
+            self.touch(key)
+
+    def change(self, key: ObjectKey, **fields: Any) -> None:
+        """Replace top-level fields of a spec."""
+        present = self.objects[key]
+        self.apply({"metadata": present["metadata"], "spec": {**present["spec"], **fields}})
+
+    def delete(self, key: ObjectKey) -> None:
+        """Ask for an object's deletion."""
+        present = self.objects[key]
+        if not present["metadata"].get("finalizers"):
+            self.forget(key)
+            return
+        present["metadata"].setdefault("deletionTimestamp", self.now.isoformat())
+        self.touch(key)
+
+    def touch(self, key: ObjectKey) -> None:
+        """Move an object's resourceVersion."""
+        metadata = self.objects[key]["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove an object; what it owns is collected."""
+        uid = self.objects.pop(key)["metadata"]["uid"]
+        for job in [job for job in self.jobs if job.owner == uid]:
+            self._bury(job)
+            self.jobs.remove(job)
+        release = self.releases.get(key)
+        if release is not None and release.values["ownerReference"]["uid"] == uid:
+            release.sets_exist = False
+
+    # what the operator does
+
+    def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
+        """Create a Job unless its name is taken."""
+        name = manifest["metadata"]["name"]
+        if any(job.key == key and job.name == name for job in self.jobs):
+            return
+        owner = manifest["metadata"]["ownerReferences"][0]["uid"]
+        epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
+        self.jobs.append(Job(manifest, key, owner, self.now, epoch))
+        self.created_jobs.append(name)
+
+    def delete_job(self, key: ObjectKey, name: str) -> None:
+        """Delete a Job in the foreground."""
+        for job in [job for job in self.jobs if job.key == key and job.name == name]:
+            job.deleting = True
+            if job.pod is not None:
+                self.delete_pod(job.pod)
+            else:
+                self.jobs.remove(job)
+
+    def delete_pod(self, pod: Pod) -> None:
+        """Ask a pod to end: SIGTERM."""
+        pod.deleting_since = pod.deleting_since or self.now
+        if self.nodes[pod.node].reachable:
+            pod.driver.asked_at = pod.driver.asked_at or self.now
+
+    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+        """helm upgrade --install."""
+        before = self.releases.get(key)
+        same = before is not None and before.sets_exist and before.values["generation"] == values["generation"]
+        changed_at = before.changed_at if before is not None and same else self.now
+        revision = before.revision + 1 if before is not None else 1
+        self.releases[key] = Release(values, revision, changed_at)
+
+    def uninstall(self, key: ObjectKey) -> None:
+        """helm uninstall."""
+        self.releases.pop(key, None)
+
+    # what time does
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            step = min(TICK, end - self.now)
+            self.now += step
+            for partition in self.ends:
+                self.ends[partition] += round(self.rate * step.total_seconds())
+            for job in list(self.jobs):
+                self._move(job)
+            for driver in self.buried:
+                driver.step(self.now, executors=driver.row is not None)
+
+    def ready(self, key: ObjectKey, delay: timedelta) -> bool:
+        """Return whether what the release holds has been there for that long."""
+        release = self.releases.get(key)
+        return (
+            release is not None
+            and release.sets_exist
+            and self.trouble is None
+            and self.now - release.changed_at >= delay
+        )
+
+    def _move(self, job: Job) -> None:
+        if job.pod is None and not job.had_pod and self.now - job.created_at >= POD_DELAY:
+            job.pod, job.had_pod = self._pod(job), True
+        pod = job.pod
+        if pod is None:
+            return
+        driver = pod.driver
+        driver.step(self.now, executors=self._has_executors(job))
+        overdue = pod.deleting_since is not None and self.now - pod.deleting_since > self._grace(job)
+        if overdue and driver.alive and self.nodes[pod.node].reachable:
+            driver.end(self.now, 137)
+        if pod.deleting_since is not None and (not driver.alive or driver.started_at is None):
+            self._bury(job)
+            if job.deleting:
+                self.jobs.remove(job)
+
+    def _has_executors(self, job: Job) -> bool:
+        generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
+        release = self.releases.get(job.key)
+        same = release is not None and release.values["generation"] == generation
+        return same and self.ready(job.key, WORKER_DELAY)
+
+    @staticmethod
+    def _grace(job: Job) -> timedelta:
+        return timedelta(seconds=job.manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
+
+    def _pod(self, job: Job) -> Pod:
+        container = job.manifest["spec"]["template"]["spec"]["containers"][0]
+        text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
+        config, uid = DriverConfig.from_json(text), f"pod-{next(self.uids)}"
+        driver = Driver(config, uid, self.fence(config.pipeline), self._ends)
+        if self.trouble is None:
+            driver.started_at = self.now
+        return Pod(f"{job.name}-{uid}", uid, next(iter(self.nodes)), driver)
+
+    def _ends(self) -> Mapping[str, int] | None:
+        return None if self.kafka_down else dict(self.ends)
+
+    def _bury(self, job: Job) -> None:
+        if job.pod is not None:
+            self.buried.append(job.pod.driver)
+            job.pod = None
+
+    # what tests look at
+
+    @property
+    def drivers(self) -> list[Driver]:
+        """All drivers that ever had a pod, the living ones last."""
+        return [*self.buried, *(job.pod.driver for job in self.jobs if job.pod is not None)]
+
+    def kill_driver(self, code: int = 137) -> Driver:
+        """End the newest run's process."""
+        driver = self.newest_pod().driver
+        driver.end(self.now, code)
+        return driver
+
+    def newest_pod(self) -> Pod:
+        """Return the pod of the newest run that has one."""
+        return max((job for job in self.jobs if job.pod is not None), key=lambda job: job.epoch).pod  # type: ignore[return-value]
