@@ -1,0 +1,171 @@
+"""The fence's invariants, each broken by itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fencepost.fence import Fence, FenceRow, Starting
+from fencepost.memory_fence import MemoryFenceTable
+from flights.history import HistoryRow, check_history, commits
+
+Story = list[HistoryRow]
+
+
+def story() -> Story:
+    """Two runs: created, taken over, claimed, two commits; taken over, claimed, one commit."""
+    none: dict[str, int] = {}
+    start, first, second, third = {"t/0": 0}, {"t/0": 5}, {"t/0": 9}, {"t/0": 12}
+    return [
+        HistoryRow(epoch=0, driver=None, version=0, clock=0),
+        HistoryRow(epoch=1, driver=None, version=1, clock=100, offsets=none),
+        HistoryRow(epoch=1, driver="a", version=2, clock=100, offsets=start, planned=first),
+        HistoryRow(epoch=1, driver="a", version=3, clock=101, offsets=first, planned=second, records=5),
+        HistoryRow(epoch=1, driver="a", version=4, clock=102, offsets=second, planned=third, records=4),
+        HistoryRow(epoch=2, driver=None, version=5, clock=200, offsets=second, planned=third),
+        HistoryRow(epoch=2, driver="b", version=6, clock=200, offsets=second, planned=third),
+        HistoryRow(epoch=2, driver="b", version=7, clock=201, offsets=third, planned=third, records=3),
+    ]
+
+
+def test_a_sound_story_is_told() -> None:
+    found = check_history(reversed(story()))
+
+    assert found.violations == ()
+    assert (found.changes, found.commits, found.takeovers, found.gaps) == (8, 3, 2, 0)
+    assert (found.first_epoch, found.last_epoch) == (0, 2)
+    assert found.committed == {"t/0": 12}
+    assert found.lines() == ["3 commits, 2 takeovers, epochs 0 to 2, 0 changes not on record"]
+
+
+def test_no_story_is_no_violation() -> None:
+    assert check_history([]).ok
+
+
+def test_the_commit_before_a_kill_may_be_off_the_record() -> None:
+    told = story()
+    del told[4]
+
+    found = check_history(told)
+
+    assert found.ok
+    assert found.gaps == 1
+
+
+def test_an_aborted_run_leaves_a_takeover_after_a_takeover() -> None:
+    told = story()[:2]
+    told.append(replace(told[1], epoch=2, version=2, clock=102))
+
+    assert check_history(told).ok
+
+
+def two_of_one_version(told: Story) -> None:
+    told.append(replace(told[4], driver="zombie"))
+
+
+def commit_under_an_old_epoch(told: Story) -> None:
+    told.append(replace(told[4], version=8, clock=202))
+
+
+def epoch_skipped(told: Story) -> None:
+    told[5:] = [replace(row, epoch=3) for row in told[5:]]
+
+
+def offsets_back(told: Story) -> None:
+    told[7] = replace(told[7], offsets={"t/0": 8}, records=-1)
+
+
+def partition_forgotten(told: Story) -> None:
+    told[7] = replace(told[7], offsets={"t/1": 3})
+
+
+def more_records_than_offsets(told: Story) -> None:
+    told[7] = replace(told[7], records=4)
+
+
+def not_as_planned(told: Story) -> None:
+    told[7] = replace(told[7], offsets={"t/0": 11}, records=2)
+
+
+def another_driver(told: Story) -> None:
+    told[4] = replace(told[4], driver="twin")
+
+
+def clock_stands_still(told: Story) -> None:
+    told[7] = replace(told[7], clock=200)
+
+
+def takeover_with_a_small_step(told: Story) -> None:
+    told[5:] = [replace(row, clock=103) for row in told[5:6]]
+
+
+def takeover_with_a_driver(told: Story) -> None:
+    told[5] = replace(told[5], driver="b")
+
+
+def takeover_moves_offsets(told: Story) -> None:
+    told[5] = replace(told[5], offsets={"t/0": 10})
+
+
+def claim_skips(told: Story) -> None:
+    told[6] = replace(told[6], offsets={"t/0": 10})
+
+
+@pytest.mark.parametrize(
+    ("breaking", "words"),
+    [
+        (two_of_one_version, "version 4 is there twice"),
+        (commit_under_an_old_epoch, "the epoch went from 2 to 1"),
+        (epoch_skipped, "the epoch went from 1 to 3"),
+        (offsets_back, "t/0 went back from 9 to 8"),
+        (partition_forgotten, "t/0 is gone from the offsets"),
+        (more_records_than_offsets, "a commit of 4 records moved the offsets by 3"),
+        (not_as_planned, "did not end where it was planned: t/0"),
+        (another_driver, "neither takeover, claim nor commit (driver a to twin)"),
+        (clock_stands_still, "a commit moved the clock by 0"),
+        (takeover_with_a_small_step, "a takeover moved the clock by less than two"),
+        (takeover_with_a_driver, "epoch 2 began with a driver, b"),
+        (takeover_moves_offsets, "a takeover moved the offsets"),
+        (claim_skips, "a claim skipped records of t/0"),
+    ],
+)
+def test_a_broken_invariant_is_named(breaking: Callable[[Story], None], words: str) -> None:
+    told = story()
+    breaking(told)
+
+    found = check_history(told)
+
+    assert not found.ok
+    assert any(words in violation for violation in found.violations)
+
+
+def test_commits_come_with_what_was_before() -> None:
+    assert [(before.version, commit.version) for before, commit in commits(story())] == [(2, 3), (3, 4), (6, 7)]
+
+
+def test_the_fence_itself_tells_a_sound_story() -> None:
+    told: list[FenceRow] = []
+    fence = Fence(MemoryFenceTable(), "scope/ns/name")
+    row = fence.create("owner")
+    told.append(row)
+    for epoch in (1, 2, 3):
+        row = fence.take_over(row, owner="owner")
+        told.append(row)
+
+        def start(seen: FenceRow) -> Starting:
+            at = dict(seen.offsets) or {"t/0": 0}
+            return Starting(offsets=at, planned={"t/0": at["t/0"] + 10}, topic_ids={"t": "id"})
+
+        row = fence.claim(epoch=epoch, driver=f"pod-{epoch}", code="code", start=start)
+        told.append(row)
+        for _ in range(3):
+            end = row.planned["t/0"]
+            row = fence.commit(
+                row, offsets={"t/0": end}, planned={"t/0": end + 10}, topic_ids={"t": "id"}, records=10, duration_ms=1
+            )
+            told.append(row)
+
+    found = check_history(told)
+
+    assert found.violations == ()
+    assert (found.commits, found.takeovers) == (9, 3)
