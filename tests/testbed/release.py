@@ -61,7 +61,7 @@ class Operator:
         try:
             log.run(
                 [*self._helm(), "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", f"--values={VALUES}",
-                 *image, f"--description={key}", "--wait", "--timeout=3m"],
+                 *image, f"--description={key}", "--wait", "--timeout=2m"],
             )  # fmt: skip
         except CommandError:
             self.kubectl.run("-n", NAMESPACE, "get", "pods,events", log=log)
