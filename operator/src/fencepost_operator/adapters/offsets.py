@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -18,8 +17,6 @@ from fencepost.contract import offset_key
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.observation import Source
-
-log = logging.getLogger("fencepost_operator.kafka")
 
 _T = TypeVar("_T")
 _ANSWER_WITHIN: Final = 8.0
@@ -111,7 +108,8 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
     complaints: deque[KafkaError] = deque(maxlen=20)
     configuration: dict[str, Any] = {
         "client.id": "fencepost-operator",
-        "log.connection.close": False,
+        "log_level": 0,  # what matters comes by error_cb and by the requests' own errors
+        "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2000,
         "socket.connection.setup.timeout.ms": 5000,
         "topic.metadata.refresh.interval.ms": -1,
@@ -119,7 +117,7 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
         "error_cb": complaints.append,
     }
     try:
-        return _Client(AdminClient(configuration, logger=log), complaints)
+        return _Client(AdminClient(configuration), complaints)
     except (KafkaException, TypeError, ValueError) as error:
         raise Rejected(
             f"Kafka at {connection.bootstrap_servers}: {_words(error)}",

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.handlers.loops import Loops
 
 _CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
-_SERVER_TIMEOUT: Final = 300.0
+_SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _STOPPING: Final = 25.0
 """Seconds for an orderly end; Kubernetes kills after 30."""
@@ -34,6 +36,8 @@ async def watch(loops: Loops, *, namespaces: Sequence[str]) -> None:
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
+        # kopf would ask the password database who this is, and an arbitrary uid is not in there.
+        identity=Identity(socket.gethostname()),
     )
 
 
