@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def decode(kind: type[T], raw: Any) -> T:  # noqa: ANN401 - JSON
     if not isinstance(raw, Mapping):
         raise ValueError(f"not an object: {raw!r}")
     values: dict[str, Any] = {}
-    hints = _hints(kind)
+    hints = _hints(typing.cast("Hashable", kind))
     for part in fields(kind):  # type: ignore[arg-type]
         found = raw.get(camel(part.name))
         try:
@@ -58,7 +59,8 @@ def decode(kind: type[T], raw: Any) -> T:  # noqa: ANN401 - JSON
     return kind(**values)
 
 
-def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def _hints(kind: Hashable) -> Mapping[str, Any]:
     return typing.get_type_hints(kind)
 
 
