@@ -55,7 +55,7 @@ class Driver:
         self.verdict = Verdict(exit_code=int(code), reason="Ended", message=message or f"exit {code}", remedy="")
 
     def _work(self, now: datetime, *, executors: bool) -> None:
-        if self.started_at is None or now - self.started_at < WARM_UP or not executors:
+        if self.row is None and (self.started_at is None or now - self.started_at < WARM_UP or not executors):
             if self.asked_at is not None:
                 self.end(now, ExitCode.STOPPED)
             return

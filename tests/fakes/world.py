@@ -100,6 +100,8 @@ class World:
     cassandra_down: bool = False
     trouble: PodTrouble | None = None
     """Of every pod that is made from now on; it never starts then."""
+    kubelet_kills: bool = True
+    """Whether a process that outlives its grace period is killed."""
     created_jobs: list[str] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -239,7 +241,7 @@ class World:
         driver = pod.driver
         driver.step(self.now, executors=self._has_executors(job))
         overdue = pod.deleting_since is not None and self.now - pod.deleting_since > self._grace(job)
-        if overdue and driver.alive and self.nodes[pod.node].reachable:
+        if overdue and driver.alive and self.kubelet_kills and self.nodes[pod.node].reachable:
             driver.end(self.now, 137)
         if pod.deleting_since is not None and (not driver.alive or driver.started_at is None):
             self._bury(job)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from fencepost_operator.actions import Action
-from fencepost_operator.api import Condition, Event, Pipeline, Policy, Reason, Status
+from fencepost_operator.api import Condition, Event, Pipeline, Policy, Reason, Spec, Status
 from fencepost_operator.errors import FencepostError
 from fencepost_operator.observation import Observation, Unknown
 from fencepost_operator.rules import deletion, gates, running, starting, stopping
@@ -139,8 +139,9 @@ def _streaming(situation: Situation, ruling: Ruling) -> Condition:
     lives = run is not None and run.ended_at is None and run.claimed_at is not None
     if run is None or not lives:
         return _condition(situation, "Streaming", "False", ruling.reason, "No driver holds the fence")
-    unseen = [f for f in (situation.observation.runs, situation.observation.fence) if isinstance(f, Unknown)]
-    if unseen:
+    runs, fence = situation.observation.runs, situation.observation.fence
+    asked = isinstance(situation.pipeline.spec, Spec)  # an invalid spec does not say where the fence is
+    if isinstance(runs, Unknown) or (asked and isinstance(fence, Unknown)):
         message = f"{run.name} held the fence when it was last seen"
         return _condition(situation, "Streaming", "Unknown", ruling.reason, message)
     return _condition(situation, "Streaming", "True", Reason.STREAMING, f"{run.name} holds the fence")

@@ -1,0 +1,352 @@
+"""What goes wrong around a pipeline, and that it ends well or says what to do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.stage import ROW, Stage
+from fencepost.contract import ExitCode
+from fencepost_operator.api import FINALIZER, State
+from fencepost_operator.observation import PodTrouble
+
+
+async def running(**changes: Any) -> Stage:
+    stage = Stage()
+    stage.world.apply(body(**changes))
+    await stage.running()
+    return stage
+
+
+def epoch(stage: Stage) -> int:
+    return stage.world.table.rows[ROW].epoch
+
+
+def condition(stage: Stage, kind: str) -> str | None:
+    return next((c.status for c in stage.pipeline.status.conditions if c.type == kind), None)
+
+
+async def test_a_dead_driver_is_replaced_at_once_when_it_had_made_progress() -> None:
+    stage = await running()
+    await stage.run(10)
+    before = stage.world.now
+    stage.world.kill_driver()
+    await stage.until(lambda: epoch(stage) == 2 and len(stage.world.created_jobs) == 2)
+    assert (stage.world.now - before).total_seconds() <= 1.0
+    await stage.running()
+    assert stage.pipeline.status.restarts == 1
+
+
+async def test_five_kills_are_five_epochs_and_no_backoff() -> None:
+    stage = await running()
+    for number in range(2, 7):
+        stage.world.kill_driver()
+        await stage.until(lambda n=number: stage.is_running() and epoch(stage) == n)  # type: ignore[misc]
+        await stage.run(6)
+    assert stage.pipeline.status.restarts == 5
+    assert len(stage.world.jobs) == 3
+
+
+async def test_a_driver_that_fails_at_once_is_tried_ever_more_rarely() -> None:
+    stage = Stage()
+    stage.world.apply(body())
+    attempts: list[float] = []
+    start = stage.world.now
+
+    def failing() -> bool:
+        for driver in stage.world.drivers:
+            driver.fails_with = ExitCode.FAILED
+        while len(attempts) < len(stage.world.created_jobs):
+            attempts.append((stage.world.now - start).total_seconds())
+        return len(attempts) == 6
+
+    await stage.until(failing, seconds=600)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
+    waits = [round(gap - gaps[0]) for gap in gaps]
+    assert waits == pytest.approx([0, 2, 6, 12, 20], abs=2.5)
+    assert stage.pipeline.status.failure is not None
+    assert stage.pipeline.status.failure.count == 5
+
+
+async def test_a_budget_that_is_used_up_stalls_and_an_annotation_starts_it_anew() -> None:
+    stage = Stage()
+    stage.world.apply(body(restart={"maxAttempts": 2}))
+
+    def stalled() -> bool:
+        for driver in stage.world.drivers:
+            driver.fails_with = ExitCode.FAILED
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(stalled)
+    assert stage.ready() == "RestartBudgetExhausted"
+    await stage.run(60)
+    assert epoch(stage) == 2
+    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/retry": "now"}
+    stage.world.touch(KEY)
+    await stage.running()
+    assert epoch(stage) == 3
+
+
+async def test_code_that_cannot_load_stalls_until_it_is_mended() -> None:
+    stage = Stage()
+    stage.world.references[(KEY.namespace, "ConfigMap/code")] = "bad"
+    job = {"image": "i", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
+    stage.world.apply(body(job=job))
+
+    def stalled() -> bool:
+        for driver in stage.world.drivers:
+            driver.fails_with = ExitCode.BAD_SPEC
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(stalled)
+    assert stage.ready() == "BadSpec"
+    await stage.run(30)
+    assert epoch(stage) == 1
+    stage.world.references[(KEY.namespace, "ConfigMap/code")] = "good"
+    await stage.running()
+    assert stage.world.releases[KEY].values["codeHash"] == "good"
+    assert condition(stage, "Stalled") is None
+
+
+async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing() -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    pod = stage.world.newest_pod()
+    stage.world.nodes["node-1"].reachable = False
+    pod.deleting_since = stage.world.now
+    stage.world.nodes["node-2"] = stage.world.nodes.pop("node-1")
+    stage.world.nodes["node-1"] = type(stage.world.nodes["node-2"])(reachable=False)
+    stage.world.nodes["node-2"].reachable = True
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+    assert stage.pipeline.status.cluster is not None
+    assert stage.pipeline.status.cluster.generation == 2
+
+
+async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
+    stage = await running(restart={"stallTimeout": "15s"}, batchInterval="1s")
+    frozen, at = stage.world.newest_pod().driver, stage.world.now
+    frozen.frozen = True
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert (stage.world.now - at).total_seconds() < 45
+    assert stage.world.releases[KEY].values["generation"] == 2
+    committed = len(frozen.commits)
+    frozen.frozen = False
+    await stage.run(5)
+    assert frozen.exit_code == ExitCode.FENCED
+    assert len(frozen.commits) == committed
+
+
+@pytest.mark.parametrize("outage", ["kafka_down", "cassandra_down"])
+async def test_an_outage_of_a_minute_replaces_nothing(outage: str) -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    setattr(stage.world, outage, True)
+    await stage.run(60)
+    assert condition(stage, "Ready") == "True"
+    assert stage.ready().endswith("Unreachable")
+    assert stage.pipeline.status.message.endswith(".")
+    setattr(stage.world, outage, False)
+    await stage.run(30)
+    assert stage.is_running()
+    assert epoch(stage) == 1
+    assert stage.world.created_jobs == ["orders-run-1"]
+
+
+@pytest.mark.parametrize("outage", ["kafka_down", "cassandra_down"])
+async def test_a_driver_that_dies_in_an_outage_is_replaced_after_it_once(outage: str) -> None:
+    stage = await running()
+    setattr(stage.world, outage, True)
+    stage.world.kill_driver()
+    await stage.run(60)
+    assert stage.world.created_jobs == ["orders-run-1"]
+    assert condition(stage, "Ready") == "False"
+    setattr(stage.world, outage, False)
+    await stage.running()
+    assert epoch(stage) == 2
+
+
+async def test_a_missing_topic_is_waited_for() -> None:
+    stage = Stage()
+    stage.world.ends.clear()
+    stage.world.apply(body())
+    await stage.run(10)
+    assert stage.ready() == "TopicNotFound"
+    assert not stage.world.releases
+    stage.world.ends["orders/0"] = 5
+    await stage.running()
+
+
+async def test_an_upgrade_to_a_missing_topic_leaves_the_run_alone() -> None:
+    stage = await running()
+    pod = stage.world.newest_pod()
+    source = {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders", "absent"]}}
+    stage.world.change(KEY, source=source)
+    await stage.run(20)
+    assert stage.ready() == "TopicNotFound"
+    assert stage.world.newest_pod() is pod
+
+
+async def test_a_missing_secret_is_waited_for() -> None:
+    stage = Stage()
+    checkpoint = {"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}}
+    stage.world.apply(body(checkpoint=checkpoint))
+    await stage.run(10)
+    assert stage.ready() == "SecretNotFound"
+    stage.world.references[(KEY.namespace, "Secret/account")] = "1"
+    await stage.running()
+
+
+async def test_an_image_that_cannot_be_pulled_is_said_and_mended() -> None:
+    stage = Stage()
+    stage.world.trouble = PodTrouble(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
+    stage.world.apply(body())
+    await stage.run(30)
+    assert stage.ready() == "ImagePullFailed"
+    assert condition(stage, "Ready") == "False"
+    stage.world.trouble = None
+    stage.world.change(KEY, job={"image": "good", "entrypoint": "a:b"})
+    await stage.running()
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def test_an_invalid_spec_leaves_the_run_alone_and_does_not_block_deletion() -> None:
+    stage = await running()
+    stage.world.change(KEY, batchInterval="soon")
+    await stage.run(20)
+    assert stage.ready() == "InvalidSpec"
+    assert condition(stage, "Stalled") == "True"
+    assert condition(stage, "Streaming") == "True"
+    assert "spec.batchInterval" in stage.pipeline.status.message
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert not stage.world.jobs
+
+
+async def test_a_pipeline_made_again_goes_on_from_its_checkpoint() -> None:
+    stage = await running()
+    await stage.run(10)
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    offsets = stage.world.table.rows[ROW].offsets
+    stage.world.apply(body(uid="uid-2"))
+    await stage.running()
+    first = stage.world.newest_pod().driver.commits[:1]
+    assert not first or first[0][1] == offsets
+    assert stage.world.table.rows[ROW].owner == "cluster-1/uid-2"
+
+
+async def test_retain_needs_no_cassandra_and_delete_waits_for_it() -> None:
+    stage = await running()
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects, seconds=90)
+
+    stage = await running(deletionPolicy="Delete")
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    await stage.run(90)
+    assert stage.ready() == "CheckpointUnreachable"
+    assert stage.pipeline.finalizers == (FINALIZER,)
+    stage.world.cassandra_down = False
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert ROW not in stage.world.table.rows
+
+
+async def test_a_namespace_that_took_the_credentials_along_is_let_go() -> None:
+    stage = Stage()
+    checkpoint = {"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}}
+    stage.world.references[(KEY.namespace, "Secret/account")] = "1"
+    stage.world.apply(body(checkpoint=checkpoint, deletionPolicy="Delete"))
+    await stage.running()
+    del stage.world.references[(KEY.namespace, "Secret/account")]
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects, seconds=120)
+
+
+async def test_a_row_of_another_cluster_is_refused_until_it_is_adopted() -> None:
+    stage = Stage()
+    stage.world.fence(ROW).create("cluster-2/uid-9")
+    stage.world.apply(body())
+    await stage.run(10)
+    assert stage.ready() == "FenceOwnedElsewhere"
+    assert not stage.world.jobs
+    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/adopt-fence": "true"}
+    stage.world.touch(KEY)
+    await stage.running()
+    assert stage.world.table.rows[ROW].owner == "cluster-1/uid-1"
+
+
+async def test_a_row_that_vanished_or_went_back_stalls() -> None:
+    stage = await running()
+    kept = stage.world.table.rows.pop(ROW)
+    await stage.run(10)
+    assert stage.ready() == "FenceLost"
+    stage.world.table.rows[ROW] = kept
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    stage.world.table.rows[ROW] = kept
+    await stage.run(10)
+    assert stage.ready() == "FenceRolledBack"
+
+
+async def test_a_deleted_job_is_replaced() -> None:
+    stage = await running()
+    stage.world.delete_job(KEY, "orders-run-1")
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+
+
+async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:
+    stage = await running()
+    pod = stage.world.newest_pod()
+    stage.world.releases[KEY].state = "failed"
+    await stage.until(lambda: stage.world.releases[KEY].state == "deployed")
+    await stage.running()
+    assert stage.world.newest_pod() is pod
+
+
+async def test_a_lost_status_is_observed_anew() -> None:
+    stage = await running()
+    pod = stage.world.newest_pod()
+    stage.world.objects[KEY]["status"] = {}
+    stage.world.touch(KEY)
+    await stage.running()
+    assert stage.world.newest_pod() is pod
+    assert epoch(stage) == 1
+
+
+async def test_suspend_while_kubernetes_still_starts_the_first_run() -> None:
+    stage = Stage()
+    stage.world.apply(body())
+    await stage.until(lambda: bool(stage.world.jobs))
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    assert condition(stage, "Ready") == "True"
+    assert condition(stage, "Streaming") == "False"
+    await stage.run(30)
+    assert not stage.world.jobs
+
+
+async def test_a_run_that_outlives_its_grace_period_is_fenced_and_left_behind() -> None:
+    stage = await running()
+    stage.world.newest_pod().driver.frozen = True
+    stage.world.kubelet_kills = False
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended", seconds=300)
+    assert epoch(stage) == 2
+
+
+async def test_the_story_is_told_once() -> None:
+    stage = await running()
+    await stage.run(60)
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.run(60)
+    told = [reason for reason, _ in stage.world.events]
+    assert told.count("Fenced") == 2
+    assert told.count("RunClaimed") == 2
+    assert told.count("RunFailed") == 1
+    assert told.count("ClusterReady") == 1
+    assert len(told) < 25, told
