@@ -95,6 +95,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex
 logger.deploy.name = org.apache.spark.deploy
 logger.deploy.level = info
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
 {{- end }}
 
 {{- /* The secret of this generation: made once, kept by later upgrades. */}}
@@ -149,6 +151,17 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
+{{- /* Ends when a TCP port answers. Arguments: host, port. */}}
+{{- define "spark-cluster.await" -}}
+import socket, sys, time
+while True:
+    try:
+        socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2).close()
+        break
+    except OSError:
+        time.sleep(0.2)
+{{- end }}
+
 {{- /* Environment that master and workers share. */}}
 {{- define "spark-cluster.env" -}}
 - name: _SPARK_AUTH_SECRET
@@ -162,21 +175,24 @@ securityContext:
   value: /tmp
 {{- end }}
 
-{{- /* Probes of a TCP port: quick to see a start, slow to give up on a busy JVM. Takes the port's name. */}}
+{{- /*
+Probes of a daemon's web port, which opens after the RPC port; Spark logs each connection to the latter. Quick to see a start,
+slow to give up on a busy JVM.
+*/}}
 {{- define "spark-cluster.probes" -}}
 startupProbe:
   tcpSocket:
-    port: {{ . }}
+    port: ui
   periodSeconds: 1
   failureThreshold: 180
 readinessProbe:
   tcpSocket:
-    port: {{ . }}
+    port: ui
   periodSeconds: 5
   timeoutSeconds: 3
 livenessProbe:
   tcpSocket:
-    port: {{ . }}
+    port: ui
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6

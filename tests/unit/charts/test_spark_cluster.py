@@ -1,5 +1,8 @@
 """The cluster of one pipeline: what makes it safe, and what makes it go away."""
 
+import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -144,6 +147,26 @@ def test_workers_find_the_master_by_the_name_it_gives_itself() -> None:
     assert host == "departures-g3-master-0.departures-g3-master.flights.svc.k8s.example"
     assert environment(one(FULL, "StatefulSet", "-worker"))["SPARK_MASTER"] == f"spark://{host}:7077"
     assert one(FULL, "Service", "-master")["spec"]["publishNotReadyAddresses"]
+
+
+def test_workers_start_when_the_master_answers() -> None:
+    (waiting,) = one(FULL, "StatefulSet", "-worker")["spec"]["template"]["spec"]["initContainers"]
+    *_, script, host, port = waiting["args"]
+    assert host == environment(one(FULL, "StatefulSet", "-master"))["SPARK_MASTER_HOST"]
+    assert int(port) in {item["port"] for item in one(FULL, "Service", "-master")["spec"]["ports"]}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        subprocess.run(
+            [sys.executable, "-c", script, "127.0.0.1", str(server.getsockname()[1])], timeout=10, check=True
+        )
+
+
+def test_probes_leave_the_rpc_port_alone() -> None:
+    for name in ("-master", "-worker"):
+        (container,) = one(FULL, "StatefulSet", name)["spec"]["template"]["spec"]["containers"]
+        probes = [
+            container[probe]["tcpSocket"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+        ]
+        assert set(probes) == {"ui"}
 
 
 def test_code_of_a_configmap_is_where_the_contract_says() -> None:
