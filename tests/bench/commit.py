@@ -1,0 +1,102 @@
+"""How much more than a bare lightweight transaction does a commit at the fence cost?
+
+Both are asked in turns, over one session, against the same node, so that what else the machine does falls on both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from bench.figures import Result, Sample
+from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
+from fencepost.fence import Fence, FenceRow, Starting
+from flights.console import Console
+from testbed.environment import load
+
+KEYSPACE: Final = "fencepost_bench"
+ROUNDS: Final = 1_000
+WARM: Final = 100
+PARTITIONS: Final = 8
+"""Kafka partitions in the offsets of the fence row."""
+
+
+def measure(console: Console) -> Result:
+    """Time commits, bare conditional updates and SERIAL reads."""
+    with _session() as session:
+        create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
+        fence, row = _claimed(session)
+        bare = _bare_update(session)
+        took: dict[str, list[float]] = {"commit": [], "bare": [], "read": []}
+        for turn in range(WARM + ROUNDS):
+            console.live(f"commit: {turn} of {WARM + ROUNDS}")
+            before = time.perf_counter()
+            row = _commit(fence, row)
+            committed = time.perf_counter()
+            bare(turn)
+            updated = time.perf_counter()
+            fence.read()
+            read = time.perf_counter()
+            if turn >= WARM:
+                took["commit"].append((committed - before) * 1000)
+                took["bare"].append((updated - committed) * 1000)
+                took["read"].append((read - updated) * 1000)
+        session.execute(f"DROP KEYSPACE {KEYSPACE}")
+    samples = [
+        Sample("fence commit", "ms", took["commit"]),
+        Sample("bare conditional update", "ms", took["bare"]),
+        Sample("SERIAL read of the fence", "ms", took["read"]),
+    ]
+    ratios = (samples[0].percentile(share) / samples[1].percentile(share) for share in (0.5, 0.99))
+    return Result(
+        "commit",
+        samples,
+        {"partitions in the offsets": PARTITIONS, "nodes": 1},
+        ["a commit is {:.2f} times a bare update at p50, {:.2f} times at p99".format(*ratios)],
+    )
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    there = load()
+    session = connect(
+        contact_points=[there.cassandra_host],
+        port=there.cassandra_port,
+        local_datacenter=None,
+        credentials=(there.cassandra_username, there.cassandra_password),
+    )
+    try:
+        yield session
+    finally:
+        session.cluster.shutdown()
+
+
+def _claimed(session: Any) -> tuple[Fence, FenceRow]:
+    """A fence whose row is claimed anew, wherever an earlier measurement left it."""
+    fence = Fence(CassandraFenceTable.over(session, KEYSPACE), "bench/bench/commit")
+    row = fence.take_over(fence.create("bench"), owner="bench")
+    offsets = {f"flights/{partition}": 1_000_000 for partition in range(PARTITIONS)}
+    start = Starting(offsets=offsets, planned=offsets, topic_ids={"flights": "topic-id"})
+    return fence, fence.claim(epoch=row.epoch, driver="bench", code="bench", start=lambda _: start)
+
+
+def _commit(fence: Fence, row: FenceRow) -> FenceRow:
+    moved = {key: offset + 100 for key, offset in row.offsets.items()}
+    return fence.commit(
+        row, offsets=moved, planned=moved, topic_ids=row.topic_ids, records=100 * len(moved), duration_ms=1
+    )
+
+
+def _bare_update(session: Any) -> Callable[[int], None]:
+    """A conditional update of one number in one row, prepared."""
+    session.execute(f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.bare (k text PRIMARY KEY, v bigint)")
+    session.execute(f"INSERT INTO {KEYSPACE}.bare (k, v) VALUES ('k', 0)")  # noqa: S608 - a name cannot be bound
+    statement = session.prepare(f"UPDATE {KEYSPACE}.bare SET v = ? WHERE k = 'k' IF v = ?")  # noqa: S608
+
+    def update(turn: int) -> None:
+        if not session.execute(statement, (turn + 1, turn)).was_applied:
+            raise RuntimeError("a conditional update that nobody contends for was refused")
+
+    return update
