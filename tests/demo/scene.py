@@ -31,6 +31,7 @@ SCOPE: Final = "default"
 """The operator's scope in the testbed: the first part of a fence row's key."""
 PARTITIONS: Final = 4
 DRIVER: Final = "streaming.fencepost.dev/component=driver"
+EPOCH: Final = "streaming.fencepost.dev/epoch"
 GONE_SECONDS: Final = 120.0
 
 
@@ -174,10 +175,11 @@ class Scene:
         return self.kubectl.items("pods", f"--selector={DRIVER}")
 
     def driver(self, *, seconds: float = 60) -> Object:
-        """Wait for a running driver; return its pod."""
+        """Wait for a running driver; return the newest one's pod."""
 
         def running() -> Object | None:
-            return next((pod for pod in self.drivers() if Container.of(pod) is not None), None)
+            found = [pod for pod in self.drivers() if Container.of(pod) is not None]
+            return max(found, key=lambda pod: int(pod["metadata"]["labels"][EPOCH]), default=None)
 
         return until(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TextIO
 
 REDRAW_SECONDS: Final = 0.25
-"""A terminal's live line is drawn again this often at most; elsewhere it is a line every `LINE_SECONDS`."""
+"""A terminal's live line is drawn again this often at most; elsewhere it is a line now and then."""
 LINE_SECONDS: Final = 1.0
 _ERASE: Final = "\r\x1b[2K"
 
@@ -18,6 +18,7 @@ class Console:
 
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     clock: Callable[[], float] = time.monotonic
+    line_seconds: float = LINE_SECONDS
     began: float = field(init=False)
     _drawn_at: float = field(init=False, default=float("-inf"))
     _live: bool = field(init=False, default=False)
@@ -38,7 +39,7 @@ class Console:
         """Show the state of things now; most calls between two redraws show nothing."""
         now = self.clock()
         terminal = self.stream.isatty()
-        if now - self._drawn_at < (REDRAW_SECONDS if terminal else LINE_SECONDS):
+        if now - self._drawn_at < (REDRAW_SECONDS if terminal else self.line_seconds):
             return
         self._drawn_at = now
         if terminal:

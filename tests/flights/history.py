@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class Change(Protocol):
@@ -29,6 +29,9 @@ class Change(Protocol):
     def planned(self) -> Mapping[str, int]: ...
     @property
     def records(self) -> int | None: ...
+
+
+_Kind = TypeVar("_Kind", bound=Change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class History:
 
     changes: int
     commits: int
+    plans: int
+    """Changes that record where the next batch ends and move nothing: made before a batch that begins after a pause."""
     takeovers: int
     first_epoch: int
     last_epoch: int
@@ -93,6 +98,7 @@ def check_history(rows: Iterable[Change]) -> History:
     return History(
         changes=len(changes),
         commits=tally.commits,
+        plans=tally.plans,
         takeovers=tally.takeovers,
         first_epoch=changes[0].epoch if changes else 0,
         last_epoch=changes[-1].epoch if changes else 0,
@@ -103,19 +109,20 @@ def check_history(rows: Iterable[Change]) -> History:
     )
 
 
-def commits(rows: Iterable[Change]) -> list[tuple[Change, Change]]:
-    """(change before, commit) for each commit whose change before is on record, oldest first."""
+def commits(rows: Iterable[_Kind]) -> list[tuple[_Kind, _Kind]]:
+    """(change before, commit) for each batch's commit whose change before is on record, oldest first."""
     changes = sorted(rows, key=lambda change: change.version)
     return [
         (before, after)
         for before, after in pairwise(changes)
-        if after.version == before.version + 1 and _is_commit(before, after)
+        if after.version == before.version + 1 and _is_commit(before, after) and _moved(before, after) > 0
     ]
 
 
 @dataclass(slots=True)
 class _Tally:
     commits: int = 0
+    plans: int = 0
     takeovers: int = 0
     gaps: int = 0
     overlaps: int = 0
@@ -134,8 +141,8 @@ class _Tally:
         if missing:
             if after.clock < before.clock:
                 self._broken(after, "the clock went back")
-            # What kind of change the last one was cannot be told without the one before it, but for a commit's mark.
-            self.commits += after.epoch == before.epoch and after.clock > before.clock
+            # What kind of change the last one was cannot be told without the one before it, but for what it moved.
+            self.commits += _moved(before, after) > 0
         elif after.epoch != before.epoch:
             self._check_takeover(before, after)
         elif _is_commit(before, after):
@@ -159,10 +166,13 @@ class _Tally:
             self._broken(after, f"a claim skipped records of {', '.join(skipped)}")
 
     def _check_commit(self, before: Change, after: Change) -> None:
-        self.commits += 1
+        moved = _moved(before, after)
+        if moved:
+            self.commits += 1
+        else:
+            self.plans += 1
         if after.clock != before.clock + 1:
             self._broken(after, f"a commit moved the clock by {after.clock - before.clock}")
-        moved = sum(offset - before.offsets.get(key, 0) for key, offset in after.offsets.items())
         if after.records is not None and moved != after.records:
             self._broken(after, f"a commit of {after.records} records moved the offsets by {moved}")
         unlike = {key for key, end in before.planned.items() if after.offsets.get(key, end) != end}
@@ -180,6 +190,11 @@ class _Tally:
 
     def _broken(self, change: Change, what: str) -> None:
         self.violations.append(f"epoch {change.epoch}, version {change.version}: {what}")
+
+
+def _moved(before: Change, after: Change) -> int:
+    """Records between the offsets of two changes; a partition that is new began at 0."""
+    return sum(offset - before.offsets.get(key, 0) for key, offset in after.offsets.items())
 
 
 def _is_commit(before: Change, after: Change) -> bool:

@@ -59,6 +59,18 @@ def test_an_aborted_run_leaves_a_takeover_after_a_takeover() -> None:
     assert check_history(told).ok
 
 
+def test_a_plan_moves_nothing_and_is_no_commit() -> None:
+    told = story()
+    idle = replace(told[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
+    batch = replace(idle, version=9, clock=203, offsets={"t/0": 20}, records=8)
+
+    found = check_history([*told, idle, batch])
+
+    assert found.violations == ()
+    assert (found.commits, found.plans) == (4, 1)
+    assert commits([*told, idle, batch])[-1] == (idle, batch)
+
+
 def two_of_one_version(told: Story) -> None:
     told.append(replace(told[4], driver="zombie"))
 

@@ -1,0 +1,44 @@
+"""Milliseconds of a batch of 1,000 rows, from plan to commit, one after the other and with a pause between."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from bench.figures import Result, Sample
+from bench.recovery import log_lines
+from bench.stage import batches, committed, source, staged, wait_for_commit
+from flights.console import Console
+from flights.history import commits
+
+ROWS: Final = 1_000
+BACK_TO_BACK: Final = 200
+WARM: Final = 20
+PHASES: Final = ("plan", "record", "transform", "job", "write", "commit", "total")
+
+
+def measure(console: Console) -> Result:
+    """Work off a backlog in batches of 1,000."""
+    with staged() as scene:
+        feed = source(scene)
+        feed.burst(ROWS * (BACK_TO_BACK + WARM))
+        scene.apply(batches(maxRecordsPerBatch=ROWS))
+        console.line(f"batch: {BACK_TO_BACK} batches of {ROWS:,} rows")
+        wait_for_commit(scene, past=ROWS * (BACK_TO_BACK + WARM) - 1)
+        row = scene.fence()
+        history = [commit for _, commit in commits(scene.history()) if commit.records == ROWS][WARM:]
+        log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--tail=-1")
+        total = committed(row)
+    told = [line["ms"] for line in log_lines(log) if line.get("records") == ROWS][WARM:]
+    moments = [commit.written_at / 1000 for commit in history if commit.written_at is not None]
+    return Result(
+        "batch",
+        [
+            Sample("commit to commit", "ms", [after - before for before, after in pairwise(moments)]),
+            *(
+                Sample(f"  {phase}", "ms", [float(ms[phase]) for ms in told if isinstance(ms, dict) and phase in ms])
+                for phase in PHASES
+            ),
+        ],
+        {"rows a batch": ROWS, "rows": total, "workers": 1},
+    )

@@ -1,0 +1,136 @@
+"""Seconds from SIGKILL of the driver to the next commit, and where they go.
+
+Moments come from four clocks that are one clock here (kind's nodes are containers of this machine): the node says when
+it killed, the fence's history when it was taken over, claimed and committed, the driver's own log what it did before.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from bench.figures import Result, Sample
+from bench.stage import committed, source, staged, wait_for_commit
+from demo.scene import Killed, Scene
+from e2e.kubectl import Object
+from e2e.pipelines import KIND
+from flights.console import Console
+from flights.history import HistoryRow, commits
+
+KILLS: Final = 20
+RATE: Final = 500.0
+"""Rows a second that keep coming, so that there is always something to commit."""
+STEADY_SECONDS: Final = 5.0
+"""Time of undisturbed commits between two kills: the restart budget counts them, and its backoff starts over."""
+
+STEPS: Final = (
+    ("detect", "killed", "fenced", "the pod ends, the operator sees it and takes the fence over"),
+    ("schedule", "fenced", "process", "the Job, its pod, its container, until the driver's first instruction"),
+    ("session", "process", "session", "the JVM and the Spark session; Cassandra and Kafka beside it"),
+    ("executor", "session", "executor", "the first executor is registered"),
+    ("warm", "executor", "warm", "an empty batch through the author's code and the sinks"),
+    ("claim", "warm", "claimed", "the fence row is this driver's"),
+    ("first batch", "claimed", "committed", "read, transform, write, commit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The moments of one recovery, in seconds since 1970, by name."""
+
+    moments: Mapping[str, float]
+
+    def between(self, first: str, last: str) -> float | None:
+        """Seconds, None when one of the moments is not known."""
+        return self.moments[last] - self.moments[first] if {first, last} <= self.moments.keys() else None
+
+
+def measure(console: Console, *, kills: int = KILLS) -> Result:
+    """Kill the driver over and over under load."""
+    found: list[Recovery] = []
+    with staged() as scene:
+        feed = source(scene)
+        feed.burst(10_000)
+        scene.apply()
+        wait_for_commit(scene)
+        with feed.flowing(RATE):
+            for number in range(kills):
+                row = wait_for_commit(scene, past=committed(scene.fence()))
+                time.sleep(STEADY_SECONDS)
+                killed = scene.signal_driver("KILL")
+                after = committed(scene.fence())
+                row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
+                found.append(recovery(scene, killed, row.epoch))
+                total = found[-1].between("killed", "committed")
+                console.line(f"recovery: {number + 1} of {kills}: {total or 0:.1f} s")
+    samples = [
+        Sample("kill to commit", "s", known(found, "killed", "committed")),
+        *(Sample(f"  {name}", "s", known(found, first, last)) for name, first, last, _ in STEPS),
+    ]
+    return Result(
+        "recovery",
+        samples,
+        {"rows a second": RATE, "kills": kills},
+        [f"{name}: {what}" for name, _, _, what in STEPS],
+    )
+
+
+def known(found: list[Recovery], first: str, last: str) -> list[float]:
+    """The spans of all recoveries that have them."""
+    spans = (one.between(first, last) for one in found)
+    return [span for span in spans if span is not None]
+
+
+def recovery(scene: Scene, killed: Killed, epoch: int) -> Recovery:
+    """Gather the moments of a recovery that ended with a commit under `epoch`."""
+    history = [row for row in scene.history() if row.epoch >= epoch - 1]
+    return Recovery(
+        {"killed": killed.at, **fence_moments(history, epoch), **driver_moments(scene, epoch)},
+    )
+
+
+def fence_moments(history: list[HistoryRow], epoch: int) -> dict[str, float]:
+    """When an epoch was begun, claimed and first committed under."""
+    moments: dict[str, float] = {}
+    for row in history:
+        if row.epoch == epoch and row.written_at is not None:
+            name = "fenced" if row.driver is None else "claimed"
+            moments.setdefault(name, row.written_at / 1e6)
+    first = next((commit for _, commit in commits(history) if commit.epoch == epoch), None)
+    if first is not None and first.written_at is not None:
+        moments["committed"] = first.written_at / 1e6
+    return moments
+
+
+def driver_moments(scene: Scene, epoch: int) -> dict[str, float]:
+    """When the driver of an epoch began and what it was ready with, by its log."""
+    log = scene.kubectl.run("logs", f"job/{scene.name}-run-{epoch}", "--tail=-1")
+    moments: dict[str, float] = {}
+    for line in log_lines(log):
+        message = str(line.get("message", ""))
+        if message.startswith("ready: ") and "seconds" in line:
+            at = datetime.fromisoformat(str(line["time"])).timestamp()
+            moments[message.removeprefix("ready: ")] = at
+            moments.setdefault("process", at - float(str(line["seconds"])))
+    return moments
+
+
+def log_lines(log: str) -> Iterator[Mapping[str, object]]:
+    """The log's lines that are JSON objects; Spark's own are not."""
+    for text in log.splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line
+
+
+def status(scene: Scene) -> Object:
+    """The pipeline's status."""
+    found = scene.kubectl.get(KIND, scene.name)
+    return dict(found.get("status", {})) if found else {}

@@ -1,0 +1,57 @@
+"""A pipeline to measure: the departures example from nothing, changed as a user would change it, then gone again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from demo.scene import Scene
+from e2e.load import Load
+from e2e.waiting import until
+from fencepost.fence import FenceRow, FenceUnavailable
+from flights.dataset import flights
+from flights.ledger import Ledger
+from testbed.environment import load
+
+FIRST_COMMIT_SECONDS: Final = 300.0
+
+
+@contextmanager
+def staged() -> Iterator[Scene]:
+    """An empty stage, cleared again when the block ends well; after a failure it stays to be looked at."""
+    with Scene.of(load()) as scene:
+        scene.clear()
+        scene.prepare()
+        yield scene
+        scene.clear()
+
+
+def source(scene: Scene) -> Load:
+    """What feeds the pipeline's topic."""
+    return Load(scene.environment.kafka_host, Ledger(scene.topics[0], flights().name))
+
+
+def committed(row: FenceRow | None) -> int:
+    """Records up to the fence row's offsets."""
+    return sum(row.offsets.values()) if row is not None else 0
+
+
+def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: float = FIRST_COMMIT_SECONDS) -> FenceRow:
+    """Wait until more than `past` records are committed, under `epoch` or a later one; return the row."""
+
+    def there() -> FenceRow | None:
+        try:
+            row = scene.fence()
+        except FenceUnavailable:
+            return None
+        return row if row is not None and row.epoch >= epoch and committed(row) > past else None
+
+    return until(
+        f"more than {past:,} records are committed in epoch {epoch} or later", there, seconds=seconds, pause=0.2
+    )
+
+
+def batches(**kafka: Any) -> Mapping[str, Any]:
+    """A patch of the spec: settings of the source."""
+    return {"source": {"kafka": kafka}}
