@@ -186,4 +186,4 @@ def stalled(situation: Situation, reason: Reason, message: str, *, remedy: str) 
 
 def advise(message: str, remedy: str) -> str:
     """Return what happened and what to do, in one line."""
-    return f"{message}. {remedy[:1].upper()}{remedy[1:]}." if remedy else message
+    return f"{message.rstrip(".")}. {remedy[:1].upper()}{remedy[1:].rstrip(".")}." if remedy else message
