@@ -186,4 +186,6 @@ def stalled(situation: Situation, reason: Reason, message: str, *, remedy: str) 
 
 def advise(message: str, remedy: str) -> str:
     """Return what happened and what to do, in one line."""
-    return f"{message.rstrip(".")}. {remedy[:1].upper()}{remedy[1:].rstrip(".")}." if remedy else message
+    if not remedy:
+        return message
+    return f"{message.rstrip('.')}. {remedy[:1].upper()}{remedy[1:].rstrip('.')}."
