@@ -89,7 +89,7 @@ class SparkEngine:
         return Written(rows=rows, phases=phases)
 
     def _outputs(self, batch: DataFrame, context: BatchContext) -> dict[str, DataFrame]:
-        """Call the author's function and name its frames. Raises BadSpec, or what the function raised as BatchFailed."""
+        """Call the author's function and name its frames. Raises BadSpec, or BatchFailed around its error."""
         from pyspark.errors import AnalysisException  # noqa: PLC0415
 
         try:

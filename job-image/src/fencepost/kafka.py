@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from fencepost.contract import KafkaSource, offset_key
 from fencepost.errors import DependencyDown
@@ -25,6 +25,9 @@ REFUSALS: Final = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 })  # fmt: skip
+
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 OWN_PROPERTIES: Final = frozenset({
     "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "enable.partition.eof",
@@ -90,8 +93,8 @@ class KafkaLog:
         if not partitions:
             return LogState(begins={}, ends={}, topic_ids={})
         options: dict[str, Any] = {"isolation_level": self._isolation, "request_timeout": REQUEST_TIMEOUT}
-        begins = self._admin.list_offsets({part: OffsetSpec.earliest() for part in partitions}, **options)
-        ends = self._admin.list_offsets({part: OffsetSpec.latest() for part in partitions}, **options)
+        begins = self._admin.list_offsets(dict.fromkeys(partitions, _EARLIEST), **options)
+        ends = self._admin.list_offsets(dict.fromkeys(partitions, _LATEST), **options)
         begin = {offset_key(p.topic, p.partition): f.result().offset for p, f in begins.items()}
         end = {offset_key(p.topic, p.partition): f.result().offset for p, f in ends.items()}
         return LogState(begins=begin, ends=end, topic_ids=self._describe()[0])

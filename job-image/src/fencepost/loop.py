@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fencepost import plan
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, split_offset_key
 from fencepost.errors import DriverError
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
 from fencepost.plan import Batch, LogState
@@ -177,7 +177,7 @@ class Loop:
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
         topics = set(self._config.source.topics)
-        until = {key: end for key, end in self.row.planned.items() if plan.split_offset_key(key)[0] in topics}
+        until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
         return plan.between(self.row.offsets, until)
 
     def _plan(self, watch: Stopwatch) -> Batch:

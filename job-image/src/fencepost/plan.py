@@ -199,7 +199,7 @@ def _inherited(row: FenceRow, offsets: Mapping[str, int], topics: Iterable[str])
 
 
 def slices(ranges: Iterable[Range], tasks: int) -> list[tuple[Range, ...]]:
-    """Cut ranges into at most `tasks` parts of about equal length, for one Spark task each; small batches stay whole."""
+    """Cut ranges into at most `tasks` equal parts, for one Spark task each; small batches stay whole."""
     todo = [part for part in ranges if part.records > 0]
     total = sum(part.records for part in todo)
     count = max(1, min(tasks, -(-total // SLICE_RECORDS)))

@@ -124,7 +124,7 @@ def executors(spark: SparkSession) -> int:
     """Return how many executors are registered; in local mode the driver counts as one."""
     context = spark.sparkContext
     infos = len(context._jsc.sc().statusTracker().getExecutorInfos())  # noqa: SLF001 - Spark's public JVM API
-    return infos if context.master.startswith("local") else infos - 1
+    return infos if str(context.master).startswith("local") else infos - 1
 
 
 def wait_for_executor(spark: SparkSession, *, timeout: float, stopping: Callable[[], bool]) -> bool:

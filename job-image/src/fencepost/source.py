@@ -1,8 +1,8 @@
 """The batch as a DataFrame: one Spark task a slice, each reading its ranges in a Python worker.
 
 `mapInArrow` over `spark.range` rather than the Python Data Source API, which plans each read in one more Python process
-on the driver: the two differ by less than the noise of a busy machine in throughput (1 M records in 2.4 and 2.5 s), and a
-batch of 1,000 is 60 ms shorter (p50 245 and 303 ms on one and two tasks, 296 with the data source; tests/bench).
+on the driver: the two differ by less than the noise of a busy machine in throughput (1 M records in 2.4 and 2.5 s), and
+a batch of 1,000 is 60 ms shorter (p50 245 and 303 ms on one and two tasks, 296 with the data source; tests/bench).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The daemon that Spark forks Python workers from, with the imports done before the fork (`spark.python.daemon.module`).
+"""The daemon that Spark forks Python workers from, with the imports done before the fork.
+
+Spark starts it by the name in `spark.python.daemon.module`.
 
 A worker is then ready in a few ms instead of one to two seconds.  Freezing the collector keeps what is imported out of
 the full collection that PySpark's daemon makes after each task.  None of these imports starts a thread that a fork

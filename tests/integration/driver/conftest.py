@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from cassandra.cluster import Session
-from testbed.environment import Environment, load
 
 from integration.driver.support import Pipeline, make, open_session
+from testbed.environment import Environment, load
 
 
 @pytest.fixture(scope="session")

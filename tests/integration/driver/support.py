@@ -11,12 +11,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cassandra.cluster import Session
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
 from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
 from fencepost.fence import Fence, FenceRow
@@ -39,10 +41,20 @@ class Kafka:
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
 
+    def delete_records(self, topic: str, *, partition: int, before: int) -> None:
+        """Do what retention does."""
+        part = TopicPartition(topic, partition, before)
+        self.admin.delete_records([part])[part].result(30)
+
     def produce(self, topic: str, count: int, *, partitions: int = 4, start: int = 0) -> None:
         """Produce records numbered from `start`, round robin."""
         producer = Producer(
-            {"bootstrap.servers": self.servers, "enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 60000}
+            {
+                "bootstrap.servers": self.servers,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "message.timeout.ms": 60000,
+            }
         )
         for number in range(start, start + count):
             value = json.dumps({"n": number, "x": number / 2, "city": f"c{number % 7}"})
@@ -162,12 +174,12 @@ class Pipeline:
 
     def rows(self) -> list[Any]:
         sink = self.config.sinks[0]
-        return list(self.session.execute(f"SELECT * FROM {sink.keyspace}.{sink.table}", timeout=60))
+        return list(self.session.execute(f"SELECT * FROM {sink.keyspace}.{sink.table}", timeout=60))  # noqa: S608
 
     def history(self) -> list[Any]:
         """The fence's changes, oldest first."""
         found = self.session.execute(
-            f"SELECT epoch, version, driver, offsets, records FROM {self.config.fence_keyspace}.fence_history"
+            f"SELECT epoch, version, driver, offsets, records FROM {self.config.fence_keyspace}.fence_history"  # noqa: S608
             " WHERE pipeline = %s",
             (self.config.pipeline,),
         )
@@ -231,4 +243,4 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float) -> None
 def spans(history: list[Any]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
     """Yield the offsets before and after each change that has some."""
     changes = [dict(change.offsets or {}) for change in history]
-    yield from zip(changes, changes[1:], strict=False)
+    yield from pairwise(changes)

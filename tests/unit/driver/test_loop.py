@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
 from fencepost.errors import DataLoss, DependencyDown
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
 from fencepost.loop import Loop, Report, Written
 from fencepost.memory_fence import MemoryFenceTable
 from fencepost.plan import Batch, LogState
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 PIPELINE = "scope/ns/name"
 
@@ -27,7 +28,10 @@ class Crash(BaseException):
 
 def config(epoch: int, **changes: Any) -> DriverConfig:
     source = KafkaSource(
-        bootstrap_servers="k", topics=("t",), max_records_per_batch=changes.pop("limit", 10), starting_offsets="earliest"
+        bootstrap_servers="k",
+        topics=("t",),
+        max_records_per_batch=changes.pop("limit", 10),
+        starting_offsets="earliest",
     )
     base = DriverConfig(
         pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,

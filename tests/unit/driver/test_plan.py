@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fencepost.errors import BadSpec, DataLoss
-from fencepost.fence import FenceRow
-from fencepost.plan import Batch, LogState, Range, advance, between, next_batch, resume, shares, slices, start_at, starting
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fencepost.errors import BadSpec, DataLoss
+from fencepost.fence import FenceRow
+from fencepost.plan import (
+    Batch,
+    LogState,
+    Range,
+    advance,
+    between,
+    next_batch,
+    resume,
+    shares,
+    slices,
+    start_at,
+    starting,
+)
 
 LOG = LogState(
     begins={"a/0": 0, "a/1": 5, "b/0": 0}, ends={"a/0": 10, "a/1": 25, "b/0": 0}, topic_ids={"a": "id-a", "b": "id-b"}

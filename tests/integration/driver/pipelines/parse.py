@@ -1,10 +1,12 @@
 """Transforms of the integration tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every Spark program has it
 
 from fencepost.context import BatchContext
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 
 def transform(batch: DataFrame, context: BatchContext) -> DataFrame:
@@ -38,7 +40,7 @@ def failing(batch: DataFrame, context: BatchContext) -> DataFrame:
 def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
     """Take some seconds in the executors."""
 
-    def sleep(rows):  # type: ignore[no-untyped-def]
+    def sleep(rows: Iterator[Any]) -> Iterator[Any]:
         import time  # noqa: PLC0415
 
         for part in rows:

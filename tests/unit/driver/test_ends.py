@@ -1,0 +1,174 @@
+"""Entrypoints, settings, errors that cross processes, and last words."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fencepost import session
+from fencepost.contract import Cassandra, ContractError, DriverConfig, ExitCode, KafkaSource, Variable, Verdict
+from fencepost.entrypoint import load
+from fencepost.errors import BadSpec, DataLoss, DependencyDown, crossing, from_text
+from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
+from fencepost.kafka import client_properties
+from fencepost.logs import JsonFormatter
+from fencepost.sinks.cassandra import Table
+from fencepost.verdict import judge
+
+CONFIG = DriverConfig(
+    pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
+    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(), cassandra=Cassandra(contact_points=("c",)),
+    fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="spark://m:7077",
+    spark_conf={"spark.sql.shuffle.partitions": "9", "spark.driver.port": "1", "spark.authenticate": "false"},
+    executors=1, termination_grace=30.0,
+)  # fmt: skip
+POD = {Variable.SPARK_AUTH_SECRET: "hush", Variable.POD_IP: "10.0.0.7"}
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def test_an_entrypoint_is_loaded_from_the_code_folder(tmp_path: Path) -> None:
+    write(tmp_path, "fp_good", "def transform(batch, context): return batch\n")
+    assert load("fp_good:transform", tmp_path)(1, 2) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "text", "reason", "message"),
+    [
+        ("transform", "", "EntrypointInvalid", "is not of the form"),
+        ("fp_absent:f", None, "EntrypointNotFound", "there is no module 'fp_absent'"),
+        ("fp_a:f", "x = 1", "EntrypointNotFound", "no function 'f'"),
+        ("fp_b:x", "x = 1", "EntrypointNotFound", "no function 'x'"),
+        ("fp_c:f", "import fp_not_there", "EntrypointNotFound", "imports 'fp_not_there', which is not in the image"),
+        ("fp_d:f", "\n\n1 / 0", "EntrypointFailed", "ZeroDivisionError: division by zero at fp_d.py:3"),
+        ("fp_e:f", "def f(:", "EntrypointFailed", "SyntaxError"),
+    ],
+)
+def test_entrypoints_that_cannot_work(
+    tmp_path: Path, entrypoint: str, text: str | None, reason: str, message: str
+) -> None:
+    if text is not None:
+        write(tmp_path, entrypoint.partition(":")[0], text)
+    with pytest.raises(BadSpec, match=message.replace("(", r"\(")) as caught:
+        load(entrypoint, tmp_path)
+    assert caught.value.reason == reason
+
+
+def test_settings_of_a_cluster_are_authenticated_whatever_the_author_says() -> None:
+    conf = session.settings(CONFIG, POD)
+    assert conf["spark.sql.shuffle.partitions"] == "9"
+    assert conf["spark.driver.port"] == "7078"
+    assert conf["spark.driver.host"] == "10.0.0.7"
+    assert conf["spark.authenticate"] == "true"
+    assert conf["spark.authenticate.secret"] == "hush"
+    assert conf["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
+    assert conf["spark.app.name"] == "s/ns/n/4"
+    assert "spark.cores.max" not in conf
+
+
+def test_no_secret_no_cluster() -> None:
+    with pytest.raises(BadSpec, match=Variable.SPARK_AUTH_SECRET):
+        session.settings(CONFIG, {})
+
+
+def test_local_mode_needs_no_secret_and_listens_to_itself_alone() -> None:
+    conf = session.settings(replace(CONFIG, spark_master="local[2]"), {})
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.authenticate.secret" not in conf
+
+
+def test_kafka_properties_of_the_secret_win_and_the_drivers_own_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "sasl.password").write_text("p\n")
+    (tmp_path / "..data").mkdir()
+    source = replace(CONFIG.source, properties={"sasl.password": "old", "group.id": "theirs", "client.id": "x"})
+    assert client_properties(source, tmp_path) == {
+        "sasl.password": "p", "client.id": "x", "bootstrap.servers": "k:9092",
+    }  # fmt: skip
+
+
+def test_an_error_survives_the_way_through_spark() -> None:
+    sent = DataLoss("t/0 [1, 2) is {gone}", reason="OffsetOutOfRange")
+    text = f"PythonException: Traceback\n  File ...\nfencepost.errors.Crossing: {crossing(sent)}\n\tat org.apache"
+    found = from_text(text)
+    assert isinstance(found, DataLoss)
+    assert (found.message, found.reason) == (sent.message, "OffsetOutOfRange")
+    assert from_text("nothing") is None
+    assert from_text("fencepost-error:{broken}") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (BadSpec("x", reason="SinkMismatch"), ExitCode.BAD_SPEC, "SinkMismatch"),
+        (DependencyDown("x"), ExitCode.DEPENDENCY_DOWN, "DependencyDown"),
+        (Fenced("x", seen=None), ExitCode.FENCED, "Fenced"),
+        (FenceMissing("x"), ExitCode.FENCED, "FenceMissing"),
+        (FenceUnavailable("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable"),
+        (FenceCredentialsRejected("x"), ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected"),
+        (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
+        (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),
+        (KeyError("x"), ExitCode.FAILED, "KeyError"),
+        (RuntimeError(str(crossing(DataLoss("x")))), ExitCode.DATA_LOSS, "DataLoss"),
+    ],
+)
+def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, reason: str) -> None:
+    verdict = judge(error, epoch=1, version=2, batch={"t/0": (1, 2)})
+    assert (verdict.exit_code, verdict.reason) == (code, reason)
+    assert verdict.remedy
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+def leave(path: Path) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import atexit, sys; from pathlib import Path; from fencepost.verdict import judge, leave;"
+        "from fencepost.errors import DataLoss; atexit.register(print, 'never');"
+        "leave(judge(DataLoss('gone')), path=Path(sys.argv[1]))"
+    )
+    return subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+
+
+def test_the_last_words_are_written_and_nothing_runs_after_them(tmp_path: Path) -> None:
+    ended = leave(tmp_path / "log")
+    assert ended.returncode == ExitCode.DATA_LOSS
+    assert ended.stdout == ""
+    assert Verdict.from_json((tmp_path / "log").read_text()) == judge(DataLoss("gone"))
+
+
+def test_last_words_go_to_stderr_when_there_is_no_log(tmp_path: Path) -> None:
+    ended = leave(tmp_path / "absent" / "log")
+    assert ended.returncode == ExitCode.DATA_LOSS
+    assert Verdict.from_json(ended.stderr.strip()) is not None
+
+
+def test_a_configuration_that_cannot_be_read_is_a_verdict_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "fencepost", "run", "--termination-log", str(log)]
+    ended = subprocess.run(command, env={Variable.CONFIG: "{}"}, capture_output=True, check=False)
+    assert ended.returncode == ExitCode.BAD_SPEC
+    verdict = Verdict.from_json(log.read_text())
+    assert verdict is not None
+    assert verdict.reason == "ContractMismatch"
+
+
+def test_a_table_says_what_does_not_fit() -> None:
+    table = Table("k", "t", {"p": "int", "o": "bigint", "v": "text"}, ("p", "o"), ("p",))
+    assert table.problems({"p": "int", "o": "bigint"}) == []
+    assert table.problems({"p": "bigint", "w": "string"}) == [
+        "column 'o' is part of the primary key, and the frame does not have it",
+        "column 'p': int takes int or smallint or tinyint, not bigint; cast it in the transform",
+        "column 'w' is not in the table, which has o, p, v",
+    ]
+
+
+def test_log_lines_are_json_with_their_fields() -> None:
+    record = logging.LogRecord("fencepost.driver", logging.INFO, "", 0, "committed", None, None)
+    record.fields = {"version": 3}
+    assert '"message": "committed", "version": 3' in JsonFormatter().format(record)

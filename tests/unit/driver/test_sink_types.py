@@ -1,0 +1,86 @@
+"""Which types fit, and the bytes they become: as the Cassandra driver itself serializes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from cassandra.cqltypes import lookup_casstype
+
+from fencepost.sinks.types import encoder, mismatch
+
+AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("spark", "cql"),
+    [
+        ("string", "text"), ("string", "uuid"), ("int", "int"), ("smallint", "int"), ("int", "bigint"),
+        ("bigint", "bigint"), ("float", "double"), ("decimal(10,2)", "decimal"), ("timestamp", "timestamp"),
+        ("date", "date"), ("binary", "blob"), ("boolean", "boolean"), ("array<string>", "set<text>"),
+        ("map<string,int>", "map<text, bigint>"), ("array<int>", "frozen<list<int>>"),
+        ("map<string,array<int>>", "map<text, frozen<list<int>>>"),
+    ],
+)  # fmt: skip
+def test_fits(spark: str, cql: str) -> None:
+    assert mismatch(spark, cql) is None
+
+
+@pytest.mark.parametrize(
+    ("spark", "cql", "why"),
+    [
+        ("bigint", "int", "int takes int or smallint or tinyint, not bigint; cast it"),
+        ("string", "timestamp", "not string"),
+        ("int", "counter", "cannot be written twice"),
+        ("array<int>", "list<int>", "make it frozen"),
+        ("string", "set<text>", "takes an array"),
+        ("map<string,string>", "map<text, int>", "not string"),
+        ("struct<a:int>", "frozen<address>", "not supported"),
+    ],
+)
+def test_does_not_fit(spark: str, cql: str, why: str) -> None:
+    problem = mismatch(spark, cql)
+    assert problem is not None
+    assert why in problem
+
+
+@pytest.mark.parametrize(
+    ("cql", "arrow", "values", "plain"),
+    [
+        ("Int32Type", pa.int16(), [1, None, -7], None),
+        ("LongType", pa.int64(), [2**40, None, -1], None),
+        ("ShortType", pa.int16(), [3, -3], None),
+        ("ByteType", pa.int8(), [3, -3], None),
+        ("DoubleType", pa.float32(), [0.5, None], None),
+        ("FloatType", pa.float32(), [0.5, -2.25], None),
+        ("BooleanType", pa.bool_(), [True, None, False], None),
+        ("UTF8Type", pa.string(), ["a", None, "ü"], None),
+        ("BytesType", pa.binary(), [b"\x00", None], None),
+        ("TimestampType", pa.timestamp("us", tz="UTC"), [AT, None], [AT.replace(microsecond=123000), None]),
+        ("TimestampType", pa.timestamp("us"), [datetime(1969, 12, 31, 23, 59, 59)], None),  # noqa: DTZ001 - ntz
+        ("SimpleDateType", pa.date32(), [date(2013, 1, 1), None, date(1969, 1, 1)], None),
+        ("DecimalType", pa.decimal128(10, 2), [Decimal("1.50"), None], None),
+        ("IntegerType", pa.int64(), [2**40, -1], None),
+        ("UUIDType", pa.string(), ["5132b130-ae79-11e4-ab27-0800200c9a66"], [UUID("5132b130-ae79-11e4-ab27-0800200c9a66")]),
+        ("SetType(UTF8Type)", pa.list_(pa.string()), [["b", "a"], None], [{"a", "b"}, None]),
+        ("MapType(UTF8Type, Int32Type)", pa.map_(pa.string(), pa.int32()), [[("a", 1)]], [{"a": 1}]),
+        ("FrozenType(ListType(Int32Type))", pa.list_(pa.int32()), [[1, 2]], None),
+    ],
+)  # fmt: skip
+def test_bytes_are_those_of_the_driver(cql: str, arrow: Any, values: list[Any], plain: list[Any] | None) -> None:
+    kind = lookup_casstype(cql)
+    expected = [None if value is None else kind.serialize(value, 5) for value in plain or values]
+    encoded = encoder(kind, 5)(pa.array(values, arrow))
+    if cql.startswith("SetType"):
+        assert [None if e is None else kind.deserialize(e, 5) for e in encoded] == plain
+    else:
+        assert encoded == expected
+
+
+def test_a_number_out_of_range_is_refused() -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        encoder(lookup_casstype("Int32Type"), 5)(pa.array([2**40]))
