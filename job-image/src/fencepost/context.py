@@ -15,9 +15,9 @@ class BatchContext:
     """One batch, as the author's function sees it.
 
     `token` is the fencing token of the batch and the write timestamp of its rows, in µs: it grows with every batch and
-    every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of
-    the fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until); it is empty while the session warms up,
-    when the transform gets an empty batch.
+    every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of the
+    fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until); it is empty while the session
+    warms up, when the transform gets an empty batch.
     """
 
     pipeline: str

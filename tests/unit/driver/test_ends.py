@@ -37,7 +37,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def test_an_entrypoint_is_loaded_from_the_code_folder(tmp_path: Path) -> None:
     write(tmp_path, "fp_good", "def transform(batch, context): return batch\n")
-    assert load("fp_good:transform", tmp_path)(1, 2) == 1  # type: ignore[arg-type]
+    assert load("fp_good:transform", tmp_path).__name__ == "transform"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cassandra.cqltypes import lookup_casstype
 
 from fencepost.sinks.types import encoder, mismatch
 
+ID = "5132b130-ae79-11e4-ab27-0800200c9a66"
 AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)
 
 
@@ -65,7 +66,7 @@ def test_does_not_fit(spark: str, cql: str, why: str) -> None:
         ("SimpleDateType", pa.date32(), [date(2013, 1, 1), None, date(1969, 1, 1)], None),
         ("DecimalType", pa.decimal128(10, 2), [Decimal("1.50"), None], None),
         ("IntegerType", pa.int64(), [2**40, -1], None),
-        ("UUIDType", pa.string(), ["5132b130-ae79-11e4-ab27-0800200c9a66"], [UUID("5132b130-ae79-11e4-ab27-0800200c9a66")]),
+        ("UUIDType", pa.string(), [ID], [UUID(ID)]),
         ("SetType(UTF8Type)", pa.list_(pa.string()), [["b", "a"], None], [{"a", "b"}, None]),
         ("MapType(UTF8Type, Int32Type)", pa.map_(pa.string(), pa.int32()), [[("a", 1)]], [{"a": 1}]),
         ("FrozenType(ListType(Int32Type))", pa.list_(pa.int32()), [[1, 2]], None),

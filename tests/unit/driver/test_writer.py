@@ -59,7 +59,7 @@ def test_a_null_key_is_poison_and_names_the_column() -> None:
     broken = pa.RecordBatch.from_arrays(
         [pa.array([None, 1], pa.int32()), pa.array([1, 2], pa.int64()), pa.array(["a", "b"])], names=list(COLUMNS)
     )
-    with pytest.raises(PoisonRecord, match="k.t.p is part of the primary key, and null in 1 of 2 rows"):
+    with pytest.raises(PoisonRecord, match=r"k\.t\.p is part of the primary key, and null in 1 of 2 rows"):
         list(insert().requests(broken, 1))
 
 

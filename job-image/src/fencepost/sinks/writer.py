@@ -2,7 +2,8 @@
 
 Rows are written at the batch's own timestamp, so whoever writes them again (a repeated task, a successor, a zombie)
 leaves the table the same: the highest timestamp wins whatever arrives last.  Nulls are written as nulls: an earlier
-attempt by other code may have left a value there, and UNSET would keep it.  Leave a column out of the frame to leave it alone.
+attempt by other code may have left a value there, and UNSET would keep it.  Leave a column out of the frame to leave
+it alone in the table.
 
 Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of one partition, four in flight,
 29,000 to 65,000 (data-recipe, one node).  Cassandra's limits on batch size hold for batches of several partitions only.
