@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from fencepost_operator.actions import DeleteRun, StopRun
+from fencepost_operator.observation import Run
 from fencepost_operator.rules.situation import Situation
 
 
 def tidy(situation: Situation) -> DeleteRun | StopRun | None:
-    """Return what to remove: a run that is nobody's and does not end, or the oldest that history does not keep."""
-    if situation.pipeline.deleting_since is not None:
+    """Return what to remove: an old run that does not end by itself, or the oldest that history does not keep.
+
+    Only what is older than the recorded run is touched: a newer one may be a driver whose record was lost.
+    """
+    recorded = situation.run
+    if recorded is None or situation.pipeline.deleting_since is not None:
         return None
-    recorded = situation.run.name if situation.run else None
-    others = [run for run in situation.runs if run.name != recorded and not run.deleting]
-    for run in others:
+    older = [run for run in situation.runs if run.epoch < recorded.epoch and not run.deleting]
+    for run in older:
         age = (situation.now - run.created_at).total_seconds()
         if not run.finished and age > situation.policy.stray_grace:
             return StopRun(name=run.name)
-    ended = sorted((run for run in others if run.finished), key=lambda run: run.epoch, reverse=True)
-    kept = situation.policy.history - 1
-    return DeleteRun(name=ended[-1].name) if len(ended) > kept else None
+    ended = [run for run in older if run.finished]
+    return DeleteRun(name=ended[0].name) if len(ended) >= situation.policy.history else None
