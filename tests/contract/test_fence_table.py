@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 import pytest
 
 from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
-from fencepost.fence import Fence, FenceCredentialsRejected, Fenced, FenceRow, FenceSchemaMissing, FenceTable, Starting
+from fencepost.fence import (
+    Fence,
+    FenceCredentialsRejected,
+    Fenced,
+    FenceRow,
+    FenceSchemaMissing,
+    FenceTable,
+    FenceUnavailable,
+    Starting,
+)
 from fencepost.memory_fence import MemoryFenceTable
 from testbed import environment
 
@@ -170,3 +179,8 @@ def test_changes_are_kept_in_the_history(cassandra: CassandraFenceTable, row: Fe
         if len(found) == 2:
             break
     assert found == [(1, 1), (0, 0)]
+
+
+def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:
+    with pytest.raises(FenceUnavailable, match=r"no-such-host\.invalid"):
+        connect(contact_points=["no-such-host.invalid"], port=9042, local_datacenter=None, credentials=None)

@@ -100,33 +100,32 @@ def connect(
     balancing: LoadBalancingPolicy = (
         DCAwareRoundRobinPolicy(local_dc=local_datacenter) if local_datacenter else RoundRobinPolicy()
     )
-    cluster = Cluster(
-        contact_points=list(contact_points),
-        port=port,
-        auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
-        connect_timeout=request_timeout,
-        # The default backs off to ten minutes; a database that is back should be used within a second.
-        reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
-        idle_heartbeat_interval=5,
-        idle_heartbeat_timeout=5,
-        control_connection_timeout=request_timeout,
-        protocol_version=5,
-        execution_profiles={
-            EXEC_PROFILE_DEFAULT: ExecutionProfile(
-                load_balancing_policy=TokenAwarePolicy(balancing),
-                retry_policy=FallthroughRetryPolicy(),
-                consistency_level=getattr(ConsistencyLevel, consistency),
-                serial_consistency_level=ConsistencyLevel.SERIAL,
-                request_timeout=request_timeout,
-            )
-        },
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(balancing),
+        retry_policy=FallthroughRetryPolicy(),
+        consistency_level=getattr(ConsistencyLevel, consistency),
+        serial_consistency_level=ConsistencyLevel.SERIAL,
+        request_timeout=request_timeout,
     )
-    try:
-        with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
+    with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
+        cluster = Cluster(  # resolves the contact points, and raises when none has an address
+            contact_points=list(contact_points),
+            port=port,
+            auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
+            connect_timeout=request_timeout,
+            # The default backs off to ten minutes; a database that is back should be used within a second.
+            reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
+            idle_heartbeat_interval=5,
+            idle_heartbeat_timeout=5,
+            control_connection_timeout=request_timeout,
+            protocol_version=5,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        )
+        try:
             return cluster.connect()
-    except BaseException:
-        cluster.shutdown()
-        raise
+        except BaseException:
+            cluster.shutdown()
+            raise
 
 
 def create_schema(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
