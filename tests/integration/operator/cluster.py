@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from fencepost_operator.adapters.api_server import Resource
+from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
 from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, ObjectKey
 
 T = TypeVar("T")
@@ -34,9 +34,9 @@ def pipeline_manifest(key: ObjectKey) -> dict[str, Any]:
 
 
 def job_manifest(key: ObjectKey, name: str, *, owner: str, command: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """A Job as the operator makes it, running a shell command in an image that every node has."""
+    """A Job as the operator makes it, but for its owner, a ConfigMap: an operator that runs has no say in it."""
     marks = {f"{GROUP}/pipeline": key.name, f"{GROUP}/component": "driver"}
-    reference = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": key.name, "uid": owner, "controller": True}
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": key.name, "uid": owner}
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {"name": "driver", "command": ["sh", "-c", command], "securityContext": security, **pod}
     return {
@@ -66,6 +66,13 @@ def job_manifest(key: ObjectKey, name: str, *, owner: str, command: str, pod: di
             },
         },
     }
+
+
+async def owner_of_runs(api: ApiServer, key: ObjectKey) -> str:
+    """Make what stands for the pipeline as the owner of Jobs; return its uid."""
+    made = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": key.name}})
+    uid: str = made["metadata"]["uid"]
+    return uid
 
 
 async def eventually(look: Callable[[], Awaitable[T]], *, within: float = 90.0) -> T:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from fencepost_operator.adapters.api_server import EVENTS, PODS, ApiServer, Resource
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.api import Condition, Event, EventType, ObjectKey, Pipeline, State

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from fencepost.contract import Verdict
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
@@ -13,7 +14,7 @@ from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import Run
-from integration.operator.cluster import PIPELINES, eventually, job_manifest
+from integration.operator.cluster import eventually, job_manifest, owner_of_runs
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -28,11 +29,13 @@ def runs(api: ApiServer) -> KubernetesRuns:
 
 
 @pytest.fixture
+def key(namespace: str) -> ObjectKey:
+    return ObjectKey(namespace, "departures")
+
+
+@pytest.fixture
 async def uid(api: ApiServer, key: ObjectKey) -> str:
-    found = await api.get(PIPELINES, namespace=key.namespace, name=key.name)
-    assert found is not None
-    text: str = found["metadata"]["uid"]
-    return text
+    return await owner_of_runs(api, key)
 
 
 class Starter:

@@ -1,0 +1,172 @@
+"""Two worlds under one roof: the tests' in-memory one, and the adapters on the testbed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fakes.manifests import spec
+from fakes.ports import ports_of
+from fakes.world import World
+from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Resource
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.api import (
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    CassandraConnection,
+    KafkaConnection,
+    ObjectKey,
+)
+from fencepost_operator.errors import FencepostError
+from fencepost_operator.metrics import PrometheusMetrics
+from fencepost_operator.reconciler import Ports
+from flights.loader import Topics
+from testbed.environment import Environment
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).parents[2]
+PIPELINES = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+CONFIG_MAPS = Resource(prefix="/api/v1", plural="configmaps")
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """The ports on a world in which one suspended pipeline is there.
+
+    `owner` is the uid that Jobs are made under, `reference` who that is.  `wait` lets some time pass, `topic` names
+    one with two empty partitions.
+    """
+
+    ports: Ports
+    key: ObjectKey
+    owner: str
+    reference: Mapping[str, str]
+    cassandra: CassandraConnection
+    kafka: KafkaConnection
+    wait: Callable[[], Awaitable[None]]
+    attempts: int = field(default=60)
+
+    async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what `look` returns as soon as it is truthy."""
+        for _ in range(self.attempts):
+            if found := await look():
+                return found
+            await self.wait()
+        raise AssertionError(f"still {found!r}")
+
+
+def _cassandra(namespace: str, *, port: int, account: str | None) -> CassandraConnection:
+    return CassandraConnection(
+        namespace=namespace,
+        contact_points=("127.0.0.1",),
+        port=port,
+        local_datacenter="datacenter1",
+        keyspace="fencepost_contract",
+        consistency="ONE",
+        credentials_secret=account,
+        create_schema=True,
+        replication_class="SimpleStrategy",
+        replication_factor=1,
+    )
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Stage]:
+    """The tests' double."""
+    world, key = World(ends={"empty/0": 0, "empty/1": 0}, rate=0.0), ObjectKey("shop", "orders")
+    metadata = {"namespace": "shop", "name": "orders", "uid": "uid-1", "generation": 1, "resourceVersion": "1"}
+    world.apply({"metadata": metadata, "spec": spec(suspend=True), "status": {"observedGeneration": -1}})
+    world.references["shop", "Secret/account"] = "a hash"
+
+    async def wait() -> None:
+        world.advance(1.0)
+
+    yield Stage(
+        ports=ports_of(world),
+        key=key,
+        owner="uid-1",
+        reference={"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": "orders", "uid": "uid-1"},
+        cassandra=_cassandra("shop", port=9042, account=None),
+        kafka=KafkaConnection(namespace="shop", bootstrap_servers="kafka:9092", topics=("empty",)),
+        wait=wait,
+    )
+
+
+@asynccontextmanager
+async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stage]:
+    """The adapters, on real Kubernetes, Helm, Kafka and Cassandra."""
+    async with AsyncExitStack() as stack:
+        api = await ApiServer.connect(testbed.kubeconfig)
+        stack.push_async_callback(api.close)
+        key = ObjectKey(await stack.enter_async_context(_namespace(api)), "orders")
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": key.name}}
+        await api.create(PIPELINES, namespace=key.namespace, body={**body, "spec": spec(suspend=True)})
+        account = {"username": testbed.cassandra_username, "password": testbed.cassandra_password}
+        secret = {"metadata": {"name": "account"}, "stringData": account}
+        await api.create(Resource(prefix="/api/v1", plural="secrets"), namespace=key.namespace, body=secret)
+        # Jobs belong to a ConfigMap here, so that an operator that runs on this cluster has no say in them.
+        made = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": key.name}})
+        topic = f"empty-{key.namespace}"
+        await asyncio.to_thread(Topics(testbed.kafka_host).create, topic, 2)
+        clock, objects = SystemClock(), KubernetesObjects(api)
+        fences, offsets = CassandraFenceStore(objects), KafkaOffsets(objects)
+        stack.push_async_callback(fences.close)
+        stack.push_async_callback(offsets.close)
+        chart = REPOSITORY / "charts" / "spark-cluster"
+        helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
+        recorder = EventRecorder(api=api, clock=clock, instance="test")
+
+        async def wait() -> None:
+            await asyncio.sleep(1.0)
+
+        yield Stage(
+            ports=Ports(
+                pipelines=KubernetesPipelines(api, recorder),
+                releases=HelmReleases(api=api, helm=helm, clock=clock),
+                runs=KubernetesRuns(api=api, clock=clock),
+                objects=objects,
+                fences=fences,
+                offsets=offsets,
+                metrics=PrometheusMetrics(),
+                clock=clock,
+            ),
+            key=key,
+            owner=made["metadata"]["uid"],
+            reference={"apiVersion": "v1", "kind": "ConfigMap", "name": key.name, "uid": made["metadata"]["uid"]},
+            cassandra=_cassandra(key.namespace, port=testbed.cassandra_port, account="account"),
+            kafka=KafkaConnection(namespace=key.namespace, bootstrap_servers=testbed.kafka_host, topics=(topic,)),
+            wait=wait,
+        )
+
+
+@asynccontextmanager
+async def _namespace(api: ApiServer) -> AsyncIterator[str]:
+    name = f"contract-{uuid.uuid4().hex[:8]}"
+    marks = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}}
+    await api._call("POST", "create", NAMESPACES, body=body)
+    try:
+        yield name
+    finally:
+        for item in await api.list(PIPELINES, namespace=name):
+            with contextlib.suppress(FencepostError):
+                freed: dict[str, Any] = {"metadata": {"finalizers": []}}
+                await api.merge(PIPELINES, namespace=name, name=item["metadata"]["name"], body=freed)
+        await api._call("DELETE", "delete", NAMESPACES, name=name, body={"propagationPolicy": "Background"})

@@ -1,0 +1,233 @@
+"""One suite for the operator's ports: what the in-memory world promises, the adapters keep."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.operator_stages import Stage, in_memory, on_the_testbed
+from fencepost_operator.api import Event, EventType, Pipeline, Policy, Spec, State
+from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.errors import Conflict, Rejected, Unreachable
+from fencepost_operator.observation import Release, ReleaseState, Run
+from testbed.environment import load
+
+
+@pytest.fixture(params=["memory", pytest.param("testbed", marks=pytest.mark.integration)])
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    world = in_memory() if request.param == "memory" else on_the_testbed(load(), tmp_path)
+    async with world as made:
+        yield made
+
+
+async def pipeline(stage: Stage) -> Pipeline:
+    found = await stage.ports.pipelines.read(stage.key)
+    assert found is not None
+    return found
+
+
+async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict[str, Any]:
+    seen = await pipeline(stage)
+    assert isinstance(seen.spec, Spec)
+    spec = replace(seen.spec, cluster=replace(seen.spec.cluster, workers=workers))
+    made = cluster_values(
+        pipeline=seen, spec=spec, references={}, generation=generation, cluster_domain="cluster.local"
+    )
+    return {**made, "ownerReference": {}}
+
+
+async def job(stage: Stage, epoch: int) -> dict[str, Any]:
+    seen = await pipeline(stage)
+    assert isinstance(seen.spec, Spec)
+    policy = Policy(cluster_uid="cluster")
+    config = driver_config(key=stage.key, spec=seen.spec, references={}, policy=policy, epoch=epoch, generation=4)
+    made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=4, spec_hash="abc")
+    made["metadata"]["ownerReferences"] = [dict(stage.reference)]
+    return made
+
+
+# The pipeline
+
+
+async def test_a_pipeline_is_read_or_absent(stage: Stage) -> None:
+    seen = await pipeline(stage)
+    assert seen.key == stage.key
+    assert isinstance(seen.spec, Spec)
+    assert await stage.ports.pipelines.read(replace(stage.key, name="absent")) is None
+
+
+async def test_a_status_is_replaced_only_over_what_was_read(stage: Stage) -> None:
+    async def write() -> tuple[Pipeline, Pipeline] | None:
+        before = await pipeline(stage)
+        status = replace(before.status, state=State.SUSPENDED, message="as asked", epoch=3)
+        try:
+            return before, await stage.ports.pipelines.write_status(before, status)
+        except Conflict:
+            return None
+
+    pair = await stage.eventually(write)
+    assert pair is not None
+    before, after = pair
+    assert (after.status.state, after.status.message, after.status.epoch) == (State.SUSPENDED, "as asked", 3)
+    assert after.resource_version != before.resource_version
+    with pytest.raises(Conflict):
+        await stage.ports.pipelines.write_status(before, before.status)
+
+
+async def test_the_finalizer_is_set_only_over_what_was_read(stage: Stage) -> None:
+    stale = replace(await pipeline(stage), resource_version="1", finalizers=())
+
+    async def add() -> bool:
+        try:
+            await stage.ports.pipelines.set_finalizer(await pipeline(stage), present=True)
+        except Conflict:
+            return False
+        return (await pipeline(stage)).has_finalizer
+
+    assert await stage.eventually(add)
+    with pytest.raises(Conflict):
+        await stage.ports.pipelines.set_finalizer(stale, present=True)
+
+
+async def test_events_are_published(stage: Stage) -> None:
+    event = Event(EventType.NORMAL, "RunStarted", "Starting orders-run-1")
+    await stage.ports.pipelines.publish(await pipeline(stage), [event, event])
+
+
+# The cluster
+
+
+async def test_a_release_comes_and_goes(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    assert await releases.release(key) is None
+    assert await releases.cluster(key) is None
+    await releases.uninstall(key)
+    await releases.install(key, await values(stage))
+    assert await releases.release(key) == Release(name=key.name, revision=1, state=ReleaseState.DEPLOYED)
+    cluster = await releases.cluster(key)
+    assert cluster is not None
+    assert (cluster.generation, cluster.workers) == (1, 1)
+    assert cluster.config_hash == (await values(stage))["annotations"]["streaming.fencepost.dev/config-hash"]
+    await releases.install(key, await values(stage, workers=3))
+    scaled = await releases.cluster(key)
+    assert scaled is not None
+    assert (scaled.generation, scaled.workers) == (1, 3)
+    await releases.install(key, await values(stage, generation=2))
+    renewed = await releases.cluster(key)
+    assert renewed is not None
+    assert renewed.generation == 2
+    await releases.uninstall(key)
+    await releases.uninstall(key)
+    assert await releases.release(key) is None
+    assert await releases.cluster(key) is None
+
+
+# Runs
+
+
+async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
+    runs, key = stage.ports.runs, stage.key
+    assert await runs.list(key, stage.owner) == ()
+    await runs.start(key, await job(stage, 12))
+    await runs.start(key, await job(stage, 7))
+    await runs.start(key, await job(stage, 7))
+    found = await runs.list(key, stage.owner)
+    assert [(run.name, run.epoch, run.spec_hash, run.cluster_generation) for run in found] == [
+        ("orders-run-7", 7, "abc", 4),
+        ("orders-run-12", 12, "abc", 4),
+    ]
+    assert not any(run.finished or run.deleting for run in found)
+    assert await runs.list(key, "another uid") == ()
+
+    async def has_pod() -> Run | None:
+        return next((run for run in await runs.list(key, stage.owner) if run.epoch == 7 and run.pod), None)
+
+    run = await stage.eventually(has_pod)
+    assert run is not None
+    assert run.pod is not None
+    assert run.pod.exit_code is None
+    await runs.stop(key, "orders-run-7")
+    await runs.stop(key, "orders-run-7")
+
+    async def one_is_left() -> bool:
+        return [run.epoch for run in await runs.list(key, stage.owner)] == [12]
+
+    assert await stage.eventually(one_is_left)
+    await runs.stop(key, "orders-run-7")
+
+
+async def test_a_node_that_is_gone_has_no_uid(stage: Stage) -> None:
+    node = await stage.ports.runs.node("absent")
+    assert (node.name, node.uid, node.ready) == ("absent", None, False)
+
+
+# What a spec names
+
+
+async def test_references_say_what_is_missing(stage: Stage) -> None:
+    names = ["Secret/account", "ConfigMap/absent", "Secret/absent"]
+    found = await stage.ports.objects.references(stage.key, names)
+    assert list(found.hashes) == names
+    assert found.missing() == ("ConfigMap/absent", "Secret/absent")
+    with pytest.raises(Rejected, match="absent"):
+        await stage.ports.objects.secret(stage.key, "absent")
+
+
+# The fence
+
+
+async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(stage: Stage) -> None:
+    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/orders"
+    assert await fences.read(place, row) is None
+    await fences.create(place, row, "me")
+    await fences.create(place, row, "somebody else")
+    made = await fences.read(place, row)
+    assert made is not None
+    assert (made.owner, made.epoch, made.version, made.driver) == ("me", 0, 0, None)
+    taken = await fences.take_over(place, row, 0, 0, "me again")
+    assert (taken.owner, taken.epoch, taken.version, taken.driver) == ("me again", 1, 1, None)
+    assert await fences.read(place, row) == taken
+    for epoch, version in ((0, 0), (1, 0), (0, 1)):
+        with pytest.raises(Conflict):
+            await fences.take_over(place, row, epoch, version, "me")
+        with pytest.raises(Conflict):
+            await fences.delete(place, row, epoch, version)
+    await fences.delete(place, row, 1, 1)
+    await fences.delete(place, row, 1, 1)
+    assert await fences.read(place, row) is None
+    with pytest.raises(Conflict):
+        await fences.take_over(place, row, 1, 1, "me")
+
+
+# Kafka
+
+
+async def test_log_ends_and_missing_topics(stage: Stage) -> None:
+    (topic,) = stage.kafka.topics
+    found = await stage.ports.offsets.ends(stage.kafka)
+    assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
+    assert found.missing_topics == ()
+    asked = replace(stage.kafka, topics=(topic, "absent"))
+    found = await stage.ports.offsets.ends(asked)
+    assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
+
+
+# What cannot be reached, on the adapters alone
+
+
+@pytest.mark.integration
+async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    async with on_the_testbed(load(), tmp_path) as stage:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+            await stage.ports.offsets.ends(replace(stage.kafka, bootstrap_servers="127.0.0.1:1"))
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+            await stage.ports.fences.read(replace(stage.cassandra, port=1), "contract/a/b")
+        nowhere = replace(stage.cassandra, contact_points=("absent.fencepost.test",))
+        with pytest.raises(Unreachable, match="absent"):
+            await stage.ports.fences.read(nowhere, "contract/a/b")
