@@ -10,6 +10,7 @@ from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
 from fencepost_operator.observation import Known, Run, Unknown
 from fencepost_operator.rules.situation import Ruling, Situation, waiting
 from fencepost_operator.rules.tracking import patience
+from fencepost_operator.rules.vitals import is_over
 
 
 def is_deleted(situation: Situation) -> Ruling | None:
@@ -37,7 +38,7 @@ def _stop_runs(situation: Situation) -> Ruling | None:
     if isinstance(observation.runs, Unknown):
         message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
         return waiting(situation, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True)
-    living = [run for run in situation.runs if not _is_over(run)]
+    living = [run for run in situation.runs if not is_over(run)]
     unasked = [run for run in living if not run.deleting]
     if unasked:
         return waiting(
@@ -52,10 +53,6 @@ def _stop_runs(situation: Situation) -> Ruling | None:
         return None
     name = run.name if run else living[0].name
     return waiting(situation, Reason.STOPPING, f"Waiting for {name} to stop")
-
-
-def _is_over(run: Run) -> bool:
-    return run.finished or (run.pod is not None and run.pod.exit_code is not None)
 
 
 def _may_wait(situation: Situation) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost_operator.actions import DeleteRun, StopRun
-from fencepost_operator.observation import Run
 from fencepost_operator.rules.situation import Situation
+from fencepost_operator.rules.vitals import is_over
 
 
 def tidy(situation: Situation) -> DeleteRun | StopRun | None:
@@ -18,7 +18,7 @@ def tidy(situation: Situation) -> DeleteRun | StopRun | None:
     older = [run for run in situation.runs if run.epoch < recorded.epoch and not run.deleting]
     for run in older:
         age = (situation.now - run.created_at).total_seconds()
-        if not run.finished and age > situation.policy.stray_grace:
+        if not is_over(run) and age > situation.policy.stray_grace:
             return StopRun(name=run.name)
-    ended = [run for run in older if run.finished]
+    ended = [run for run in older if is_over(run)]
     return DeleteRun(name=ended[0].name) if len(ended) >= situation.policy.history else None

@@ -50,3 +50,8 @@ def _without_pod(run: RunStatus, node: Fact[Nodes | None]) -> Death | None:
     seen = node.value
     same = seen is not None and seen.uid is not None and seen.uid == run.node_uid
     return Death.PROVEN if same and seen is not None and seen.ready else Death.UNPROVEN
+
+
+def is_over(run: Run) -> bool:
+    """Return whether a run's process has ended; its Job's own condition comes seconds after its pod's."""
+    return run.finished or (run.pod is not None and run.pod.exit_code is not None)

@@ -1,0 +1,242 @@
+"""From a body to a spec or to what is wrong with it, and a status to the API server and back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fakes.manifests import body, spec
+from fencepost_operator.api import (
+    ClusterStatus,
+    CommittedStatus,
+    Condition,
+    DeletionPolicy,
+    FailureStatus,
+    Reason,
+    RunStatus,
+    Spec,
+    State,
+    Status,
+    parse,
+    read_pipeline,
+    read_status,
+    write_status,
+)
+from fencepost_operator.api.quantities import format_duration, jvm_memory, parse_bytes, parse_duration, parse_quantity
+
+CRD = Path(__file__).parents[3] / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
+NOW = datetime(2026, 1, 1, 12, 0, 0, 123000, tzinfo=UTC)
+
+
+def schema() -> dict[str, Any]:
+    crd = yaml.safe_load(CRD.read_text())
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return found
+
+
+def parsed(**changes: Any) -> Spec:
+    found = parse({"spec": spec(**changes)})
+    assert isinstance(found, Spec), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("5s", 5.0), ("1m30s", 90.0), ("1.5h", 5400.0), ("0s", 0.0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "1d", "1m 30s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512Mi", 512 * 1024**2), ("1G", 10**9), ("1e3", 1000), ("0.5Gi", 2**29), (7, 7), ("1500m", 1)]
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "Mi", "1 Gi", "1gi", "x"])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        parse_quantity(text)
+
+
+def test_words_for_sizes_and_times() -> None:
+    assert jvm_memory(parse_bytes("1Gi")) == "1024m"
+    assert [format_duration(s) for s in (0, 59.6, 90, 3600, 5400)] == [
+        "0 s",
+        "1 min",
+        "1 min 30 s",
+        "1 h",
+        "1 h 30 min",
+    ]
+
+
+def test_a_spec_without_any_default_filled_in_is_read() -> None:
+    found = parsed()
+    assert found.batch_interval == 5.0
+    assert found.cluster.workers == 1
+    assert found.restart.max_backoff == 300.0
+    assert found.deletion_policy is DeletionPolicy.RETAIN
+
+
+def test_our_defaults_are_the_schemas() -> None:
+    """An object that was written before a default existed is read as one that was written after."""
+    filled = spec()
+    _fill(filled, schema()["spec"])
+    assert parse({"spec": filled}) == parsed()
+
+
+def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
+    for name, field in properties.get("properties", {}).items():
+        if name not in value and "default" in field:
+            value[name] = field["default"]
+        if isinstance(value.get(name), dict):
+            _fill(value[name], field)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"job": {"image": "i"}}, "spec.job.entrypoint"),
+        ({"job": {"image": "i", "entrypoint": "no-colon"}}, "spec.job.entrypoint"),
+        ({"job": {"image": "i", "entrypoint": "a:b", "memory": "lots"}}, "spec.job.memory"),
+        ({"job": "x"}, "spec.job"),
+        ({"batchInterval": "soon"}, "spec.batchInterval"),
+        ({"batchInterval": 5}, "spec.batchInterval"),
+        ({"cluster": {"workers": 0}}, "spec.cluster.workers"),
+        ({"cluster": {"workers": True}}, "spec.cluster.workers"),
+        ({"cluster": {"sparkConf": {"spark.master": "x"}}}, "spec.cluster.sparkConf.spark.master"),
+        ({"cluster": {"sparkConf": {"spark.authenticate.secret": "x"}}}, "spec.cluster.sparkConf.spark.authenticate"),
+        ({"cluster": {"worker": {"memory": "512Mi"}}}, "spec.cluster.worker.memory"),
+        ({"sinks": []}, "spec.sinks"),
+        (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "Shop", "table": "t"}}]},
+            "spec.sinks[0].cassandra.keyspace",
+        ),
+        (
+            {"sinks": [{"name": n, "cassandra": {"keyspace": "k", "table": n}} for n in ("a", "a")]},
+            "spec.sinks[1].name",
+        ),
+        (
+            {"sinks": [{"name": n, "cassandra": {"keyspace": "k", "table": "t"}} for n in ("a", "b")]},
+            "spec.sinks[1].cassandra.table",
+        ),
+        (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]},
+            "spec.sinks[0].cassandra.table",
+        ),
+        ({"checkpoint": {"cassandra": {"contactPoints": []}}}, "spec.checkpoint.cassandra.contactPoints"),
+        ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy"),
+        (
+            {"source": {"kafka": {"bootstrapServers": "k:1", "topics": ["a"], "properties": {"group.id": "x"}}}},
+            "spec.source.kafka.properties.group.id",
+        ),
+        (
+            {
+                "source": {
+                    "kafka": {
+                        "bootstrapServers": "k:1",
+                        "topics": ["a"],
+                        "startingOffsets": {"partitions": {"b/0": 1}},
+                    }
+                }
+            },
+            "spec.source.kafka.startingOffsets.partitions.b/0",
+        ),
+    ],
+)
+def test_violations_name_the_field_and_the_remedy(changes: dict[str, Any], field: str) -> None:
+    found = parse({"spec": spec(**changes)})
+    assert not isinstance(found, Spec)
+    assert any(violation.field.startswith(field) for violation in found), found
+    assert all(violation.remedy and violation.problem for violation in found)
+
+
+@pytest.mark.parametrize("raw", [{}, {"spec": None}, {"spec": []}, {"spec": "x"}, {"spec": {"job": None, "sinks": 3}}])
+def test_no_body_makes_parse_raise(raw: dict[str, Any]) -> None:
+    assert not isinstance(parse(raw), Spec)
+
+
+def full_status() -> Status:
+    condition = Condition(
+        type="Ready", status="True", reason="Streaming", message="m", last_transition_time=NOW, observed_generation=3
+    )
+    run = RunStatus(
+        name="r", epoch=1, spec_hash="h", cluster_generation=1, recorded_at=NOW, resumed_from=NOW, created_at=NOW,
+        pod_name="p", pod_uid="u", node_name="n", node_uid="nu", started_at=NOW, claimed_at=NOW,
+        stop_requested_at=NOW, ended_at=NOW, dead=False,
+    )  # fmt: skip
+    cluster = ClusterStatus(
+        release="r",
+        generation=1,
+        config_hash="h",
+        requested_at=NOW,
+        ready_at=NOW,
+        workers=2,
+        ready_workers=1,
+        selector="s",
+    )
+    committed = CommittedStatus(version=3, at=NOW, since=NOW, observable_since=NOW, records=5, offsets={"a/0": 1})
+    failure = FailureStatus(
+        count=1, epoch=1, at=NOW, reason="RunFailed", message="m", remedy="r", exit_code=137, next_attempt_at=NOW,
+        spec_hash="h", retry="x",
+    )  # fmt: skip
+    return Status(
+        observed_generation=3, state=State.RUNNING, message="m", conditions=(condition,), epoch=4, restarts=2, lag=0,
+        run=run, cluster=cluster, committed=committed, failure=failure,
+    )  # fmt: skip
+
+
+def test_a_status_comes_back_as_it_was_written() -> None:
+    assert read_status(write_status(full_status())) == full_status()
+
+
+def test_the_api_server_prunes_nothing_of_a_status() -> None:
+    """A field that the schema does not know would be dropped, and written again at each pass."""
+    assert list(_unknown(write_status(full_status()), schema()["status"], "status")) == []
+
+
+def _unknown(value: Any, field: dict[str, Any], path: str) -> list[str]:
+    if isinstance(value, list):
+        return [name for item in value for name in _unknown(item, field["items"], f"{path}[]")]
+    if not isinstance(value, dict) or "additionalProperties" in field:
+        return []
+    known = field.get("properties", {})
+    lost = [f"{path}.{name}" for name in value if name not in known]
+    return lost + [
+        bad for name in value if name in known for bad in _unknown(value[name], known[name], f"{path}.{name}")
+    ]
+
+
+@pytest.mark.parametrize("raw", [None, {}, {"run": {"epoch": "x"}}, {"state": "Odd"}, {"conditions": 3}, "x"])
+def test_a_status_of_another_version_is_read_as_absent(raw: object) -> None:
+    assert read_status(raw) == Status()
+
+
+def test_a_pipeline_is_read_whole() -> None:
+    found = read_pipeline(
+        {
+            **body(deletionPolicy="Delete"),
+            "metadata": {
+                "namespace": "n", "name": "p", "uid": "u", "generation": 4, "resourceVersion": "9",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["streaming.fencepost.dev/cleanup"],
+            },
+        }
+    )  # fmt: skip
+    assert found.deleting_since == datetime(2026, 1, 1, tzinfo=UTC)
+    assert found.has_finalizer
+    assert found.deletion_policy is DeletionPolicy.DELETE
+
+
+def test_reasons_are_words_that_kubernetes_accepts() -> None:
+    assert all(reason.value.isalnum() and reason.value[0].isupper() for reason in Reason)

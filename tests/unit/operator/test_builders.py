@@ -1,0 +1,221 @@
+"""Desired state as golden files, and against what will read it: the chart's schema, the driver's contract."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fakes.manifests import body
+from fencepost.contract import DriverConfig, StartingOffsets, Variable
+from fencepost_operator.api import Pipeline, Policy, Spec, read_pipeline
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.hashes import fingerprints, optional_references, referenced
+from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
+from fencepost_operator.desired.run_job import run_job
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = Path(__file__).with_name("golden")
+GIB = 1024**3
+
+FULL: dict[str, Any] = {
+    "job": {
+        "image": "registry.example/job:2",
+        "imagePullPolicy": "IfNotPresent",
+        "imagePullSecrets": [{"name": "registry"}],
+        "entrypoint": "orders.job:transform",
+        "codeFrom": {"configMapName": "code"},
+        "args": ["--currency", "EUR"],
+        "env": [
+            {"name": "TZ", "value": "UTC"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+        "envFrom": [{"configMapRef": {"name": "settings", "optional": True}}],
+        "memory": "1Gi",
+        "resources": {"requests": {"cpu": "500m"}},
+        "terminationGracePeriodSeconds": 30,
+    },
+    "cluster": {
+        "workers": 3,
+        "worker": {"cores": 2, "memory": "4Gi"},
+        "master": {"resources": {"limits": {"memory": "1Gi"}}, "storage": {"size": "1Gi", "storageClassName": "fast"}},
+        "sparkConf": {"spark.sql.shuffle.partitions": "8"},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "spark", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+    },
+    "source": {
+        "kafka": {
+            "bootstrapServers": "kafka:9093",
+            "topics": ["orders"],
+            "startingOffsets": {"partitions": {"orders/0": 7}},
+            "maxRecordsPerBatch": 500,
+            "properties": {"security.protocol": "SASL_SSL"},
+            "propertiesFrom": {"secretName": "kafka"},
+        }
+    },
+    "checkpoint": {
+        "cassandra": {"contactPoints": ["a", "b"], "port": 9142, "credentialsFrom": {"secretName": "account"}}
+    },
+    "batchInterval": "1m30s",
+}
+CASES = {"small": {}, "full": FULL}
+HASHES: dict[str, str | None] = {"ConfigMap/code": "abc"}
+
+
+def pipeline_and_spec(case: str) -> tuple[Pipeline, Spec]:
+    pipeline = read_pipeline(body(**CASES[case]))
+    assert isinstance(pipeline.spec, Spec), pipeline.spec
+    return pipeline, pipeline.spec
+
+
+def values_of(case: str) -> dict[str, Any]:
+    pipeline, spec = pipeline_and_spec(case)
+    return cluster_values(pipeline=pipeline, spec=spec, references=HASHES, generation=2, cluster_domain="cluster.local")
+
+
+def job_of(case: str) -> dict[str, Any]:
+    pipeline, spec = pipeline_and_spec(case)
+    config = driver_config(
+        key=pipeline.key, spec=spec, references=HASHES, policy=Policy(cluster_uid="c"), epoch=5, generation=2
+    )
+    return run_job(pipeline=pipeline, spec=spec, config=config, generation=2, spec_hash="spec-hash")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["values", "job"])
+def test_golden(case: str, kind: str, request: pytest.FixtureRequest) -> None:
+    built = values_of(case) if kind == "values" else job_of(case)
+    text = yaml.safe_dump(json.loads(json.dumps(built)), sort_keys=False, width=120)
+    path = GOLDEN / f"{case}-{kind}.yaml"
+    if not path.exists():
+        path.write_text(text)
+        pytest.fail(f"{path.name} was written; look at it and run {request.node.nodeid} again")
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_chart_accepts_the_values(case: str) -> None:
+    schema = json.loads((ROOT / "charts/spark-cluster/values.schema.json").read_text())
+    defaults = yaml.safe_load((ROOT / "charts/spark-cluster/values.yaml").read_text())
+    built = values_of(case)
+    jsonschema.validate(built, schema)
+    assert set(built) <= set(defaults), "a value that the chart does not know"
+
+
+def test_the_driver_reads_back_its_configuration() -> None:
+    container = job_of("full")["spec"]["template"]["spec"]["containers"][0]
+    text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
+    config = DriverConfig.from_json(text)
+    assert (config.epoch, config.batch_interval, config.executors) == (5, 90.0, 3)
+    assert config.source.starting_offsets == StartingOffsets(partitions={"orders/0": 7})
+    assert config.spark_master == "spark://orders-g2-master-0.orders-g2-master.shop.svc.cluster.local:7077"
+
+
+def test_our_variables_come_after_the_authors() -> None:
+    container = job_of("full")["spec"]["template"]["spec"]["containers"][0]
+    found = [variable["name"] for variable in container["env"]]
+    assert found[:2] == ["TZ", "KEY"]
+    assert set(found[2:]) >= {Variable.CONFIG, Variable.POD_UID, Variable.POD_IP, Variable.SPARK_AUTH_SECRET}
+
+
+def test_kubernetes_starts_a_driver_once() -> None:
+    job = job_of("small")["spec"]
+    assert (job["backoffLimit"], job["podReplacementPolicy"]) == (0, "Failed")
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_node_loss_is_given_up_soon_unless_the_user_says_otherwise() -> None:
+    given = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 60}]
+    pipeline = read_pipeline(body(cluster={"tolerations": given}))
+    assert isinstance(pipeline.spec, Spec)
+    config = driver_config(
+        key=pipeline.key, spec=pipeline.spec, references={}, policy=Policy(cluster_uid="c"), epoch=1, generation=1
+    )
+    job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
+    found = {t["key"]: t["tolerationSeconds"] for t in job["spec"]["template"]["spec"]["tolerations"]}
+    assert found == {"node.kubernetes.io/unreachable": 60, "node.kubernetes.io/not-ready": 10}
+
+
+def prints(references: dict[str, str | None] | None = None, **changes: Any) -> tuple[str, str]:
+    pipeline = read_pipeline(body(**changes))
+    assert isinstance(pipeline.spec, Spec)
+    found = fingerprints(pipeline.spec, references or {})
+    return found.cluster, found.run
+
+
+@pytest.mark.parametrize(
+    ("changes", "cluster", "run"),
+    [
+        ({"cluster": {"workers": 5}}, False, False),
+        ({"suspend": True}, False, False),
+        ({"restart": {"maxAttempts": 3}}, False, False),
+        ({"deletionPolicy": "Delete"}, False, False),
+        ({"batchInterval": "1s"}, False, True),
+        ({"sinks": [{"name": "o", "cassandra": {"keyspace": "k", "table": "t"}}]}, False, True),
+        ({"job": {"image": "registry.example/job:1", "entrypoint": "orders.job:other"}}, False, True),
+        ({"job": {"image": "another", "entrypoint": "orders.job:transform"}}, True, True),
+        ({"cluster": {"sparkConf": {"spark.a": "1"}}}, True, True),
+        ({"cluster": {"worker": {"memory": "2Gi"}}}, True, True),
+    ],
+)
+def test_what_replaces_a_run_and_what_a_cluster(changes: dict[str, Any], cluster: bool, run: bool) -> None:
+    before, after = prints(), prints(**changes)
+    assert (before[0] != after[0], before[1] != after[1]) == (cluster, run)
+
+
+def test_the_content_of_what_is_referenced_counts() -> None:
+    job = {"image": "i", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
+    account = {"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}}
+    code = [prints({"ConfigMap/code": digest}, job=job) for digest in ("1", "2")]
+    assert code[0][0] != code[1][0]
+    secrets = [prints({"Secret/account": digest}, checkpoint=account) for digest in ("1", "2")]
+    assert secrets[0][0] == secrets[1][0], "executors do not see the account by reference"
+    assert secrets[0][1] != secrets[1][1]
+
+
+def test_references() -> None:
+    _, spec = pipeline_and_spec("full")
+    assert referenced(spec) == ("ConfigMap/code", "ConfigMap/settings", "Secret/account", "Secret/kafka", "Secret/s")
+    assert optional_references(spec) == {"ConfigMap/settings"}
+
+
+def test_memory() -> None:
+    assert executor_heap(GIB) == GIB // 2
+    assert executor_heap(10 * GIB) == 6 * GIB
+    assert driver_memory(GIB // 2) == GIB // 2 + 384 * 1024**2
+    assert driver_memory(4 * GIB) == 5 * GIB
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"requests": {"cpu": "1", "memory": "1024Mi"}, "limits": {"memory": "1024Mi"}}),
+        (
+            {"limits": {"memory": "2Gi"}},
+            {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "2Gi"}},
+        ),
+        (
+            {"requests": {"memory": "1Gi"}, "limits": {"memory": "3Gi", "cpu": "2"}},
+            {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "3Gi", "cpu": "2"}},
+        ),
+    ],
+)
+def test_resources_are_completed(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert resources(given, cpu="1", memory=GIB) == expected
+
+
+def test_names_fit_a_label() -> None:
+    longest = "p" * 38
+    for name in (names.job_name(longest, 10**9), names.auth_secret_name(longest, 10**6)):
+        assert len(name) <= 63
+    assert labels.worker_selector("p", 3) == (
+        "streaming.fencepost.dev/pipeline=p,streaming.fencepost.dev/generation=3,streaming.fencepost.dev/component=worker"
+    )

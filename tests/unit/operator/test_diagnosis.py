@@ -1,0 +1,91 @@
+"""What pods show, in words; how long to wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fencepost.contract import Verdict
+from fencepost_operator.api import Reason
+from fencepost_operator.backoff import jittered, restart_delay, retry_delay
+from fencepost_operator.diagnosis import TROUBLES, diagnose_end, diagnose_trouble
+from fencepost_operator.observation import DriverPod, PodTrouble, Run
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POD = DriverPod(
+    name="p", uid="u", phase="Failed", node="n", node_uid="nu", node_ready=True, started_at=NOW, deleting_since=None,
+    exit_code=1, termination_reason="Error", finished_at=NOW, verdict=None, trouble=None,
+)  # fmt: skip
+RUN = Run(
+    name="orders-run-1", epoch=1, spec_hash="h", cluster_generation=1, created_at=NOW, deleting=False, finished=True,
+    pod=POD,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "category"),
+    [
+        (0, Reason.RUN_ENDED),
+        (1, Reason.RUN_FAILED),
+        (50, Reason.FENCED_OUT),
+        (51, Reason.BAD_SPEC),
+        (52, Reason.DATA_LOSS),
+        (53, Reason.POISON_RECORD),
+        (54, Reason.DEPENDENCY_DOWN),
+        (55, Reason.STARVED),
+        (137, Reason.KILLED),
+        (143, Reason.KILLED),
+        (99, Reason.RUN_FAILED),
+    ],
+)
+def test_exit_codes(code: int, category: Reason) -> None:
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=code)), RUN.name)
+    assert found.category is category
+    assert found.exit_code == code
+    assert found.summary
+
+
+def test_out_of_memory_goes_before_the_signal() -> None:
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=137, termination_reason="OOMKilled")), RUN.name)
+    assert found.category is Reason.OUT_OF_MEMORY
+    assert "job.resources" in found.remedy
+
+
+def test_the_drivers_own_words_go_first() -> None:
+    verdict = Verdict(exit_code=51, reason="EntrypointNotFound", message="no module named orders", remedy="add it")
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=51, verdict=verdict)), RUN.name)
+    assert found.message.endswith("EntrypointNotFound: no module named orders")
+    assert found.remedy == "add it"
+
+
+def test_what_vanished_is_lost() -> None:
+    assert diagnose_end(None, "orders-run-1").category is Reason.POD_LOST
+    evicted = replace(POD, exit_code=None, termination_reason="Evicted")
+    found = diagnose_end(replace(RUN, pod=evicted), RUN.name)
+    assert (found.category, "Evicted" in found.summary) == (Reason.POD_LOST, True)
+
+
+@pytest.mark.parametrize("reason", [*TROUBLES, "SomethingNew"])
+def test_every_trouble_says_what_to_do(reason: str) -> None:
+    found = diagnose_trouble(PodTrouble(pod="p", reason=reason, message="because"))
+    assert found.remedy
+    assert "because" in found.message
+
+
+def test_long_messages_are_cut() -> None:
+    found = diagnose_trouble(PodTrouble(pod="p", reason="Unschedulable", message="x" * 5000))
+    assert len(found.message) < 800
+
+
+def test_the_first_restart_comes_at_once_and_then_ever_later() -> None:
+    waits = [restart_delay(n, longest=300).total_seconds() for n in range(1, 22)]
+    assert waits[:5] == [0, 2, 6, 12, 20]
+    assert waits[-1] == 300
+    assert restart_delay(0, longest=300) == timedelta(0)
+
+
+def test_retries_double_up_to_a_minute() -> None:
+    assert [retry_delay(n) for n in (1, 2, 3, 7, 50)] == [1, 2, 4, 60, 60]
+    assert all(4 <= jittered(5) <= 6 for _ in range(100))

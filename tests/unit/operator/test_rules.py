@@ -1,0 +1,383 @@
+"""The chain as a table: from a pipeline that runs well, one thing is changed, and one rule must speak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fakes.manifests import body
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import (
+    AddFinalizer,
+    CreateFence,
+    DeleteFence,
+    Fence,
+    InstallCluster,
+    RemoveFinalizer,
+    StartRun,
+    StopRun,
+    UninstallCluster,
+)
+from fencepost_operator.api import (
+    FINALIZER,
+    ClusterStatus,
+    CommittedStatus,
+    Condition,
+    DeletionPolicy,
+    FailureStatus,
+    Pipeline,
+    Policy,
+    Reason,
+    RunStatus,
+    Spec,
+    State,
+    Status,
+    read_pipeline,
+)
+from fencepost_operator.decision import Decision, Setback, decide
+from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.errors import Rejected
+from fencepost_operator.observation import (
+    DriverPod,
+    Known,
+    Nodes,
+    Observation,
+    Obstacle,
+    References,
+    Release,
+    ReleaseState,
+    Run,
+    Source,
+    SparkCluster,
+    Unknown,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(hours=1)
+POLICY = Policy(cluster_uid="cluster-1")
+SILENT = Unknown(obstacle=Obstacle.UNREACHABLE, message="no answer", remedy="wait")
+DENIED = Unknown(obstacle=Obstacle.DENIED, message="wrong password", remedy="correct the Secret")
+
+GOOD = read_pipeline(body())
+assert isinstance(GOOD.spec, Spec)
+PRINTS = fingerprints(GOOD.spec, {})
+
+POD = DriverPod(
+    name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
+    started_at=LONG_AGO, deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None,
+    trouble=None,
+)  # fmt: skip
+JOB = Run(
+    name="orders-run-2", epoch=2, spec_hash=PRINTS.run, cluster_generation=1, created_at=LONG_AGO, deleting=False,
+    finished=False, pod=POD,
+)  # fmt: skip
+ROW = FenceRow(
+    pipeline="default/shop/orders", owner="cluster-1/uid-1", epoch=2, driver="pod-2", version=9,
+    offsets={"orders/0": 50}, committed_at=NOW - timedelta(seconds=2), records=5, duration_ms=200,
+)  # fmt: skip
+CLUSTER = SparkCluster(generation=1, config_hash=PRINTS.cluster, workers=1, ready_workers=1, master_ready=True)
+RUN = RunStatus(
+    name="orders-run-2", epoch=2, spec_hash=PRINTS.run, cluster_generation=1, recorded_at=LONG_AGO,
+    created_at=LONG_AGO, pod_name=POD.name, pod_uid="pod-2", node_name="node-1", node_uid="node-uid",
+    started_at=LONG_AGO, claimed_at=LONG_AGO,
+)  # fmt: skip
+RECORDED = ClusterStatus(
+    release="orders", generation=1, config_hash=PRINTS.cluster, requested_at=LONG_AGO, ready_at=LONG_AGO, workers=1,
+    ready_workers=1,
+)  # fmt: skip
+COMMITTED = CommittedStatus(version=8, since=LONG_AGO, observable_since=LONG_AGO, offsets={"orders/0": 50})
+FAILED = FailureStatus(
+    count=2, epoch=2, at=NOW, reason="RunFailed", message="it failed", remedy="mend it",
+    next_attempt_at=NOW + timedelta(seconds=2), spec_hash=PRINTS.run,
+)  # fmt: skip
+READY = Condition(
+    type="Ready", status="True", reason="Streaming", message="m", last_transition_time=LONG_AGO, observed_generation=1
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """A pipeline that runs well and all that was seen of it; `seen` and `said` change parts."""
+
+    pipeline: Pipeline
+    observation: Observation
+
+    def seen(self, **facts: Any) -> World:
+        known: dict[str, Any] = {
+            name: fact if isinstance(fact, Unknown) else Known(fact) for name, fact in facts.items()
+        }
+        return replace(self, observation=replace(self.observation, **known))
+
+    def said(self, **status: Any) -> World:
+        return replace(self, pipeline=replace(self.pipeline, status=replace(self.pipeline.status, **status)))
+
+    def asked(self, **spec: Any) -> World:
+        return replace(self, pipeline=replace(self.pipeline, spec=read_pipeline(body(**spec)).spec))
+
+    def with_pipeline(self, **changes: Any) -> World:
+        return replace(self, pipeline=replace(self.pipeline, **changes))
+
+    def decide(self, **more: Any) -> Decision:
+        return decide(self.pipeline, self.observation, POLICY, **more)
+
+
+WELL = World(
+    replace(
+        GOOD,
+        finalizers=(FINALIZER,),
+        status=Status(
+            epoch=2, run=RUN, cluster=RECORDED, committed=replace(COMMITTED, since=None), conditions=(READY,)
+        ),
+    ),
+    Observation(
+        now=NOW,
+        references=Known(References(hashes={})),
+        release=Known(Release(name="orders", revision=1, state=ReleaseState.DEPLOYED)),
+        cluster=Known(CLUSTER),
+        runs=Known((JOB,)),
+        run_node=Known(None),
+        fence=Known(ROW),
+        source=Known(Source(ends={"orders/0": 50})),
+    ),
+)
+NEW = WELL.with_pipeline(status=Status(), finalizers=(FINALIZER,)).seen(
+    release=None, cluster=None, runs=(), fence=replace(ROW, epoch=0, driver=None, offsets={}, committed_at=None)
+)  # fmt: skip
+DEAD = WELL.seen(runs=(replace(JOB, finished=True, pod=replace(POD, exit_code=137, phase="Failed")),))
+BURIED = DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, count=1, next_attempt_at=NOW))
+FENCED = BURIED.seen(fence=replace(ROW, epoch=3, driver=None, version=10))
+LAGGING = {"source": Source(ends={"orders/0": 60})}
+DELETED = WELL.with_pipeline(deleting_since=NOW)
+OVER = DELETED.said(run=replace(RUN, stop_requested_at=NOW, ended_at=NOW, dead=True)).seen(runs=(), release=None)
+DROPPED = OVER.with_pipeline(deletion_policy=DeletionPolicy.DELETE)
+LOST = {"run": replace(RUN, ended_at=NOW, dead=False)}
+
+CASES: dict[str, tuple[World, str, type | None, State]] = {
+    "all is well": (WELL, "Streaming", None, State.RUNNING),
+    "far behind": (WELL.seen(source=Source(ends={"orders/0": 10**6})), "CatchingUp", None, State.CATCHING_UP),
+    # gates
+    "no finalizer": (WELL.with_pipeline(finalizers=()), "Pending", AddFinalizer, State.RUNNING),
+    "invalid spec": (WELL.asked(batchInterval="x"), "InvalidSpec", None, State.STALLED),
+    "API server silent": (WELL.seen(runs=SILENT), "KubernetesUnreachable", None, State.RUNNING),
+    "references unknown": (WELL.seen(references=SILENT), "KubernetesUnreachable", None, State.RUNNING),
+    "Cassandra silent": (WELL.seen(fence=SILENT), "CheckpointUnreachable", None, State.RUNNING),
+    "Cassandra refuses": (WELL.seen(fence=DENIED), "CheckpointCredentialsRejected", None, State.RUNNING),
+    "Cassandra silent at first": (NEW.seen(fence=SILENT), "CheckpointUnreachable", None, State.PENDING),
+    "row elsewhere": (WELL.seen(fence=replace(ROW, owner="x/y")), "FenceOwnedElsewhere", None, State.STALLED),
+    "row gone": (WELL.seen(fence=None), "FenceLost", None, State.STALLED),
+    "row went back": (WELL.seen(fence=replace(ROW, epoch=1)), "FenceRolledBack", None, State.STALLED),
+    "no row yet": (NEW.seen(fence=None), "Provisioning", CreateFence, State.PROVISIONING),
+    # a run lives
+    "fence moved on": (WELL.seen(fence=replace(ROW, epoch=3)), "Superseded", StopRun, State.RESTARTING),
+    "no commit for long": (
+        WELL.said(committed=COMMITTED).seen(**LAGGING), "Unresponsive", Fence, State.RESTARTING,
+    ),
+    "no commit, Kafka just back": (
+        WELL.said(committed=replace(COMMITTED, observable_since=NOW)).seen(**LAGGING), "Streaming", None, State.RUNNING,
+    ),
+    "no commit, Kafka silent": (
+        WELL.said(committed=COMMITTED).seen(source=SILENT), "KafkaUnreachable", None, State.RUNNING,
+    ),
+    "no commit, nothing to read": (WELL.said(committed=COMMITTED), "Streaming", None, State.RUNNING),
+    "never claimed": (
+        WELL.said(run=replace(RUN, claimed_at=None)).seen(fence=replace(ROW, driver=None)), "NeverClaimed", Fence,
+        State.RESTARTING,
+    ),
+    "starting": (
+        WELL.said(run=replace(RUN, claimed_at=None, started_at=None)).seen(
+            fence=replace(ROW, driver=None), runs=(replace(JOB, pod=replace(POD, started_at=NOW)),)
+        ),
+        "Starting", None, State.STARTING,
+    ),
+    "another image": (
+        WELL.asked(job={"image": "b", "entrypoint": "a:b"}), "Upgrading", StopRun, State.UPGRADING,
+    ),
+    "another image, stopping": (
+        WELL.asked(job={"image": "b", "entrypoint": "a:b"}).said(run=replace(RUN, stop_requested_at=NOW)).seen(
+            runs=(replace(JOB, deleting=True),)
+        ),
+        "Stopping", None, State.UPGRADING,
+    ),
+    "asked to stop, crashed before": (
+        WELL.said(run=replace(RUN, stop_requested_at=NOW)), "Stopping", StopRun, State.RESTARTING,
+    ),
+    "more workers": (WELL.asked(cluster={"workers": 3}), "Scaled", InstallCluster, State.RUNNING),
+    "release lost": (WELL.seen(release=None), "Provisioning", InstallCluster, State.RUNNING),
+    "topic gone": (
+        WELL.seen(source=Source(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.RUNNING,
+    ),
+    # suspended
+    "suspend": (WELL.asked(suspend=True), "Stopping", StopRun, State.SUSPENDED),
+    "suspend, run over": (
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=()), "Stopping",
+        UninstallCluster, State.SUSPENDED,
+    ),
+    "suspend, run lost": (
+        WELL.asked(suspend=True).said(**LOST).seen(runs=()), "Fenced", Fence, State.SUSPENDED,
+    ),
+    "suspended": (
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=None),
+        "Suspended", None, State.SUSPENDED,
+    ),
+    # no run lives
+    "killed": (DEAD, "Fenced", Fence, State.RESTARTING),
+    "killed and fenced": (FENCED, "RunStarted", StartRun,
+                          State.RESTARTING),
+    "failed again": (DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED), "BackingOff", None,
+                     State.RESTARTING),
+    "failed, spec changed": (
+        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, spec_hash="old")), "Fenced", Fence,
+        State.RESTARTING,
+    ),
+    "bad code": (
+        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, reason="BadSpec")), "BadSpec",
+        None, State.STALLED,
+    ),
+    "budget used up": (
+        DEAD.asked(restart={"maxAttempts": 2}).said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED),
+        "RestartBudgetExhausted", None, State.STALLED,
+    ),
+    "lost": (WELL.said(**LOST).seen(runs=()), "Fenced", Fence, State.PROVISIONING),
+    "lost, lingering": (
+        WELL.said(**LOST).seen(fence=replace(ROW, epoch=3, driver=None)), "Stopping", StopRun, State.PROVISIONING,
+    ),
+    "lost, gone": (
+        WELL.said(**LOST).seen(runs=(), fence=replace(ROW, epoch=3, driver=None)), "Provisioning", InstallCluster,
+        State.PROVISIONING,
+    ),
+    "killed, Kafka silent": (DEAD.seen(source=SILENT), "KafkaUnreachable", None, State.RESTARTING),
+    "killed, cluster unseen": (FENCED.seen(cluster=SILENT), "KubernetesUnreachable", None, State.RESTARTING),
+    "first cluster": (NEW, "Provisioning", InstallCluster, State.PROVISIONING),
+    "first topic missing": (
+        NEW.seen(source=Source(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.PENDING,
+    ),
+    "master not ready": (
+        FENCED.seen(cluster=replace(CLUSTER, master_ready=False)), "Provisioning", None, State.RESTARTING,
+    ),
+    "first epoch": (
+        WELL.said(run=None, epoch=0).seen(runs=(), fence=replace(ROW, epoch=0, driver=None)), "Fenced", Fence,
+        State.PROVISIONING,
+    ),
+    "first run": (
+        WELL.said(run=None, epoch=1).seen(runs=(), fence=replace(ROW, epoch=1, driver=None)), "RunStarted", StartRun,
+        State.STARTING,
+    ),
+    "recorded, crashed before its Job": (
+        WELL.said(run=replace(RUN, created_at=None, claimed_at=None)).seen(runs=(), fence=replace(ROW, driver=None)),
+        "RunStarted", StartRun, State.STARTING,
+    ),
+    "row of an earlier object": (
+        WELL.said(run=None).seen(runs=(), fence=replace(ROW, driver=None, owner="cluster-1/old")), "Fenced", Fence,
+        State.PROVISIONING,
+    ),
+    # deletion
+    "deleted": (DELETED, "Stopping", StopRun, State.DELETING),
+    "deleted, invalid spec": (DELETED.asked(batchInterval="x"), "Stopping", StopRun, State.DELETING),
+    "deleted, stopping": (
+        DELETED.said(run=replace(RUN, stop_requested_at=NOW)).seen(runs=(replace(JOB, deleting=True),)), "Stopping",
+        None, State.DELETING,
+    ),
+    "deleted, run over": (
+        OVER.seen(release=Release(name="orders", revision=1, state=ReleaseState.FAILED)), "Deleting", UninstallCluster,
+        State.DELETING,
+    ),
+    "deleted, all gone": (OVER.seen(fence=SILENT), "Released", RemoveFinalizer, State.DELETING),
+    "deleted, run lost": (OVER.said(**LOST), "Fenced", Fence, State.DELETING),
+    "deleted with row": (
+        DROPPED, "Deleting", DeleteFence, State.DELETING,
+    ),
+    "deleted with row, Cassandra silent": (
+        DROPPED.seen(fence=SILENT), "CheckpointUnreachable", None, State.DELETING,
+    ),
+    "deleted with row that is elsewhere": (
+        DROPPED.seen(fence=replace(ROW, owner="x/y")), "Released", RemoveFinalizer,
+        State.DELETING,
+    ),
+    "deleted, runs unseen": (DELETED.seen(runs=SILENT), "KubernetesUnreachable", None, State.DELETING),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rule(case: str) -> None:
+    world, reason, action, state = CASES[case]
+    decision = world.decide()
+    assert (str(decision.reason), type(decision.action) if decision.action else None, decision.status.state) == (
+        reason,
+        action,
+        state,
+    ), decision.status.message
+
+
+def test_a_lost_drivers_cluster_is_left_behind() -> None:
+    decision = CASES["lost, gone"][0].decide()
+    assert isinstance(decision.action, InstallCluster)
+    assert decision.action.values["generation"] == 2
+
+
+def test_a_dead_drivers_cluster_is_used_again() -> None:
+    decision = CASES["killed and fenced"][0].decide()
+    assert decision.status.run is not None
+    assert (decision.status.run.epoch, decision.status.run.cluster_generation) == (3, 1)
+    assert decision.status.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("node", "dead"),
+    [
+        (Nodes(name="node-1", uid="node-uid", ready=True), True),
+        (Nodes(name="node-1", uid="node-uid", ready=False), False),
+        (Nodes(name="node-1", uid="another", ready=True), False),
+        (Nodes(name="node-1", uid=None, ready=False), False),
+    ],
+)
+def test_a_vanished_pod_is_proven_dead_by_its_node_alone(node: Nodes, dead: bool) -> None:
+    run = WELL.seen(runs=(), run_node=node).decide().status.run
+    assert run is not None
+    assert run.dead is dead
+
+
+def test_a_vanished_pod_whose_node_nobody_can_see_is_waited_for() -> None:
+    decision = WELL.seen(runs=(), run_node=SILENT).decide()
+    assert decision.status.run is not None
+    assert decision.status.run.ended_at is None
+    assert decision.action is None
+
+
+def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
+    error = Rejected("exceeded quota", remedy="raise the quota")
+    setback = Setback(action=InstallCluster, reason=Reason.INSTALL_FAILED, error=error, remedy=error.remedy, attempts=3)
+    decision = NEW.decide(setback=setback)
+    assert decision.reason == "InstallFailed"
+    assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
+    assert isinstance(decision.action, InstallCluster)
+    assert WELL.decide(setback=setback).reason == "Streaming"
+
+
+def test_last_transition_moves_only_with_the_status() -> None:
+    ready = WELL.decide().status.conditions[0]
+    assert ready.last_transition_time == LONG_AGO
+    assert DEAD.decide().status.conditions[0].last_transition_time == NOW
+
+
+def test_a_run_whose_record_was_lost_is_never_tidied_away() -> None:
+    decision = WELL.said(run=None).seen(fence=SILENT).decide()
+    assert decision.action is None
+
+
+def test_old_runs_are_tidied_away_when_nothing_else_is_to_do() -> None:
+    old = tuple(replace(JOB, name=f"orders-run-{n}", epoch=n, finished=True) for n in range(-2, 2))
+    decision = WELL.seen(runs=(*old, JOB)).decide()
+    assert decision.action is not None
+    assert decision.action.name == "orders-run--2"  # type: ignore[union-attr]
+    assert decision.reason == "Streaming"
+
+
+def test_a_failed_run_is_history_before_its_jobs_condition_says_so() -> None:
+    """On a real cluster the Job's condition comes seconds after its pod's end; deleting it would take the log away."""
+    failed = replace(JOB, name="orders-run-1", epoch=1, pod=replace(POD, exit_code=137, phase="Failed"))
+    assert WELL.seen(runs=(failed, JOB)).decide().action is None
+    living = replace(failed, pod=POD)
+    assert isinstance(WELL.seen(runs=(living, JOB)).decide().action, StopRun)
