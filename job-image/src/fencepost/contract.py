@@ -75,12 +75,23 @@ class Cassandra:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartingOffsets:
+    """Where a topic that the fence row does not know begins.
+
+    `position` is 'earliest' or 'latest'; `partitions`, {'topic/partition': next offset to read}, goes before it.
+    """
+
+    position: str = "earliest"
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource:
-    """What to read. `starting_offsets` is 'earliest', 'latest' or {'topic/partition': next offset to read}."""
+    """What to read, and at most how many records a batch."""
 
     bootstrap_servers: str
     topics: tuple[str, ...]
-    starting_offsets: str | Mapping[str, int] = "earliest"
+    starting_offsets: StartingOffsets = field(default_factory=StartingOffsets)
     max_records_per_batch: int = 100_000
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -135,7 +146,13 @@ class DriverConfig:
             source = dict(raw.pop("source"))
             cassandra = dict(raw.pop("cassandra"))
             return cls(
-                source=KafkaSource(**{**source, "topics": tuple(source["topics"])}),
+                source=KafkaSource(
+                    **{
+                        **source,
+                        "topics": tuple(source["topics"]),
+                        "starting_offsets": StartingOffsets(**source["starting_offsets"]),
+                    }
+                ),
                 sinks=tuple(CassandraSink(**sink) for sink in raw.pop("sinks")),
                 cassandra=Cassandra(**{**cassandra, "contact_points": tuple(cassandra["contact_points"])}),
                 args=tuple(raw.pop("args")),

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.contract import offset_key, split_offset_key
+from fencepost.contract import StartingOffsets, offset_key, split_offset_key
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow, Starting
 
 SLICE_RECORDS: Final = 2_000
-"""Records below which a second task costs more than it saves (tests/bench/batches.py: 1,000 rows in one task took
+"""Records below which a second task costs more than it saves (tests/bench/driver: 1,000 rows in one task took
 three quarters of the time that two tasks took)."""
 
 
@@ -75,31 +75,25 @@ def between(offsets: Mapping[str, int], until: Mapping[str, int]) -> Batch:
     return Batch(ranges=tuple(sorted(ranges)), until={**offsets, **{part.key: part.until for part in ranges}})
 
 
-def start_at(log: LogState, topics: Iterable[str], starting: str | Mapping[str, int]) -> dict[str, int]:
+def start_at(log: LogState, topics: Iterable[str], starting: StartingOffsets) -> dict[str, int]:
     """Resolve `startingOffsets` for topics that the fence row does not know.
 
-    Raises BadSpec for an unknown word or an offset that the log does not have.
+    Raises BadSpec for an offset that the log does not have.
     """
     wanted = set(topics)
-    keys = [key for key in log.ends if split_offset_key(key)[0] in wanted]
-    if starting == "earliest":
-        return {key: log.begins[key] for key in keys}
-    if starting == "latest":
-        return {key: log.ends[key] for key in keys}
-    if isinstance(starting, str):
-        raise BadSpec(f"startingOffsets {starting!r} is neither 'earliest', 'latest' nor a map of offsets")
-    for key in keys:
-        if key in starting and not log.begins[key] <= starting[key] <= log.ends[key]:
+    edge = log.ends if starting.position == "latest" else log.begins
+    found = {key: edge[key] for key in log.ends if split_offset_key(key)[0] in wanted}
+    for key, offset in starting.partitions.items():
+        if key in found and not log.begins[key] <= offset <= log.ends[key]:
             raise BadSpec(
-                f"startingOffsets {key}={starting[key]} is outside the log, which holds"
-                f" [{log.begins[key]}, {log.ends[key]})",
+                f"startingOffsets {key}={offset} is outside the log, which holds [{log.begins[key]}, {log.ends[key]})",
                 reason="StartingOffsetOutOfRange",
                 remedy="Name an offset that the log holds.",
             )
-    return {key: starting.get(key, log.begins[key]) for key in keys}
+    return {key: starting.partitions.get(key, offset) for key, offset in found.items()}
 
 
-def resume(row: FenceRow, log: LogState, topics: Sequence[str], starting: str | Mapping[str, int]) -> dict[str, int]:
+def resume(row: FenceRow, log: LogState, topics: Sequence[str], starting: StartingOffsets) -> dict[str, int]:
     """Return every partition's next offset: committed ones, new partitions at 0, new topics at `starting`.
 
     Topics that left the spec keep their offsets: whoever names them again goes on where they were.
@@ -181,7 +175,7 @@ def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
     return {key: count for key, count in granted.items() if count > 0}
 
 
-def starting(row: FenceRow, log: LogState, topics: Sequence[str], at: str | Mapping[str, int], limit: int) -> Starting:
+def starting(row: FenceRow, log: LogState, topics: Sequence[str], at: StartingOffsets, limit: int) -> Starting:
     """Return what a claim records: a batch that a predecessor planned comes first, unchanged."""
     offsets = resume(row, log, topics, at)
     inherited = _inherited(row, offsets, topics)

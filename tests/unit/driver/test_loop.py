@@ -31,7 +31,6 @@ def config(epoch: int, **changes: Any) -> DriverConfig:
         bootstrap_servers="k",
         topics=("t",),
         max_records_per_batch=changes.pop("limit", 10),
-        starting_offsets="earliest",
     )
     base = DriverConfig(
         pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.contract import StartingOffsets
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
 from fencepost.plan import (
@@ -31,37 +32,37 @@ ROW = FenceRow(pipeline="p", owner="o")
 
 
 def test_earliest_latest_and_a_map_of_offsets() -> None:
-    assert start_at(LOG, ["a"], "earliest") == {"a/0": 0, "a/1": 5}
-    assert start_at(LOG, ["a", "b"], "latest") == {"a/0": 10, "a/1": 25, "b/0": 0}
-    assert start_at(LOG, ["a"], {"a/1": 7}) == {"a/0": 0, "a/1": 7}
+    assert start_at(LOG, ["a"], StartingOffsets()) == {"a/0": 0, "a/1": 5}
+    assert start_at(LOG, ["a", "b"], StartingOffsets(position="latest")) == {"a/0": 10, "a/1": 25, "b/0": 0}
+    assert start_at(LOG, ["a"], StartingOffsets(partitions={"a/1": 7})) == {"a/0": 0, "a/1": 7}
+    ahead = StartingOffsets(position="latest", partitions={"a/1": 7})
+    assert start_at(LOG, ["a"], ahead) == {"a/0": 10, "a/1": 7}
 
 
 def test_starting_offsets_that_the_log_does_not_hold_are_a_bad_spec() -> None:
     with pytest.raises(BadSpec, match=r"a/1=3 is outside the log, which holds \[5, 25\)"):
-        start_at(LOG, ["a"], {"a/1": 3})
-    with pytest.raises(BadSpec, match="neither"):
-        start_at(LOG, ["a"], "newest")
+        start_at(LOG, ["a"], StartingOffsets(partitions={"a/1": 3}))
 
 
 def test_an_absent_topic_is_a_bad_spec() -> None:
     with pytest.raises(BadSpec, match="topic 'c' does not exist") as caught:
-        resume(ROW, LOG, ["a", "c"], "earliest")
+        resume(ROW, LOG, ["a", "c"], StartingOffsets())
     assert caught.value.reason == "TopicNotFound"
 
 
 def test_the_committed_offsets_win_over_the_spec() -> None:
     row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, topic_ids={"a": "id-a"})
-    assert resume(row, LOG, ["a"], "latest") == {"a/0": 3, "a/1": 9}
+    assert resume(row, LOG, ["a"], StartingOffsets(position="latest")) == {"a/0": 3, "a/1": 9}
 
 
 def test_a_grown_partition_starts_at_zero_and_a_new_topic_where_the_spec_says() -> None:
     row = replace(ROW, offsets={"a/1": 9}, topic_ids={"a": "id-a"})
-    assert resume(row, LOG, ["a", "b"], "latest") == {"a/0": 0, "a/1": 9, "b/0": 0}
+    assert resume(row, LOG, ["a", "b"], StartingOffsets(position="latest")) == {"a/0": 0, "a/1": 9, "b/0": 0}
 
 
 def test_a_topic_that_left_the_spec_keeps_its_offsets_and_is_not_checked() -> None:
     row = replace(ROW, offsets={"gone/0": 4, "b/0": 0}, topic_ids={"gone": "x", "b": "id-b"})
-    assert resume(row, LOG, ["b"], "earliest") == {"gone/0": 4, "b/0": 0}
+    assert resume(row, LOG, ["b"], StartingOffsets()) == {"gone/0": 4, "b/0": 0}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_what_the_log_lost(offsets: dict[str, int], ids: dict[str, str], reason:
 def test_a_deleted_topic_that_was_read_before_is_data_loss_not_a_bad_spec() -> None:
     row = replace(ROW, offsets={"c/0": 1}, topic_ids={"c": "id-c"})
     with pytest.raises(DataLoss, match="gone"):
-        resume(row, LOG, ["c"], "earliest")
+        resume(row, LOG, ["c"], StartingOffsets())
 
 
 def test_a_grown_partition_that_already_lost_records_is_data_loss() -> None:
@@ -112,7 +113,7 @@ def test_shares_fill_the_limit_and_no_partition_waits_for_another(lag: dict[str,
 
 
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:
-    found = starting(ROW, LOG, ["a"], "earliest", 8)
+    found = starting(ROW, LOG, ["a"], StartingOffsets(), 8)
     assert found.offsets == {"a/0": 0, "a/1": 5}
     assert found.planned == {"a/0": 4, "a/1": 9}
     assert found.topic_ids == {"a": "id-a"}
@@ -122,13 +123,13 @@ def test_a_claim_keeps_the_batch_that_a_predecessor_planned_whatever_the_limit_i
     row = replace(
         ROW, offsets={"a/0": 2, "a/1": 5}, planned={"a/0": 2, "a/1": 20}, topic_ids={"a": "id-a"}, epoch=3, driver=None
     )
-    found = starting(row, LOG, ["a"], "earliest", 1)
+    found = starting(row, LOG, ["a"], StartingOffsets(), 1)
     assert found.planned == {"a/0": 2, "a/1": 20}
 
 
 def test_a_planned_batch_of_a_topic_that_left_the_spec_is_dropped() -> None:
     row = replace(ROW, offsets={"c/0": 2, "b/0": 0}, planned={"c/0": 9, "b/0": 0}, topic_ids={"c": "x", "b": "id-b"})
-    assert starting(row, LOG, ["b"], "earliest", 5).planned == {"c/0": 2, "b/0": 0}
+    assert starting(row, LOG, ["b"], StartingOffsets(), 5).planned == {"c/0": 2, "b/0": 0}
 
 
 def test_between_reads_only_what_grows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
+from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, StartingOffsets
 from fencepost_operator.api import ObjectKey, Policy, Spec
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import names
@@ -53,7 +53,9 @@ def _source(spec: Spec) -> KafkaSource:
     return KafkaSource(
         bootstrap_servers=source.bootstrap_servers,
         topics=source.topics,
-        starting_offsets=dict(source.starting_partitions) or source.starting_position,
+        starting_offsets=StartingOffsets(
+            position=source.starting_position, partitions=dict(source.starting_partitions)
+        ),
         max_records_per_batch=source.max_records_per_batch,
         properties=dict(source.properties),
     )
