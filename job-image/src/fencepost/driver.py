@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SESSION_LIMIT: Final = 75.0
+SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
 EXECUTOR_LIMIT: Final = 120.0
 """Seconds that a run waits for its first executor, and that it lives without any."""
@@ -94,15 +94,16 @@ class Driver:
             self._work()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the process ends here, with its verdict
             self.end(error)
-        self._leave(
-            Verdict(
-                exit_code=int(ExitCode.STOPPED),
-                reason="Stopped",
-                message="stopped on request; the last batch is committed",
-                remedy="",
-                epoch=self._config.epoch,
-                version=self._loop.version if self._loop else None,
-            )
+        self._leave(self._stopped())
+
+    def _stopped(self) -> Verdict:
+        return Verdict(
+            exit_code=int(ExitCode.STOPPED),
+            reason="Stopped",
+            message="stopped on request; what was begun is committed",
+            remedy="",
+            epoch=self._config.epoch,
+            version=self._loop.version if self._loop else None,
         )
 
     def end(self, error: BaseException) -> NoReturn:
@@ -132,7 +133,10 @@ class Driver:
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._cassandra)
             kafka = pool.submit(self._kafka)
-            import pyspark.sql  # noqa: F401, PLC0415 - while the JVM starts
+            # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
+            # a third of the session's time.
+            import pyspark.sql  # noqa: PLC0415
+            import pyspark.testing.utils  # noqa: F401, PLC0415
 
             with self._limit(SESSION_LIMIT, _no_session(config)):
                 jvm.connect(SESSION_LIMIT)
@@ -159,12 +163,9 @@ class Driver:
             sinks=bind(config, table.session, self._environment.credentials),
             properties=properties,
         )
-        if not session.wait_for_executor(spark, timeout=EXECUTOR_LIMIT, stopping=self._stop.is_set):
-            if self._stop.is_set():
-                return
-            raise Starved(f"no executor registered within {EXECUTOR_LIMIT:.0f} s")
-        self._lap("executor")
         self._watch_executors(spark)
+        # Not after the first executor but before it: analysis and code generation overlap its start, and the tasks wait
+        # for it in Spark's queue.
         engine.warm()
         self._lap("warm")
         self._loop = Loop(
@@ -249,15 +250,18 @@ class Driver:
             return
 
         def watch() -> None:
-            lonely_since: float | None = None
+            first = True
+            lonely_since: float | None = time.monotonic()
             while True:
-                time.sleep(1.0)
+                time.sleep(0.2 if first else 1.0)
                 try:
                     there = session.executors(spark)
                 except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
                     self.end(DependencyDown(f"the Spark application is gone: {error}", reason="SparkUnavailable"))
                 if there:
-                    lonely_since = None
+                    if first:
+                        self._lap("executor")
+                    first, lonely_since = False, None
                 elif lonely_since is None:
                     lonely_since = time.monotonic()
                 elif time.monotonic() - lonely_since > EXECUTOR_LIMIT:
@@ -279,6 +283,10 @@ class Driver:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Ask the loop to stop; a batch that outlives the grace period ends uncommitted, with a word of its own."""
         self._stop.set()
+        if self._loop is None:
+            # Nothing is claimed, so nothing is in hand; what is starting need not be waited for.
+            threading.Thread(target=self._leave, args=[self._stopped()], name="stop", daemon=True).start()
+            return
         left = max(1.0, self._config.termination_grace - GRACE_RESERVE)
         overdue = BatchFailed(
             f"signal {number}: the batch in hand did not end within {left:.0f} s; it is not committed",

@@ -25,7 +25,7 @@ from fencepost.errors import DependencyDown
 
 ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
 """The class-data-sharing archive of the image: with it and C1 alone, the driver's JVM needs 5.6 s of CPU time until its
-first batch instead of 21.9 s (local mode, both cores busy; tests/bench/start.py)."""
+first batch instead of 21.9 s (local mode, both cores busy; tests/bench/driver)."""
 
 CONF_DIR: Final = Path("/opt/fencepost/conf")
 """An empty folder: Spark's launcher puts one first on every class path, and the archive admits only an empty one."""

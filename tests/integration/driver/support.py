@@ -76,7 +76,7 @@ class Run:
     log: Path
     started: float = field(default_factory=time.monotonic)
 
-    def wait(self, timeout: float = 90) -> int:
+    def wait(self, timeout: float = 240) -> int:
         return self.process.wait(timeout)
 
     def verdict(self) -> Verdict:
@@ -163,7 +163,7 @@ class Pipeline:
         row = self.fence.read()
         return sum(row.offsets.values()) if row is not None else 0
 
-    def wait_committed(self, records: int, timeout: float = 90) -> None:
+    def wait_committed(self, records: int, timeout: float = 240) -> None:
         run = self.runs[-1]
         wait_until(
             lambda: self.committed_records() >= records or run.process.poll() is not None,
