@@ -46,6 +46,7 @@ from fencepost_operator.observation import (
     Nodes,
     Observation,
     Obstacle,
+    PodTrouble,
     References,
     Release,
     ReleaseState,
@@ -65,6 +66,7 @@ GOOD = read_pipeline(body())
 assert isinstance(GOOD.spec, Spec)
 PRINTS = fingerprints(GOOD.spec, {})
 
+TOO_LARGE = PodTrouble(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
     started_at=LONG_AGO, deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None,
@@ -257,6 +259,16 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "master not ready": (
         FENCED.seen(cluster=replace(CLUSTER, master_ready=False)), "Provisioning", None, State.RESTARTING,
     ),
+    "workers not ready": (
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0)), "RunStarted", StartRun, State.RESTARTING,
+    ),
+    "no worker fits": (
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(TOO_LARGE,))), "Unschedulable", None,
+        State.RESTARTING,
+    ),
+    "one worker of two does not fit": (
+        FENCED.seen(cluster=replace(CLUSTER, troubles=(TOO_LARGE,))), "RunStarted", StartRun, State.RESTARTING,
+    ),
     "first epoch": (
         WELL.said(run=None, epoch=0).seen(runs=(), fence=replace(ROW, epoch=0, driver=None)), "Fenced", Fence,
         State.PROVISIONING,
@@ -381,3 +393,29 @@ def test_a_failed_run_is_history_before_its_jobs_condition_says_so() -> None:
     assert WELL.seen(runs=(failed, JOB)).decide().action is None
     living = replace(failed, pod=POD)
     assert isinstance(WELL.seen(runs=(living, JOB)).decide().action, StopRun)
+
+
+@pytest.mark.parametrize(
+    ("starting", "offsets", "lag"),
+    [
+        ({}, {"orders/0": 50}, 10 + 40),
+        ({}, {}, 60 + 40),
+        ({"position": "latest"}, {}, 0),
+        ({"position": "latest"}, {"orders/0": 50}, 10 + 40),
+        ({"position": "latest", "partitions": {"orders/1": 30}}, {}, 10),
+        ({}, {"orders/0": 70, "orders/1": 40}, 0),
+    ],
+)
+def test_lag_counts_from_where_reading_is_or_will_begin(
+    starting: dict[str, Any], offsets: dict[str, int], lag: int
+) -> None:
+    kafka = {"bootstrapServers": "kafka:9092", "topics": ["orders"], "startingOffsets": starting}
+    world = WELL.asked(source={"kafka": kafka}).seen(
+        source=Source(ends={"orders/0": 60, "orders/1": 40}), fence=replace(ROW, offsets=offsets)
+    )
+    assert world.decide().status.lag == lag
+
+
+@pytest.mark.parametrize("fact", ["fence", "source"])
+def test_lag_is_not_guessed(fact: str) -> None:
+    assert WELL.seen(**{fact: SILENT}).decide().status.lag is None

@@ -125,20 +125,22 @@ def cluster_is_not_there(situation: Situation) -> Ruling | None:
 
 
 def cluster_is_not_ready(situation: Situation) -> Ruling | None:
-    """A driver needs the master; workers may join while it starts."""
+    """A driver needs the master; workers may join while it starts, unless none can and a pod says why."""
     cluster = situation.observation.cluster
-    if isinstance(cluster, Known) and cluster.value is not None and cluster.value.master_ready:
+    seen = cluster.value if isinstance(cluster, Known) else None
+    trouble = trouble_of(situation)
+    if seen is not None and seen.master_ready and (seen.ready_workers or trouble is None):
         return None
-    if trouble := trouble_of(situation):
-        return waiting(
-            situation,
-            trouble.category,
-            trouble.message,
-            remedy=trouble.remedy,
-            state=_state(situation),
-            warning=True,
-        )
-    return waiting(situation, Reason.PROVISIONING, "Waiting for the Spark master", state=_state(situation))
+    if trouble is None:
+        return waiting(situation, Reason.PROVISIONING, "Waiting for the Spark master", state=_state(situation))
+    return waiting(
+        situation,
+        trouble.category,
+        trouble.message,
+        remedy=trouble.remedy,
+        state=_state(situation),
+        warning=True,
+    )
 
 
 def epoch_is_spent(situation: Situation) -> Ruling | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     RETRY_ANNOTATION,
@@ -166,14 +167,19 @@ def _lag(spec: object, row: FenceRow | None, observation: Observation) -> int | 
 
 
 def _position(spec: Spec, row: FenceRow, key: str, source: Source) -> int:
-    """Return the next offset to read; where nothing is committed yet, where reading will begin."""
+    """Return the next offset to read.
+
+    Where nothing is committed yet, reading begins as the spec says for a topic that the row does not know, and at the
+    start of a partition that a known topic has grown.
+    """
     if key in row.offsets:
         return row.offsets[key]
+    topic = split_offset_key(key)[0]
+    if any(split_offset_key(known)[0] == topic for known in row.offsets):
+        return source.starts.get(key, 0)
     if key in spec.source.starting_partitions:
         return spec.source.starting_partitions[key]
-    if spec.source.starting_position == "latest" and not row.offsets:
-        return source.ends[key]
-    return source.starts.get(key, 0)
+    return source.ends[key] if spec.source.starting_position == "latest" else source.starts.get(key, 0)
 
 
 def _committed(
