@@ -103,7 +103,7 @@ SHARED: dict[str, Any] = {
     "source": {"kafka": {"maxRecordsPerBatch": 2000}},
     # A driver that is frozen for a minute must outlive the order to end: it is the zombie that a test wakes.
     "job": {"terminationGracePeriodSeconds": 120},
-    "restart": {"maxBackoff": "2s", "stallTimeout": "15s"},
+    "restart": {"maxBackoff": "2s", "stallTimeout": "20s"},
 }
 
 

@@ -78,7 +78,7 @@ def manifest(place: Place, *, name: str, topic: str, table: str, **spec: Any) ->
     made["metadata"] = {"name": name}
     sink = made["spec"]["sinks"][0]["name"]
     small = {
-        "job": {"image": place.environment.job_image, "memory": "384Mi", "resources": _TINY},
+        "job": {"image": place.environment.job_image, "resources": _TINY},
         "cluster": {
             "workers": 1,
             "worker": {"cores": 1, "memory": "1Gi", "resources": _TINY},
@@ -148,7 +148,7 @@ class Pipeline:
         conditions = found["status"].get("conditions", [])
         return next((dict(one) for one in conditions if one["type"] == kind), {})
 
-    def wait_ready(self, *, epoch: int = 0, seconds: float = 150) -> Object:
+    def wait_ready(self, *, epoch: int = 0, seconds: float = 240) -> Object:
         """Wait until Ready=True for the newest spec, streaming under `epoch` or a later one; return the status."""
 
         def streaming() -> Object | None:
@@ -166,7 +166,7 @@ class Pipeline:
 
         return until(f"{self.name} is Ready under epoch {epoch} or later", streaming, seconds=seconds)
 
-    def wait_condition(self, kind: str, status: str, *, reason: str | None = None, seconds: float = 90) -> Object:
+    def wait_condition(self, kind: str, status: str, *, reason: str | None = None, seconds: float = 150) -> Object:
         """Wait until a condition about the newest spec has this status (and reason); return it."""
 
         def holds() -> Object | None:
@@ -185,7 +185,7 @@ class Pipeline:
         """Return a Job's pods."""
         return self.kubectl.items("pods", f"--selector=batch.kubernetes.io/job-name={job}")
 
-    def driver(self, *, seconds: float = 90) -> Object:
+    def driver(self, *, seconds: float = 150) -> Object:
         """Wait until the run of the newest epoch has a running pod, and return the pod."""
 
         def running() -> Object | None:

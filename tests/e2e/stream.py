@@ -94,7 +94,7 @@ class Stream:
         with cassandra(self.place) as opened:
             return CassandraFenceTable.over(opened, self.place.fences).read(self.key)
 
-    def commits_past(self, row: FenceRow | None, *, seconds: float = 60) -> FenceRow:
+    def commits_past(self, row: FenceRow | None, *, seconds: float = 150) -> FenceRow:
         """Wait until the offsets moved past those of `row`; return the row as it is then."""
         before = sum(row.offsets.values()) if row else 0
         with cassandra(self.place) as opened:
@@ -106,7 +106,7 @@ class Stream:
 
             return until(f"{self.pipeline.name} commits", moved, seconds=seconds, pause=0.2)
 
-    def check_every_row(self, *, seconds: float = 90) -> FenceRow:
+    def check_every_row(self, *, seconds: float = 180) -> FenceRow:
         """Wait until all that was produced is committed, then compare every row and every commit with the ledger.
 
         To be called while nothing is being produced. Return the fence row.

@@ -13,7 +13,7 @@ from e2e.pipelines import summary
 from e2e.stream import Applied, Stream
 from e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ROWS: Final = 300
 WRONG_SECRET: Final = "wrong-credentials"  # noqa: S105 - an object's name
@@ -76,7 +76,7 @@ def test_five_mistakes_are_each_named_with_a_remedy_and_work_once_mended(applied
         stream.spec = {}
         stream.apply()
     for stream in streams:
-        stream.pipeline.wait_ready(seconds=240)
+        stream.pipeline.wait_ready(seconds=400)
         stream.check_every_row()
         stream.pipeline.delete()
 
@@ -94,4 +94,4 @@ def _wait_until_said(mistake: Mistake, stream: Stream) -> None:
         assert remedy or any(mark in ready["message"] for mark in (". ", "; ", ": ")), summary(found)
         return True
 
-    until(f"{mistake.name} is said", said, seconds=150)
+    until(f"{mistake.name} is said", said, seconds=240)

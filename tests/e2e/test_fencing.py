@@ -11,7 +11,7 @@ from e2e.stream import Starts, Stream
 from e2e.waiting import until
 from fencepost.contract import ExitCode
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 KILLS = 5
 
@@ -27,9 +27,9 @@ def test_a_driver_killed_five_times_under_load_loses_nothing_and_doubles_nothing
             row = stream.commits_past(stream.fence())
             faults.sigkill(stream.pipeline.driver())
             stream.kills += 1
-            successor = stream.commits_past(row, seconds=90)
+            successor = stream.commits_past(row, seconds=180)
             while successor.epoch == row.epoch:  # the last commit of the one that was killed
-                successor = stream.commits_past(successor, seconds=90)
+                successor = stream.commits_past(successor, seconds=180)
             assert successor.epoch == first + number
     row = stream.check_every_row()
     assert row.epoch == first + KILLS
@@ -100,7 +100,7 @@ def _ending_of(pipeline: Pipeline, job: str) -> Ending:
     def ended() -> Ending | None:
         return next((found for pod in pipeline.pods_of(job) if (found := ending(pod))), None)
 
-    return until(f"the pod of {job} ends", ended, seconds=90)
+    return until(f"the pod of {job} ends", ended, seconds=180)
 
 
 def _expect_fenced(found: Ending, name: str) -> None:

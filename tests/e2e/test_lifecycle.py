@@ -16,7 +16,7 @@ from e2e.stream import Starts, Stream
 from e2e.waiting import until
 from testbed.cluster import WORKERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream) -> None:
@@ -28,7 +28,7 @@ def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream:
         ready = pipeline.wait_condition("Ready", "True", reason="Suspended")
         assert ready["message"]
         assert pipeline.condition("Streaming")["status"] == "False"
-        until("no pod is left", lambda: not pipeline.kubectl.items("pods"), seconds=60)
+        until("no pod is left", lambda: not pipeline.kubectl.items("pods"), seconds=120)
         stood = stream.fence()
         assert stood is not None
     stream.load.burst(500)
@@ -99,7 +99,7 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
         pipeline.delete()
         kept = stream.fence()
     assert kept is not None
-    until("nothing is left", lambda: not _left(stream), seconds=60)
+    until("nothing is left", lambda: not _left(stream), seconds=120)
     stream.load.burst(500)
     assert stream.fence() == kept, "the fence row of a deleted pipeline moved"
 
@@ -124,7 +124,7 @@ def test_deleted_with_the_policy_delete_it_forgets_the_fence_row(stream: Stream)
     pipeline.wait_ready()
     pipeline.delete()
     assert stream.fence() is None
-    until("nothing is left", lambda: not _left(stream), seconds=60)
+    until("nothing is left", lambda: not _left(stream), seconds=120)
 
 
 def _wait_for_workers(stream: Stream, count: int) -> None:
@@ -136,7 +136,7 @@ def _wait_for_workers(stream: Stream, count: int) -> None:
         assert (cluster.get("readyWorkers"), len(pods)) == (count, count), f"{len(pods)} pods, status: {cluster}"
         return True
 
-    until(f"there are {count} ready workers", there, seconds=90)
+    until(f"there are {count} ready workers", there, seconds=180)
 
 
 def _left(stream: Stream) -> list[str]:

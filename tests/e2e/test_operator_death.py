@@ -10,7 +10,7 @@ from e2e.pipelines import KIND
 from e2e.stream import Starts, Stream
 from e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_an_operator_killed_while_it_provisions_provisions_once(
@@ -52,6 +52,6 @@ def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(st
         with faults.operator_killed():
             pass
         while row.epoch == epoch:
-            row = stream.commits_past(row, seconds=90)
+            row = stream.commits_past(row, seconds=180)
     assert stream.check_every_row().epoch == epoch + 1
     starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
