@@ -65,6 +65,7 @@ class Play:
     console: Console
     plan: Plan
     ledger: Ledger = field(init=False)
+    _heard: str = field(init=False, default="")
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -145,6 +146,9 @@ class Play:
         committed = -1
         while True:
             look = progress.look(len(self.ledger))
+            if look.message != self._heard:
+                self._heard = look.message
+                self.console.line(f"operator: {look.message}")
             self.console.live(look.line(self.plan.rows))
             if reached(look):
                 return look

@@ -93,8 +93,8 @@ class Look:
     def line(self, rows: int) -> str:
         """The live view."""
         return (
-            f"{self.state:<12} epoch {self.epoch}  committed {self.committed:>9,} of {rows:,}"
-            f"  lag {self.lag:>8,}  {self.rate:>7,.0f} rows/s"
+            f"{self.state:<12} epoch {self.epoch}  rows committed {self.committed:>7,} of {rows:,}"
+            f"  lag {self.lag:>7,}  {self.rate:>6,.0f} rows/s"
         )
 
 

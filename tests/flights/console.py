@@ -9,6 +9,8 @@ from typing import Final, TextIO
 REDRAW_SECONDS: Final = 0.25
 """A terminal's live line is drawn again this often at most; elsewhere it is a line now and then."""
 LINE_SECONDS: Final = 1.0
+UNCHANGED_SECONDS: Final = 10.0
+"""Away from a terminal, a live line that says the same as before is repeated so seldom: a sign of life, no more."""
 _ERASE: Final = "\r\x1b[2K"
 
 
@@ -21,6 +23,7 @@ class Console:
     line_seconds: float = LINE_SECONDS
     began: float = field(init=False)
     _drawn_at: float = field(init=False, default=float("-inf"))
+    _drawn: str = field(init=False, default="")
     _live: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -39,9 +42,10 @@ class Console:
         """Show the state of things now; most calls between two redraws show nothing."""
         now = self.clock()
         terminal = self.stream.isatty()
-        if now - self._drawn_at < (REDRAW_SECONDS if terminal else self.line_seconds):
+        pause = REDRAW_SECONDS if terminal else self.line_seconds if text != self._drawn else UNCHANGED_SECONDS
+        if now - self._drawn_at < pause:
             return
-        self._drawn_at = now
+        self._drawn_at, self._drawn = now, text
         if terminal:
             self._write(f"{_ERASE}[{now - self.began:6.1f}s] {text}")
             self._live = True

@@ -36,6 +36,16 @@ def test_away_from_a_terminal_the_live_line_is_a_line_a_second() -> None:
     assert stream.getvalue() == "[   0.0s] at 0.0\n[   1.1s] at 1.1\n"
 
 
+def test_away_from_a_terminal_what_does_not_change_is_told_seldom() -> None:
+    stream, time = io.StringIO(), Time()
+    console = Console(stream, time)
+    for second in range(14):
+        time.now = 100.0 + second
+        console.live("same" if second < 12 else "other")
+
+    assert [line.split("] ")[1] for line in stream.getvalue().splitlines()] == ["same", "same", "other"]
+
+
 def test_on_a_terminal_it_is_drawn_again_and_makes_room_for_a_line() -> None:
     stream, time = Terminal(), Time()
     console = Console(stream, time)
