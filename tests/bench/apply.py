@@ -34,7 +34,7 @@ def measure(console: Console, *, times: int = TIMES) -> Result:
             until("the pipeline is Ready", lambda scene=scene: is_ready(scene), seconds=READY_SECONDS, pause=0.1)  # type: ignore[misc]
             ready = time.time()
             row = wait_for_commit(scene)
-            moments = {**fence_moments(scene.history(), row.epoch), **driver_moments(scene, row.epoch)}
+            moments = {**fence_moments(scene.whole_history(), row.epoch), **driver_moments(scene, row.epoch)}
             found.append(Recovery({"applied": applied, "ready": ready, **moments}))
         console.line(f"apply: {number + 1} of {times}: {ready - applied:.1f} s")
     return Result(

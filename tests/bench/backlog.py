@@ -30,7 +30,7 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
             scene.apply({"cluster": {"workers": workers}, "source": {"kafka": {"maxRecordsPerBatch": PER_BATCH}}})
             wait_for_commit(scene, past=rows - 1, seconds=SECONDS)
             samples.append(Sample(f"{workers} worker{'s' if workers > 1 else ''}", "rows/s", [rate(scene)]))
-            report = reconcile(scene.cassandra, scene.tables[0], feed.ledger, history=scene.history())
+            report = reconcile(scene.cassandra, scene.tables[0], feed.ledger, history=scene.whole_history())
             notes.append(f"{workers}: {'every row is there once' if report.ok else '; '.join(report.lines())}")
             begin_again(scene)
     return Result("backlog", samples, {"rows": rows, "of a year of": len(flights()), "rows a batch": PER_BATCH}, notes)
@@ -38,7 +38,7 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
 
 def rate(scene: Scene) -> float:
     """Rows a second from the claim to the last commit: all of the work, without the start of the driver."""
-    history = scene.history()
+    history = scene.whole_history()
     claim = next(row for row in history if row.driver is not None and row.written_at is not None)
     last = [commit for _, commit in commits(history)][-1]
     if last.written_at is None or claim.written_at is None:
@@ -48,7 +48,7 @@ def rate(scene: Scene) -> float:
 
 def begin_again(scene: Scene) -> None:
     """Remove the pipeline, what it wrote and what it committed; the topic stays."""
-    story = check_history(scene.history())
+    story = check_history(scene.whole_history())
     if not story.ok:
         raise ValueError("; ".join(story.violations))
     scene.remove_pipeline()

@@ -26,7 +26,7 @@ def measure(console: Console) -> Result:
         console.line(f"batch: {BACK_TO_BACK} batches of {ROWS:,} rows")
         wait_for_commit(scene, past=ROWS * (BACK_TO_BACK + WARM) - 1)
         row = scene.fence()
-        history = [commit for _, commit in commits(scene.history()) if commit.records == ROWS][WARM:]
+        history = [commit for _, commit in commits(scene.whole_history()) if commit.records == ROWS][WARM:]
         log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--tail=-1")
         total = committed(row)
     told = [line["ms"] for line in log_lines(log) if line.get("records") == ROWS][WARM:]

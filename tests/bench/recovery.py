@@ -16,8 +16,6 @@ from typing import Final
 from bench.figures import Result, Sample
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
-from e2e.kubectl import Object
-from e2e.pipelines import KIND
 from flights.console import Console
 from flights.history import HistoryRow, commits
 
@@ -87,10 +85,8 @@ def known(found: list[Recovery], first: str, last: str) -> list[float]:
 
 def recovery(scene: Scene, killed: Killed, epoch: int) -> Recovery:
     """Gather the moments of a recovery that ended with a commit under `epoch`."""
-    history = [row for row in scene.history() if row.epoch >= epoch - 1]
-    return Recovery(
-        {"killed": killed.at, **fence_moments(history, epoch), **driver_moments(scene, epoch)},
-    )
+    moments = fence_moments([row for row in scene.whole_history() if row.epoch >= epoch - 1], epoch)
+    return Recovery({"killed": killed.at, **moments, **driver_moments(scene, epoch)})
 
 
 def fence_moments(history: list[HistoryRow], epoch: int) -> dict[str, float]:
@@ -128,9 +124,3 @@ def log_lines(log: str) -> Iterator[Mapping[str, object]]:
             continue
         if isinstance(line, dict):
             yield line
-
-
-def status(scene: Scene) -> Object:
-    """The pipeline's status."""
-    found = scene.kubectl.get(KIND, scene.name)
-    return dict(found.get("status", {})) if found else {}

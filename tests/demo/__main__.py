@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from demo.play import DemoError, Outcome, Plan, Play
 from demo.scene import Scene, SceneError
@@ -14,6 +15,9 @@ from flights.console import Console
 from flights.dataset import flights
 from flights.loader import LoadError
 from testbed.environment import NotUpError, load
+
+DIAGNOSIS_LINES: Final = 30
+"""Of each thing that is shown after a failure, its end."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,11 +38,12 @@ def perform(plan: Plan, console: Console, *, keep: bool) -> int:
         try:
             outcome = Play(scene, console, plan).run()
         except (DemoError, SceneError, LoadError, NotInTimeError, NodeError, KubectlError, FenceError) as error:
-            console.line(f"FAILED: {error}")
             for what, text in scene.diagnosis():
                 console.plain(f"\n--- {what}")
-                console.plain(text.rstrip())
-            console.plain(f"\nit is left as it is; kubectl -n {scene.kubectl.namespace} get all,spl")
+                console.plain("\n".join(text.rstrip().splitlines()[-DIAGNOSIS_LINES:]))
+            console.plain()
+            console.line(f"FAILED: {error}")
+            console.plain(f"everything is left as it is: kubectl -n {scene.kubectl.namespace} get all,spl")
             return 1
         tell(outcome, console)
         if keep:

@@ -85,7 +85,7 @@ class Play:
         with StatusWatch(self.scene) as watch:
             progress = Progress(self.scene, watch)
             self._until(progress, "its first commit", lambda look: look.committed > 0, FIRST_COMMIT_SECONDS)
-            to_first = self._first_commit() - applied
+            to_first = self._next_commit(applied) - applied
             say(f"first commit {to_first:.1f} s after apply; from now on {plan.rate:,.0f} flights a second more")
 
             producing = threading.Thread(target=self._produce, name="load", daemon=True)
@@ -116,18 +116,18 @@ class Play:
             lambda look: look.epoch > epoch and look.committed > before,
             RECOVERY_SECONDS,
         )
-        seconds = next_commit(self.scene.history(), killed.at) - killed.at
+        seconds = self._next_commit(killed.at) - killed.at
         self.console.line(f"committing again, {seconds:.1f} s after the kill")
         return seconds
 
     def _account(self, to_first: float, recovered: float) -> Outcome:
         self.console.line("reconciling: every row of the table against every record that was produced")
-        history = self.scene.history()
+        history = self.scene.whole_history()
         report = reconcile(self.scene.cassandra, self.scene.tables[0], self.ledger, history=history)
         return Outcome(report=report, history=check_history(history), to_first_commit=to_first, to_recover=recovered)
 
-    def _load(self, until: int, *, rate: float | None) -> None:
-        Loader(self.scene.environment.kafka_host, flights(), self.ledger).load(until, rate=rate, stop=self._stop)
+    def _load(self, rows: int, *, rate: float | None) -> None:
+        Loader(self.scene.environment.kafka_host, flights(), self.ledger).load(rows, rate=rate, stop=self._stop)
 
     def _produce(self) -> None:
         try:
@@ -135,8 +135,11 @@ class Play:
         except BaseException as error:  # noqa: BLE001 - raised again where the play waits
             self._failure.append(error)
 
-    def _first_commit(self) -> float:
-        return next_commit(self.scene.history(), 0.0)
+    def _next_commit(self, after: float) -> float:
+        moment = next_commit(self.scene.whole_history(), after)
+        if moment is None:
+            raise DemoError("the fence's history does not have the commit that the fence row has")
+        return moment
 
     def _until(
         self, progress: Progress, what: str, reached: Callable[[Look], bool], seconds: float | None = None
@@ -166,10 +169,7 @@ class Play:
             time.sleep(LOOK_SECONDS)
 
 
-def next_commit(history: list[HistoryRow], after: float) -> float:
-    """When the first batch after a moment was committed, in seconds since 1970; raises DemoError if none was."""
-    moments = [commit.written_at / 1e6 for _, commit in commits(history) if commit.written_at is not None]
-    later = [moment for moment in moments if moment > after]
-    if not later:
-        raise DemoError("the fence's history has no commit that it should have")
-    return min(later)
+def next_commit(history: list[HistoryRow], after: float) -> float | None:
+    """When the first batch after a moment was committed, in seconds since 1970; None if none is on record."""
+    moments = (commit.written_at / 1e6 for _, commit in commits(history) if commit.written_at is not None)
+    return min((moment for moment in moments if moment > after), default=None)

@@ -33,6 +33,7 @@ PARTITIONS: Final = 4
 DRIVER: Final = "streaming.fencepost.dev/component=driver"
 EPOCH: Final = "streaming.fencepost.dev/epoch"
 GONE_SECONDS: Final = 120.0
+HISTORY_SECONDS: Final = 15.0
 
 
 class SceneError(Exception):
@@ -165,6 +166,16 @@ class Scene:
     def history(self) -> list[HistoryRow]:
         """The fence row's changes, oldest first."""
         return list(read_history(self.cassandra, self.fence_keyspace, self.key))
+
+    def whole_history(self) -> list[HistoryRow]:
+        """The same, once it has the fence row's newest change: a change is appended a moment after it is made."""
+        row = self.fence()
+
+        def whole() -> list[HistoryRow] | None:
+            found = self.history()
+            return found if row is None or (found and found[-1].version >= row.version) else None
+
+        return until(f"the history of {self.key} is whole", whole, seconds=HISTORY_SECONDS, pause=0.2)
 
     def pipeline(self) -> Object | None:
         """The StreamingPipeline as the API server has it."""
