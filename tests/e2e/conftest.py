@@ -100,7 +100,7 @@ SHARED: dict[str, Any] = {
     # What a test changes is said here, so that applying the manifest again changes it back.
     "suspend": False,
     "deletionPolicy": "Retain",
-    "source": {"kafka": {"maxRecordsPerBatch": 2000}},
+    "source": {"kafka": {"maxRecordsPerBatch": 4000}},
     # A driver that is frozen for a minute must outlive the order to end: it is the zombie that a test wakes.
     "job": {"terminationGracePeriodSeconds": 120},
     "restart": {"maxBackoff": "2s", "stallTimeout": "20s"},

@@ -203,7 +203,8 @@ class Pipeline:
         self.kubectl.delete(KIND, self.name, seconds=seconds)
 
     def owned(self) -> list[str]:
-        """Return kind/name of everything in the namespace that is there for this pipeline."""
+        """Return kind/name of everything in the namespace that is there for this pipeline, the user's own left out."""
+        users = {SECRET, code()["metadata"]["name"]}
         found = []
         for one in self.kubectl.items(",".join(OWNED_KINDS)):
             metadata = one["metadata"]
@@ -214,7 +215,7 @@ class Pipeline:
                 or any(owner["name"] == self.name for owner in metadata.get("ownerReferences", []))
                 or metadata["name"].startswith((f"{self.name}-", f"sh.helm.release.v1.{self.name}."))
             )
-            if mine:
+            if mine and metadata["name"] not in users:
                 found.append(f"{one['kind']}/{metadata['name']}")
         return found
 

@@ -41,7 +41,7 @@ MISTAKES: Final = (
         name="bad-credentials",
         wrong={"checkpoint": {"cassandra": {"credentialsFrom": {"secretName": WRONG_SECRET}}}},
         reason="CheckpointCredentialsRejected",
-        names=WRONG_SECRET,
+        names="credentialsFrom",
     ),
     Mistake(
         name="absent-image",

@@ -19,7 +19,7 @@ from testbed.cluster import WORKERS
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream) -> None:
+def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream, kubectl: Kubectl) -> None:
     """No fault: suspend under load, records arrive meanwhile, resume."""
     pipeline = stream.pipeline
     with stream.load.flowing():
@@ -28,7 +28,7 @@ def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream:
         ready = pipeline.wait_condition("Ready", "True", reason="Suspended")
         assert ready["message"]
         assert pipeline.condition("Streaming")["status"] == "False"
-        until("no pod is left", lambda: not pipeline.kubectl.items("pods"), seconds=120)
+        until("no pod runs", lambda: not _alive(kubectl), seconds=120)
         stood = stream.fence()
         assert stood is not None
     stream.load.burst(500)
@@ -112,8 +112,7 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
     stream.apply()
     faults.kill_helm(midway=begun)
     pipeline.wait_ready(epoch=kept.epoch + 1)
-    states = [secret["metadata"]["labels"]["status"] for secret in _revisions(kubectl, pipeline.name)]
-    assert states == ["deployed"], states
+    assert not begun(), "the revision that helm died over is still pending"
     assert stream.check_every_row().epoch == kept.epoch + 1
 
 
@@ -125,6 +124,11 @@ def test_deleted_with_the_policy_delete_it_forgets_the_fence_row(stream: Stream)
     pipeline.delete()
     assert stream.fence() is None
     until("nothing is left", lambda: not _left(stream), seconds=120)
+
+
+def _alive(kubectl: Kubectl) -> list[Object]:
+    """Return the pods that run or may; those of ended runs stay for a while, to be looked at."""
+    return [pod for pod in kubectl.items("pods") if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
 
 
 def _wait_for_workers(stream: Stream, count: int) -> None:
