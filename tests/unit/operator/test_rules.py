@@ -188,6 +188,10 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         WELL.said(run=replace(RUN, claimed_at=None)).seen(fence=replace(ROW, driver=None)), "NeverClaimed", Fence,
         State.RESTARTING,
     ),
+    "never claimed, Kafka silent": (
+        WELL.said(run=replace(RUN, claimed_at=None)).seen(fence=replace(ROW, driver=None), source=SILENT),
+        "KafkaUnreachable", None, State.STARTING,
+    ),
     "starting": (
         WELL.said(run=replace(RUN, claimed_at=None, started_at=None)).seen(
             fence=replace(ROW, driver=None), runs=(replace(JOB, pod=replace(POD, started_at=NOW)),)
