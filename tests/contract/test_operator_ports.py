@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
-from fencepost_operator.api import Event, EventType, Pipeline, Policy, Spec, State
+from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, Policy, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.run_job import run_job
-from fencepost_operator.errors import Conflict, Rejected, Unreachable
+from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState, Run
 from testbed.environment import load
 
@@ -221,6 +222,11 @@ async def test_log_ends_and_missing_topics(stage: Stage) -> None:
 # What cannot be reached, on the adapters alone
 
 
+class _WrongPassword:
+    async def secret(self, _key: ObjectKey, _name: str) -> Mapping[str, str]:
+        return {"username": "fencepost", "password": "wrong"}
+
+
 @pytest.mark.integration
 async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     async with on_the_testbed(load(), tmp_path) as stage:
@@ -228,6 +234,9 @@ async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: P
             await stage.ports.offsets.ends(replace(stage.kafka, bootstrap_servers="127.0.0.1:1"))
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
             await stage.ports.fences.read(replace(stage.cassandra, port=1), "contract/a/b")
+        with pytest.raises(Denied) as caught:
+            await CassandraFenceStore(_WrongPassword()).read(stage.cassandra, "contract/a/b")
+        assert "credentialsFrom" in caught.value.remedy
         nowhere = replace(stage.cassandra, contact_points=("absent.fencepost.test",))
         with pytest.raises(Unreachable, match="absent"):
             await stage.ports.fences.read(nowhere, "contract/a/b")

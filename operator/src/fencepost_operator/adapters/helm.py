@@ -26,6 +26,9 @@ HISTORY: Final = 3
 _PATIENCE: Final = 180.0
 """Seconds after which a helm that has not ended is killed."""
 
+_LAST_BREATH: Final = 5.0
+"""Seconds that a killed process may take to go."""
+
 _UNREACHABLE: Final = re.compile(
     r"cluster unreachable|connection refused|connection reset|i/o timeout|no such host|TLS handshake timeout"
     r"|context deadline exceeded|unexpected EOF|http2: |ServiceUnavailable|server is currently unable|etcdserver"
@@ -80,19 +83,7 @@ class Helm:
             raise translated(stderr, code=code)
 
     async def _finish(self, arguments: Sequence[str], stdin: str) -> tuple[int, str]:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                self.binary,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environment(),
-                start_new_session=True,  # its own process group, so that a kill takes children along
-            )
-        except OSError as error:
-            remedy = "set FENCEPOST_HELM to the helm binary"
-            raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
+        process = await self._start(arguments)
         try:
             async with asyncio.timeout(self.patience):
                 _, stderr = await process.communicate(stdin.encode())
@@ -101,6 +92,28 @@ class Helm:
         finally:
             await _kill(process)
         return process.returncode or 0, stderr.decode(errors="replace")
+
+    async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
+                self.binary,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment(),
+                start_new_session=True,  # its own process group, so that a kill takes children along
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A start that is cancelled midway leaves its children and its pipes behind: let it finish, then end it.
+            await _kill(await starting)
+            raise
+        except OSError as error:
+            remedy = "set FENCEPOST_HELM to the helm binary"
+            raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k.startswith("KUBERNETES_SERVICE_") or k == "PATH"}
@@ -115,7 +128,9 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_BREATH):
+            await process.communicate()  # to the end of its output, so that nothing of it stays open
 
 
 def translated(stderr: str, *, code: int) -> PortError:

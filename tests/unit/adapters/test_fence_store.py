@@ -1,0 +1,193 @@
+"""Sessions are shared, made anew when they keep failing, and not asked for again at once when they cannot be made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
+from fencepost.memory_fence import MemoryFenceTable
+from fencepost_operator.adapters import fence_store
+from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.errors import Denied, Rejected, Unreachable
+
+PLACE = CassandraConnection(
+    namespace="n",
+    contact_points=("cassandra",),
+    port=9042,
+    local_datacenter="dc",
+    keyspace="k",
+    consistency="ONE",
+    credentials_secret="account",  # noqa: S106 - a name
+    create_schema=True,
+    replication_class="SimpleStrategy",
+    replication_factor=1,
+)
+
+
+class Cassandra:
+    """Stands where the driver would: sessions that are counted, and one table behind all of them."""
+
+    def __init__(self) -> None:
+        self.table = MemoryFenceTable()
+        self.opened: list[Mapping[str, Any]] = []
+        self.closed = 0
+        self.failure: Exception | None = None
+        self.schema = True
+        self.made: list[Mapping[str, Any]] = []
+
+    def connect(self, **place: Any) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        self.opened.append(place)
+        return self
+
+    @property
+    def cluster(self) -> Any:
+        return self
+
+    def shutdown(self) -> None:
+        self.closed += 1
+
+    def over(self, session: Any, keyspace: str) -> Any:
+        assert session is self
+        assert keyspace == "k"
+        return _Table(self)
+
+    def create_schema(self, session: Any, keyspace: str, replication: Mapping[str, Any]) -> None:
+        assert session is self
+        assert keyspace == "k"
+        self.schema = True
+        self.made.append(replication)
+
+
+class _Table:
+    def __init__(self, cassandra: Cassandra) -> None:
+        self.cassandra = self.session = cassandra
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if not self.cassandra.schema:
+                raise FenceSchemaMissing("no keyspace")
+            if self.cassandra.failure is not None:
+                raise self.cassandra.failure
+            return getattr(self.cassandra.table, name)(*arguments)
+
+        return call
+
+
+class Secrets:
+    def __init__(self) -> None:
+        self.data: dict[str, str] = {"username": "u", "password": "p"}
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        assert (key.namespace, name) == ("n", "account")
+        return self.data
+
+
+@pytest.fixture
+def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
+    made = Cassandra()
+    monkeypatch.setattr(fence_store, "connect", made.connect)
+    monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
+    monkeypatch.setattr(fence_store.CassandraFenceTable, "over", made.over)
+    monkeypatch.setattr(fence_store, "_PATIENCE", 0.0)
+    return made
+
+
+@pytest.fixture
+def secrets() -> Secrets:
+    return Secrets()
+
+
+@pytest.fixture
+async def store(cassandra: Cassandra, secrets: Secrets) -> AsyncIterator[CassandraFenceStore]:
+    made = CassandraFenceStore(secrets)
+    yield made
+    await made.close()
+    assert cassandra.closed == len(cassandra.opened)
+
+
+async def test_one_session_serves_all(store: CassandraFenceStore, cassandra: Cassandra) -> None:
+    await asyncio.gather(*(store.create(PLACE, f"p{number}", "me") for number in range(20)))
+    rows = await asyncio.gather(*(store.read(PLACE, f"p{number}") for number in range(20)))
+    assert all(row is not None and row.owner == "me" for row in rows)
+    assert len(cassandra.opened) == 1
+    assert cassandra.opened[0]["credentials"] == ("u", "p")
+
+
+async def test_other_credentials_are_another_session(
+    store: CassandraFenceStore, cassandra: Cassandra, secrets: Secrets
+) -> None:
+    await store.read(PLACE, "p")
+    secrets.data = {"username": "u", "password": "changed"}
+    await store.read(PLACE, "p")
+    assert [place["credentials"] for place in cassandra.opened] == [("u", "p"), ("u", "changed")]
+
+
+async def test_a_session_that_keeps_failing_is_made_anew(store: CassandraFenceStore, cassandra: Cassandra) -> None:
+    await store.read(PLACE, "p")
+    cassandra.failure = FenceUnavailable("no node answers")
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="no node answers"):
+            await store.read(PLACE, "p")
+    cassandra.failure = None
+    await store.read(PLACE, "p")
+    assert len(cassandra.opened) == 2
+    assert cassandra.closed == 1
+
+
+async def test_a_connection_that_failed_is_not_tried_again_at_once(
+    store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cassandra.failure = FenceUnavailable("nobody there")
+    with pytest.raises(Unreachable, match="nobody there"):
+        await store.read(PLACE, "p")
+    cassandra.failure = None
+    with pytest.raises(Unreachable, match="nobody there"):
+        await store.read(PLACE, "p")
+    monkeypatch.setattr(fence_store, "_FAIL_FAST", 0.0)
+    assert await store.read(PLACE, "p") is None
+
+
+async def test_a_missing_schema_is_an_absent_row_and_made_on_creation(
+    store: CassandraFenceStore, cassandra: Cassandra
+) -> None:
+    cassandra.schema = False
+    assert await store.read(PLACE, "p") is None
+    await store.delete(PLACE, "p", 0, 0)
+    with pytest.raises(Rejected, match="no keyspace") as caught:
+        await store.create(replace(PLACE, create_schema=False), "p", "me")
+    assert "createSchema" in caught.value.remedy
+    await store.create(PLACE, "p", "me")
+    assert cassandra.made == [{"class": "SimpleStrategy", "replication_factor": 1}]
+    assert await store.read(PLACE, "p") == FenceRow(pipeline="p", owner="me")
+
+
+async def test_refused_credentials_are_denied_and_name_the_user(
+    store: CassandraFenceStore, cassandra: Cassandra
+) -> None:
+    cassandra.failure = FenceCredentialsRejected("bad credentials")
+    with pytest.raises(Denied) as caught:
+        await store.read(PLACE, "p")
+    assert "'u'" in caught.value.remedy
+    assert "credentialsFrom" in caught.value.remedy
+
+
+async def test_a_secret_without_a_password_is_rejected(store: CassandraFenceStore, secrets: Secrets) -> None:
+    secrets.data = {"username": "u"}
+    with pytest.raises(Rejected, match="password") as caught:
+        await store.read(PLACE, "p")
+    assert "keys username and password" in caught.value.remedy
+
+
+async def test_no_message_tells_the_password(store: CassandraFenceStore, cassandra: Cassandra) -> None:
+    cassandra.failure = FenceUnavailable("nobody there")
+    with pytest.raises(Unreachable) as caught:
+        await store.read(replace(PLACE), "p")
+    assert "'p'" not in repr(caught.value)

@@ -1,0 +1,68 @@
+"""Why Kafka did not answer: librdkafka says it beside the request."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from fencepost_operator.adapters.offsets import KafkaOffsets, _Client, _translated
+from fencepost_operator.api import KafkaConnection
+from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+
+PLACE = KafkaConnection(namespace="n", bootstrap_servers="kafka:9092", topics=("t",))
+
+
+class Admin:
+    def poll(self, _timeout: float) -> int:
+        return 0
+
+
+def client(*complaints: int) -> Any:
+    return _Client(Admin(), deque(KafkaError(code, "told so") for code in complaints))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "complaints", "kind", "words"),
+    [
+        (TimeoutError(), (), Unreachable, "no answer in 8 s"),
+        (TimeoutError(), (KafkaError._RESOLVE,), Unreachable, "told so"),
+        (TimeoutError(), (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN), Denied, "propertiesFrom"),
+        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), (KafkaError._SSL,), Unreachable, "told so"),
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), (), Denied, "Describe"),
+        (
+            KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),
+            (KafkaError._ALL_BROKERS_DOWN,),
+            Denied,
+            "Describe",
+        ),
+    ],
+)
+def test_the_refusal_is_told_rather_than_the_timeout(
+    error: Exception, complaints: tuple[int, ...], kind: type[PortError], words: str
+) -> None:
+    found = _translated(error, client(*complaints), PLACE)
+    assert type(found) is kind
+    assert words in f"{found} {found.remedy}"
+    assert "kafka:9092" in str(found)
+
+
+async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
+    class Secrets:
+        async def secret(self, _key: object, _name: str) -> dict[str, str]:
+            return {"sasl.pasword": "secret!"}
+
+    offsets = KafkaOffsets(Secrets())
+    place = KafkaConnection(
+        namespace="n",
+        bootstrap_servers="kafka:9092",
+        topics=("t",),
+        properties_secret="properties",  # noqa: S106 - a name
+    )
+    with pytest.raises(Rejected, match=r"sasl\.pasword") as caught:
+        await offsets.ends(place)
+    assert "secret!" not in str(caught.value)
+    assert "propertiesFrom" in caught.value.remedy
+    await offsets.close()

@@ -1,0 +1,61 @@
+"""What pods say about themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost_operator.adapters import pods
+from fencepost_operator.observation import PodTrouble
+
+
+def pod(*containers: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+        "status": {"containerStatuses": containers, **status},
+    }
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    return {"state": {"waiting": {"reason": reason, "message": message}}, **more}
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
+def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
+    assert pods.trouble(pod(waiting(reason))) is None
+
+
+def test_a_container_that_waits_is_trouble() -> None:
+    found = pods.trouble(pod(waiting("ImagePullBackOff", "no such image")))
+    assert found == PodTrouble(pod="a", reason="ImagePullBackOff", message="no such image")
+
+
+def test_a_container_that_keeps_ending_says_how() -> None:
+    last = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no master"}}
+    found = pods.trouble(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last)))
+    assert found is not None
+    assert found.message == "back-off 10s (it ended with exit code 2, Error: no master)"
+
+
+def test_a_pod_that_fits_nowhere_is_trouble() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+    found = pods.trouble(pod(conditions=[condition]))
+    assert found == PodTrouble(pod="a", reason="Unschedulable", message="0/2 nodes")
+
+
+def test_a_pod_without_status_is_no_trouble() -> None:
+    assert pods.trouble({"metadata": {"name": "a"}}) is None
+
+
+def test_init_containers_speak_first() -> None:
+    found = pods.trouble(pod(waiting("PodInitializing"), initContainerStatuses=[waiting("ErrImagePull", "no")]))
+    assert found is not None
+    assert found.reason == "ErrImagePull"
+
+
+def test_times_are_in_utc() -> None:
+    at = pods.instant("2026-01-02T03:04:05Z")
+    assert at is not None
+    assert at.isoformat() == "2026-01-02T03:04:05+00:00"
+    assert pods.instant(None) is None
