@@ -33,7 +33,7 @@ from fencepost_operator.api import (
     KafkaConnection,
     ObjectKey,
 )
-from fencepost_operator.errors import FencepostError
+from fencepost_operator.errors import FencepostError, Unreachable
 from fencepost_operator.metrics import PrometheusMetrics
 from fencepost_operator.reconciler import Ports
 from flights.loader import Topics
@@ -129,6 +129,8 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         fences, offsets = CassandraFenceStore(objects), KafkaOffsets(objects)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
+        kafka = KafkaConnection(namespace=key.namespace, bootstrap_servers=testbed.kafka_host, topics=(topic,))
+        await _led(offsets, kafka)
         chart = REPOSITORY / "charts" / "spark-cluster"
         helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
         recorder = EventRecorder(api=api, clock=clock, instance="test")
@@ -151,9 +153,21 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             owner=made["metadata"]["uid"],
             reference={"apiVersion": "v1", "kind": "ConfigMap", "name": key.name, "uid": made["metadata"]["uid"]},
             cassandra=_cassandra(key.namespace, port=testbed.cassandra_port, account="account"),
-            kafka=KafkaConnection(namespace=key.namespace, bootstrap_servers=testbed.kafka_host, topics=(topic,)),
+            kafka=kafka,
             wait=wait,
         )
+
+
+async def _led(offsets: KafkaOffsets, kafka: KafkaConnection) -> None:
+    """Wait until the partitions of a new topic have their leaders."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await offsets.ends(kafka)
+            except Unreachable:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ async def namespace(api: ApiServer) -> AsyncIterator[str]:
     await api._call("POST", "create", NAMESPACES, body=body)
     yield name
     for item in await api.list(PIPELINES, namespace=name):
-        freed = {"metadata": {"finalizers": []}}
+        freed: dict[str, Any] = {"metadata": {"finalizers": []}}
         with contextlib.suppress(FencepostError):
             await api.merge(PIPELINES, namespace=name, name=item["metadata"]["name"], body=freed)
     await api._call("DELETE", "delete", NAMESPACES, name=name, body={"propagationPolicy": "Background"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ async def test_writes_to_what_is_gone_conflict(pipelines: KubernetesPipelines, a
     await api.delete(PIPELINES, namespace=key.namespace, name=key.name)
 
     async def gone() -> bool:
-        freed = {"metadata": {"finalizers": []}}
+        freed: dict[str, Any] = {"metadata": {"finalizers": []}}
         try:
             await api.merge(PIPELINES, namespace=key.namespace, name=key.name, body=freed)
         except Conflict:

@@ -149,9 +149,12 @@ async def test_helm_killed_midway_is_made_good_by_the_next_one(
 
     async def start_and_kill(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
         process = await start(*arguments, **options)
-        asyncio.get_running_loop().call_later(
-            after, lambda: process.returncode is None and os.kill(process.pid, signal.SIGKILL)
-        )
+
+        def end() -> None:
+            if process.returncode is None:
+                os.kill(process.pid, signal.SIGKILL)
+
+        asyncio.get_running_loop().call_later(after, end)
         return process
 
     with monkeypatch.context() as patched:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.cassandra_fence import CassandraFenceTable
 from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
 from fencepost.memory_fence import MemoryFenceTable
 from fencepost_operator.adapters import fence_store
@@ -95,7 +96,7 @@ def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
     made = Cassandra()
     monkeypatch.setattr(fence_store, "connect", made.connect)
     monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
-    monkeypatch.setattr(fence_store.CassandraFenceTable, "over", made.over)
+    monkeypatch.setattr(CassandraFenceTable, "over", made.over)
     monkeypatch.setattr(fence_store, "_PATIENCE", 0.0)
     return made
 
