@@ -15,6 +15,7 @@ from e2e.nodes import Nodes
 from e2e.pipelines import KIND, SECRET, Pipeline, Place, code, events
 from e2e.stream import Applied, Stream, cassandra, create_table
 from flights.loader import Topics
+from testbed.cluster import WORKERS
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment, load
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
@@ -57,9 +58,12 @@ def kubectl(place: Place) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def nodes(environment: Environment) -> Nodes:
-    """Return the cluster's nodes."""
-    return Nodes.of(environment)
+def nodes(place: Place) -> Iterator[Nodes]:
+    """Return the cluster's nodes; a second name that an image got there goes at the end."""
+    nodes = Nodes.of(place.environment)
+    yield nodes
+    for node in WORKERS:
+        nodes.untag(node, place.second_image)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from testbed.environment import Environment
+from testbed.images import qualified
+
+_IMAGES: Final = ("ctr", "--namespace=k8s.io", "images")
 
 
 class NodeError(AssertionError):
@@ -52,8 +55,11 @@ class Nodes:
 
     def tag(self, node: str, image: str, name: str) -> None:
         """Give an image that a node holds a second name there."""
-        tags = [f"docker.io/library/{word}" for word in (image, name)]
-        self.run(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", *tags)
+        self.run(node, *_IMAGES, "tag", "--force", qualified(image), qualified(name))
+
+    def untag(self, node: str, name: str) -> None:
+        """Take a name away from an image in a node; nothing to do when it is not there."""
+        self.run(node, *_IMAGES, "remove", qualified(name), check=False)
 
 
 @dataclass(frozen=True, slots=True)

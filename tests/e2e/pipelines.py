@@ -47,6 +47,11 @@ class Place:
     fences: str
     """Keyspace of the fence rows; the operator makes it."""
 
+    @property
+    def second_image(self) -> str:
+        """Return another name for the job's image, this session's own."""
+        return f"{self.environment.job_image.rpartition(':')[0]}:{self.namespace}"
+
 
 def example_file(name: str, file: str) -> str:
     """Return the text of one of the example's files."""

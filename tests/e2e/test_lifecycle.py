@@ -54,10 +54,10 @@ def test_workers_come_and_go_by_kubectl_scale_while_the_driver_stays(stream: Str
 
 def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, nodes: Nodes) -> None:
     """No fault: the same image under a second name, as an upgrade under load."""
-    pipeline, environment = stream.pipeline, stream.place.environment
-    image = f"{environment.job_image.rpartition(':')[0]}:e2e-{stream.place.namespace}"
+    pipeline = stream.pipeline
+    image = stream.place.second_image
     for node in WORKERS:
-        nodes.tag(node, environment.job_image, image)
+        nodes.tag(node, stream.place.environment.job_image, image)
     epoch, starts = pipeline.epoch(), Starts(pipeline)
     with stream.load.flowing():
         row = stream.commits_past(stream.fence())
