@@ -13,7 +13,9 @@ PIPELINE: Final[ContextVar[str | None]] = ContextVar("pipeline", default=None)
 """The pipeline that the current task works on, 'namespace/name'; every line it logs carries it."""
 
 _EXTRAS: Final = ("reason", "outcome", "remedy", "seconds")
-_CHATTY: Final = ("kopf", "aiohttp.access", "cassandra", "kubernetes", "asyncio")
+_CHATTY: Final = ("kopf", "aiohttp.access", "kubernetes", "asyncio")
+_TOLD_ANYWAY: Final = ("cassandra",)
+"""Logs a traceback for each error that it raises as well, and the errors are translated and told once."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,3 +47,5 @@ def configure(level: int) -> None:
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in _TOLD_ANYWAY:
+        logging.getLogger(name).setLevel(logging.DEBUG if level <= logging.DEBUG else logging.CRITICAL)

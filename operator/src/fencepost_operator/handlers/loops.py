@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.errors import PortError
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import Clock, Metrics
 
