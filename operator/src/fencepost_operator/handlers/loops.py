@@ -113,10 +113,10 @@ class Loops:
             failure = error
         seconds = time.monotonic() - started
         self._metrics.reconciled(key, outcome="error", seconds=seconds)
-        message = (
-            "the pass did not end in %.0f s" if isinstance(failure, TimeoutError) else "the pass failed after %.1f s"
-        )
-        log.error(message, seconds, exc_info=failure, extra={"reason": "PassFailed"})
+        if isinstance(failure, PortError):
+            log.warning("the pass failed: %s", failure, extra={"reason": "PassFailed", "remedy": failure.remedy})
+        else:
+            log.error("the pass failed after %.1f s", seconds, exc_info=failure, extra={"reason": "PassFailed"})
         raise _PassFailed from failure
 
 
