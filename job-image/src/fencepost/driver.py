@@ -12,12 +12,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost import gateway, session, verdict
 from fencepost.contract import (
@@ -115,7 +115,7 @@ class Driver:
             version=loop.version if loop else None,
             batch=loop.hand.spans() if loop else None,
         )
-        if not isinstance(error, (DriverError, Fenced)):
+        if judged.exit_code == ExitCode.FAILED:
             log.error("the run failed", exc_info=error)
         self._leave(judged)
 
@@ -128,11 +128,14 @@ class Driver:
     def _work(self) -> None:
         config = self._config
         conf = session.settings(config, self._environment.variables)
-        jvm = gateway.Gateway.start(memory=session.driver_memory(config))
         session.forget_secret()
+        jvm = gateway.Gateway.start(memory=session.driver_memory(config))
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._cassandra)
             kafka = pool.submit(self._kafka)
+            for part in (cassandra, kafka):
+                # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
+                part.add_done_callback(self._end_if_failed)
             # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
             # a third of the session's time.
             import pyspark.sql  # noqa: PLC0415
@@ -308,6 +311,11 @@ class Driver:
             "lag": report.lag,
         }
         log.info("committed", extra={"fields": fields})
+
+    def _end_if_failed(self, part: Future[Any]) -> None:
+        error = part.exception()
+        if error is not None:
+            self.end(error)
 
     def _lap(self, name: str) -> None:
         log.info("ready: %s", name, extra={"fields": {"seconds": round(time.monotonic() - self._started, 2)}})
