@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Protocol
 
 from fencepost.fence import FenceRow
-
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
 from fencepost_operator.observation import Nodes, References, Release, Run, Source, SparkCluster
@@ -148,5 +147,3 @@ class Metrics(Protocol):
     def forget(self, key: ObjectKey) -> None:
         """Drop the series of a pipeline that is gone."""
         ...
-
-
