@@ -6,7 +6,7 @@ attempt by other code may have left a value there, and UNSET would keep it.  Lea
 it alone in the table.
 
 Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of one partition, four in flight,
-29,000 to 65,000 (data-recipe, one node).  Cassandra's limits on batch size hold for batches of several partitions only.
+29,000 to 65,000 (one node, 2 cores).  Cassandra's limits on batch size hold for batches of several partitions only.
 """
 
 from __future__ import annotations
