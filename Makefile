@@ -5,9 +5,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 UV_VERSION := 0.13.8
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p))))
+# The first Python that runs and that the lock is for; a name on PATH alone may be another tool's shim.
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && { command -v $$name; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+UV_VENV := .cache/uv-$(UV_VERSION)
+UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src tests examples
@@ -16,12 +20,15 @@ SOURCES := operator/src job-image/src tests examples
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-$(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml
-	@echo "python: installing the locked packages into $(VENV)"
+$(UV):
+	@test -n "$(PYTHON)" || { echo "python: needs Python 3.11 to 3.13. Remedy: apt-get install python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./tests/testbed/install-python-venv
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@$(BIN)/uv sync --locked --quiet
+	@$(PYTHON) -m venv $(UV_VENV)
+	@$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml | $(UV)
+	@echo "python: installing the locked packages into $(VENV)"
+	@$(UV) sync --locked --quiet --python $(PYTHON)
 	@touch $@
 
 .PHONY: venv
@@ -73,9 +80,9 @@ reference: venv ## Write docs/reference.md from the CRD
 
 .PHONY: lock
 lock: venv ## Renew uv.lock
-	@$(BIN)/uv lock --upgrade
+	@$(UV) lock --upgrade
 
 .PHONY: clean
 clean: ## Remove the testbed with its images and caches, and .venv
 	@if test -x $(BIN)/python; then $(BIN)/python -m testbed down --all; fi
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
