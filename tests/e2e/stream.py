@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from cassandra.cluster import NoHostAvailable
 
 from e2e.kubectl import Object
 from e2e.load import Load
@@ -36,9 +38,19 @@ def address(place: Place) -> CassandraAddress:
 
 @contextmanager
 def cassandra(place: Place) -> Iterator[Any]:
-    """A session for one look: one that outlives an outage would wait for its own reconnection."""
-    with session(address(place)) as opened:
-        yield opened
+    """A session for one look: one that outlives an outage would wait for its own reconnection.
+
+    Right after an outage a ready pod is reached from the host only when its node port leads to it again.
+    """
+    with ExitStack() as stack:
+
+        def let_in() -> Any:
+            try:
+                return stack.enter_context(session(address(place)))
+            except NoHostAvailable:
+                return None
+
+        yield until("Cassandra lets the host in", let_in, seconds=60)
 
 
 def create_table(place: Place, table: str) -> None:
@@ -181,5 +193,5 @@ class Starts:
         ]
 
 
-Applied = Callable[..., Stream]
+Applied: TypeAlias = Callable[..., Stream]
 """A fixture's answer: makes a pipeline's topic and table and applies it."""
