@@ -109,7 +109,8 @@ def test_shares_fill_the_limit_and_no_partition_waits_for_another(lag: dict[str,
     cut = [granted.get(key, 0) for key in lag if granted.get(key, 0) < lag[key]]
     if cut:
         assert max(cut) - min(cut) <= 1
-        assert max(granted.values()) <= max(cut)
+        # Where there are more partitions than records to grant, some get one and the others none.
+        assert max(granted.values()) <= max(1, *cut)
 
 
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:
