@@ -1,0 +1,127 @@
+"""Write the class-data-sharing archive of the image, from what a small cluster really loads.
+
+usage: archive.py TARGET
+
+Runs a master, a worker and a driver on this machine, lets each JVM list its classes, and dumps their union.  One archive
+serves them all: their class paths are the same.  Without it everything still runs, only slower.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fencepost import gateway, session, source
+from fencepost.contract import Cassandra, DriverConfig, KafkaSource, Variable
+
+SECRET = "only-while-the-image-is-built"
+MASTER = "spark://127.0.0.1:7077"
+
+
+def main(target: Path) -> None:
+    """Exercise, merge, dump."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        exercise(folder)
+        classes = folder / "classes"
+        classes.write_text("\n".join(merged(folder)) + "\n")
+        dump(classes, target)
+
+
+def exercise(folder: Path) -> None:
+    """Run a cluster and one driver; each JVM leaves a list of its classes in `folder`."""
+    (folder / "spark-defaults.conf").write_text(
+        "spark.authenticate true\nspark.network.crypto.enabled true\n"
+        "spark.network.crypto.cipher AES/GCM/NoPadding\nspark.master.rest.enabled false\n"
+        f"spark.deploy.recoveryMode FILESYSTEM\nspark.deploy.recoveryDirectory {folder}/recovery\n"
+    )
+    common = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(folder),
+        "_SPARK_AUTH_SECRET": SECRET,
+        "SPARK_MASTER_HOST": "127.0.0.1",
+        "SPARK_MASTER": MASTER,
+        "SPARK_WORKER_CORES": "2",
+        "SPARK_WORKER_MEMORY": "1g",
+        "SPARK_WORKER_DIR": f"{folder}/work",
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
+    daemons = []
+    try:
+        for name in ("master", "worker"):
+            options = {"SPARK_DAEMON_JAVA_OPTS": f"-XX:DumpLoadedClassList={folder}/{name}.lst"}
+            daemons.append(subprocess.Popen([f"/opt/fencepost/bin/spark-{name}"], env=common | options))
+            time.sleep(5)
+        run_driver(folder)
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(30)
+
+
+def run_driver(folder: Path) -> None:
+    """Do what a run does, less Kafka and Cassandra: a session, an executor, Python workers, JSON, an Arrow sink."""
+    config = DriverConfig(
+        pipeline="build", epoch=1, entrypoint="", args=(), code="", sinks=(), fence_keyspace="", executors=1,
+        source=KafkaSource(bootstrap_servers="", topics=()), cassandra=Cassandra(contact_points=()),
+        consistency="ONE", batch_interval=0, spark_master=MASTER, termination_grace=1,
+        spark_conf={
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": f"-XX:DumpLoadedClassList={folder}/executor.lst",
+        },
+    )  # fmt: skip
+    conf = session.settings(config, {Variable.SPARK_AUTH_SECRET: SECRET, Variable.POD_IP: "127.0.0.1"})
+    jvm = gateway.Gateway.start(memory="512m", options=[f"-XX:DumpLoadedClassList={folder}/driver.lst"])
+    jvm.connect()
+    spark = session.create(conf)
+    if not session.wait_for_executor(spark, timeout=120, stopping=lambda: False):
+        raise SystemExit("no executor: the archive cannot be made")
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
+
+    for _ in range(2):
+        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"})
+        value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
+        rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
+        rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")
+        rows.mapInArrow(_count, "sink string, rows long").union(rows.mapInArrow(_count, "sink string, rows long")).collect()
+        rows.groupBy("topic").agg(F.sum("b"), F.count("*")).collect()
+    spark.stop()
+    assert jvm.process.stdin is not None
+    jvm.process.stdin.close()
+    jvm.process.wait(60)
+
+
+def _count(batches: Iterator[object]) -> Iterator[object]:
+    for batch in batches:
+        yield batch
+
+
+def merged(folder: Path) -> Iterator[str]:
+    """Yield every line of the lists once, in order: the order of loading makes a compact archive."""
+    seen: set[str] = set()
+    for path in sorted(folder.glob("*.lst")):
+        for line in path.read_text().splitlines():
+            # Lambda forms and proxies are listed with numbers of their own run; plain classes merge.
+            if line and not line.startswith(("#", "@")) and " id:" not in line and line not in seen:
+                seen.add(line)
+                yield line
+
+
+def dump(classes: Path, target: Path) -> None:
+    """Let Java write the archive; its warnings name classes that cannot be shared, which is normal."""
+    home = gateway.spark_home()
+    command = [
+        "java", "-Xshare:dump", "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}",
+        f"-XX:SharedArchiveFile={target}", "-cp", f"{gateway.CONF_DIR}/:{home}/jars/*", "-Xlog:cds=off,cds+dynamic=off",
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
