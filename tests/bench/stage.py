@@ -14,7 +14,7 @@ from flights.dataset import flights
 from flights.ledger import Ledger
 from testbed.environment import load
 
-FIRST_COMMIT_SECONDS: Final = 300.0
+COMMIT_SECONDS: Final = 300.0
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def committed(row: FenceRow | None) -> int:
     return sum(row.offsets.values()) if row is not None else 0
 
 
-def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: float = FIRST_COMMIT_SECONDS) -> FenceRow:
+def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: float = COMMIT_SECONDS) -> FenceRow:
     """Wait until more than `past` records are committed, under `epoch` or a later one; return the row."""
 
     def there() -> FenceRow | None:

@@ -72,7 +72,7 @@ class Topics:
             time.sleep(0.2)
 
     def _admin(self) -> Any:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
     def _partitions(self, admin: Any, topic: str) -> int:
         # All topics are asked for: asking for one by name makes a broker that may do so create it.
@@ -115,6 +115,8 @@ class Loader:
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 200_000,
                 "message.timeout.ms": int(DELIVERY_SECONDS * 1000),
+                # An outage that is waited out needs no line for each attempt; one that is not raises.
+                "log_level": 2,
             }
         )
         begun, start = time.monotonic(), self.ledger.next_number
