@@ -101,7 +101,8 @@ def driver_memory(config: DriverConfig) -> str:
 def create(conf: Mapping[str, str]) -> SparkSession:
     """Return the session, through the gateway that PySpark's variables name.
 
-    Raises DependencyDown when the master refuses or does not answer; it may also hang, so run it under a deadline.
+    Raises DependencyDown when the master refuses or does not answer (it may also hang, so run it under a deadline), and
+    BadSpec when Spark cannot work with the settings.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -115,9 +116,27 @@ def create(conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
+        if refuses_settings(error):
+            raise BadSpec(
+                f"Spark refuses its settings: {first_line(error)}",
+                reason="SparkConfInvalid",
+                remedy="Correct spec.cluster.sparkConf or spec.job.memory.",
+            ) from error
         raise DependencyDown(
             f"no Spark session at {conf['spark.master']}: {first_line(error)}", reason="SparkUnavailable"
         ) from error
+
+
+def refuses_settings(error: BaseException) -> bool:
+    """Return whether Java's words are about a setting, and not about somebody who did not answer.
+
+    A context whose master never answers ends with an IllegalArgumentException too: 'requirement failed: Can only call
+    getServletHandlers on a running MetricsSystem'.
+    """
+    text = str(error)
+    return "requirement failed" not in text and any(
+        kind in text for kind in ("IllegalArgumentException", "NumberFormatException")
+    )
 
 
 def executors(spark: SparkSession) -> int:

@@ -59,3 +59,8 @@ def test_times_are_in_utc() -> None:
     assert at is not None
     assert at.isoformat() == "2026-01-02T03:04:05+00:00"
     assert pods.instant(None) is None
+
+
+def test_a_hiccup_of_the_scheduler_is_none() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "has been modified"}
+    assert pods.trouble(pod(conditions=[condition])) is None

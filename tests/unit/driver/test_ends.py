@@ -172,3 +172,19 @@ def test_log_lines_are_json_with_their_fields() -> None:
     record = logging.LogRecord("fencepost.driver", logging.INFO, "", 0, "committed", None, None)
     record.fields = {"version": 3}
     assert '"message": "committed", "version": 3' in JsonFormatter().format(record)
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("org.apache.spark.SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY] System memory 268435456", True),
+        ("java.lang.NumberFormatException: Failed to parse time string: soon", True),
+        (
+            "java.lang.IllegalArgumentException: requirement failed: Can only call getServletHandlers on a running",
+            False,
+        ),
+        ("org.apache.spark.SparkException: All masters are unresponsive! Giving up.", False),
+    ],
+)
+def test_settings_that_spark_refuses_are_told_from_a_master_that_is_silent(words: str, *, refused: bool) -> None:
+    assert session.refuses_settings(RuntimeError(words)) is refused

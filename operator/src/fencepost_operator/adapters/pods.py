@@ -52,7 +52,8 @@ def trouble(pod: Json) -> PodTrouble | None:
         if waiting and waiting.get("reason") not in _ON_THE_WAY:
             return PodTrouble(pod=name, reason=waiting.get("reason") or "Waiting", message=_why(status, waiting))
     scheduled = condition(pod, "PodScheduled") or {}
-    if scheduled.get("status") == "False":
+    # SchedulerError is the scheduler's own hiccup (a conflict on a fresh volume claim, say): it tries again by itself.
+    if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulerError":
         reason, message = scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
         return PodTrouble(pod=name, reason=reason, message=message)
     return None
