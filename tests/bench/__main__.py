@@ -43,7 +43,16 @@ def main(words: Sequence[str] | None = None) -> int:
         begun = time.monotonic()
         try:
             result = BENCHES[name](console)
-        except (NotUpError, SceneError, LoadError, KubectlError, NodeError, NotInTimeError, FenceError) as error:
+        except (
+            NotUpError,
+            SceneError,
+            LoadError,
+            KubectlError,
+            NodeError,
+            NotInTimeError,
+            FenceError,
+            OSError,
+        ) as error:
             failed += 1
             console.line(f"{name}: not measured: {error}")
             continue

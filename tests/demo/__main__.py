@@ -14,6 +14,7 @@ from fencepost.fence import FenceError
 from flights.console import Console
 from flights.dataset import flights
 from flights.loader import LoadError
+from flights.sink import CassandraDownError
 from testbed.environment import NotUpError, load
 
 DIAGNOSIS_LINES: Final = 30
@@ -73,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     try:
         return perform(Plan(rows=arguments.rows, rate=arguments.rate), Console(), keep=arguments.keep)
-    except (NotUpError, SceneError, LoadError, KubectlError, FenceError) as error:
+    except (NotUpError, SceneError, LoadError, KubectlError, FenceError, CassandraDownError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
     except KeyboardInterrupt:

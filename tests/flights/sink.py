@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.policies import RoundRobinPolicy
 from cassandra.query import SimpleStatement, tuple_factory
 
@@ -16,6 +16,10 @@ SLICES: Final = 16
 PAGE_ROWS: Final = 5_000
 TIMEOUT_SECONDS: Final = 60.0
 _RING: Final = (-(2**63), 2**63 - 1)
+
+
+class CassandraDownError(OSError):
+    """No session could be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Table:
 
 @contextmanager
 def session(address: CassandraAddress) -> Iterator[Any]:
-    """A session of the Cassandra driver that yields rows with attributes, closed at the end."""
+    """A session of the Cassandra driver whose rows have attributes, closed at the end. Raises CassandraDownError."""
     cluster = Cluster(
         [address.host],
         port=address.port,
@@ -63,7 +67,11 @@ def session(address: CassandraAddress) -> Iterator[Any]:
         },
     )
     try:
-        yield cluster.connect()
+        try:
+            opened = cluster.connect()
+        except NoHostAvailable as error:
+            raise CassandraDownError(f"Cassandra at {address.host}:{address.port} does not answer: {error}") from error
+        yield opened
     finally:
         cluster.shutdown()
 
