@@ -89,7 +89,9 @@ def run_driver(folder: Path) -> None:
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
         rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
         rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")
-        rows.mapInArrow(_count, "sink string, rows long").union(rows.mapInArrow(_count, "sink string, rows long")).collect()
+        rows.mapInArrow(_count, "sink string, rows long").union(
+            rows.mapInArrow(_count, "sink string, rows long")
+        ).collect()
         rows.groupBy("topic").agg(F.sum("b"), F.count("*")).collect()
     spark.stop()
     assert jvm.process.stdin is not None

@@ -13,6 +13,7 @@ import platform
 import shutil
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 NOT_NEEDED = {
@@ -53,6 +54,8 @@ def main(spark_home: Path) -> None:
             path.unlink()
     for path in lib.glob("rocksdbjni-*.jar"):
         keep_one_platform(path)
+    for path in [*lib.glob("janino-*.jar"), *lib.glob("commons-compiler-*.jar")]:
+        rewrite(path, lambda name: not name.endswith(_SIGNATURES))
     write_class_path_jar(jars / CLASS_PATH_JAR, lib)
 
 
@@ -72,11 +75,19 @@ def maven_machine() -> str:
 def keep_one_platform(path: Path) -> None:
     """Rewrite RocksDB's jar with this platform's library alone: 60 of its 72 MB are for others."""
     suffix = {"x86_64": "linux64.so", "aarch64": "linux-aarch64.so"}[platform.machine()]
+    rewrite(path, lambda name: not name.startswith("librocksdbjni-") or name.endswith(suffix))
+
+
+_SIGNATURES = (".SF", ".RSA", ".DSA")
+"""Files of a signed jar: the archive takes no class from one, and 331 of Janino's are loaded at the first query."""
+
+
+def rewrite(path: Path, keep: Callable[[str], bool]) -> None:
+    """Rewrite a jar with the entries whose names are to be kept."""
     slim = path.with_suffix(".slim")
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(slim, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
-            native = entry.filename.startswith("librocksdbjni-")
-            if not native or entry.filename.endswith(suffix):
+            if keep(entry.filename):
                 target.writestr(entry, source.read(entry))
     slim.replace(path)
 
