@@ -1,9 +1,10 @@
+# ruff: noqa: INP001 - a script of the image build, no package
 """Write the class-data-sharing archive of the image, from what a small cluster really loads.
 
 usage: archive.py TARGET
 
-Runs a master, a worker and a driver on this machine, lets each JVM list its classes, and dumps their union.  One archive
-serves them all: their class paths are the same.  Without it everything still runs, only slower.
+Runs a master, a worker and a driver on this machine, lets each JVM list its classes, and dumps their union.  One
+archive serves them all: their class paths are the same.  Without it everything still runs, only slower.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from fencepost import gateway, session, source
 from fencepost.contract import Cassandra, DriverConfig, KafkaSource, Variable
 
-SECRET = "only-while-the-image-is-built"
+SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute
 MASTER = "spark://127.0.0.1:7077"
 
 
@@ -94,14 +95,11 @@ def run_driver(folder: Path) -> None:
         ).collect()
         rows.groupBy("topic").agg(F.sum("b"), F.count("*")).collect()
     spark.stop()
-    assert jvm.process.stdin is not None
-    jvm.process.stdin.close()
-    jvm.process.wait(60)
+    jvm.process.communicate(timeout=60)  # its standard input closes, and it ends
 
 
 def _count(batches: Iterator[object]) -> Iterator[object]:
-    for batch in batches:
-        yield batch
+    yield from batches
 
 
 def merged(folder: Path) -> Iterator[str]:

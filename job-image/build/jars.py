@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script of the image build, no package
 """Reduce the jars of a pyspark wheel to what a Fencepost cluster runs, behind one class path jar.
 
 usage: jars.py SPARK_HOME
