@@ -118,7 +118,8 @@ class Faults:
             " done; done; exit 1"
         )
         pid = self.nodes.run(container.node, "sh", "-c", catch, seconds=seconds + 10).strip()
-        step = f"kill -CONT {pid} && sleep 0.05 && kill -STOP {pid}"
+        # Between helm's two writes lie some 40 ms on a quiet machine: longer steps leap over them.
+        step = f"kill -CONT {pid} && sleep 0.01 && kill -STOP {pid}"
         while not midway():
             self.nodes.run(container.node, "sh", "-c", step)
         self.nodes.run(container.node, "kill", "-KILL", pid)
