@@ -29,7 +29,7 @@ from fencepost.contract import (
     Verdict,
 )
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, Starved
-from fencepost.fence import UNCLAIMED, Fence, Fenced, FenceMissing, FenceUnavailable
+from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.loop import FENCE_CHECK, Loop, Report
 
 if TYPE_CHECKING:
@@ -210,14 +210,8 @@ class Driver:
 
     def _check_held(self, row: FenceRow | None) -> None:
         """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
-        epoch, driver = self._config.epoch, self._environment.driver
-        if row is None:
-            raise FenceMissing(f"no fence row for {self._config.pipeline!r}")
-        if row.epoch != epoch:
-            raise Fenced(f"epoch {epoch} is over: the fence is at epoch {row.epoch}", seen=row)
-        if row.driver not in {UNCLAIMED, driver}:
-            # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
-            raise Fenced(f"epoch {epoch} is held by driver {row.driver}, not by {driver}", seen=row)
+        # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
+        open_to(row, self._config.pipeline, epoch=self._config.epoch, driver=self._environment.driver)
 
     def _kafka(self) -> tuple[KafkaLog, Mapping[str, str]]:
         """Connect, so that wrong servers or credentials end the run before it is warm."""

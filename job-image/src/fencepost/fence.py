@@ -188,11 +188,7 @@ class Fence:
         anything is written, so an exception of its own leaves the row untouched.
         Raises FenceMissing without a row, Fenced when the epoch is over or another driver claimed it.
         """
-        before = self._read_patiently()
-        if before is None:
-            raise FenceMissing(f"no fence row for {self._pipeline!r}")
-        if before.epoch != epoch or before.driver not in {UNCLAIMED, driver}:
-            raise Fenced(_who_holds(before, epoch=epoch, driver=driver), seen=before)
+        before = open_to(self._read_patiently(), self._pipeline, epoch=epoch, driver=driver)
         if before.driver == driver:
             return before
         starting = start(before)
@@ -305,6 +301,15 @@ class _Deadline:
             raise error
         self._fence._sleep(self._pause)  # noqa: SLF001
         self._pause = min(self._pause * 2, 2.0)
+
+
+def open_to(row: FenceRow | None, pipeline: str, *, epoch: int, driver: str) -> FenceRow:
+    """Return the row if this driver holds its epoch, or may still claim it. Raises FenceMissing, Fenced."""
+    if row is None:
+        raise FenceMissing(f"no fence row for {pipeline!r}")
+    if row.epoch != epoch or row.driver not in {UNCLAIMED, driver}:
+        raise Fenced(_who_holds(row, epoch=epoch, driver=driver), seen=row)
+    return row
 
 
 def _who_holds(seen: FenceRow | None, *, epoch: int, driver: str | None) -> str:
