@@ -81,7 +81,7 @@ def run_driver(folder: Path) -> None:
     jvm = gateway.Gateway.start(memory="512m", options=[f"-XX:DumpLoadedClassList={folder}/driver.lst"])
     jvm.connect()
     spark = session.create(conf)
-    if not session.wait_for_executor(spark, timeout=120, stopping=lambda: False):
+    if not session.wait_for_executor(spark, timeout=120):
         raise SystemExit("no executor: the archive cannot be made")
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from fencepost import gateway, session, verdict
+from fencepost import gateway, session, verdict, watches
 from fencepost.contract import (
     CODE_DIR,
     KAFKA_PROPERTIES_DIR,
@@ -28,9 +28,9 @@ from fencepost.contract import (
     Variable,
     Verdict,
 )
-from fencepost.errors import BatchFailed, DependencyDown, DriverError, Starved
+from fencepost.errors import BatchFailed, DependencyDown, DriverError
 from fencepost.fence import Fence, FenceUnavailable, open_to
-from fencepost.loop import FENCE_CHECK, Loop, Report
+from fencepost.loop import Loop, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
-EXECUTOR_LIMIT: Final = 120.0
-"""Seconds that a run waits for its first executor, and that it lives without any."""
 CASSANDRA_LIMIT: Final = 60.0
 """Seconds for the first connection to Cassandra."""
 GRACE_RESERVE: Final = 2.0
@@ -224,47 +222,21 @@ class Driver:
         return source, properties
 
     def _watch_fence(self, table: CassandraFenceTable) -> None:
-        """End the run when another one took over, whatever the batch in hand waits for.
-
-        A driver that was frozen wakes among executors that are gone: its batch might hang, and would never be refused.
-        """
-
-        def watch() -> None:
-            while True:
-                time.sleep(FENCE_CHECK)
-                try:
-                    self._check_held(table.read(self._config.pipeline))
-                except FenceUnavailable:
-                    continue
-                except Exception as error:  # noqa: BLE001 - whatever it was, the process ends with its verdict
-                    self.end(error)
-
-        threading.Thread(target=watch, name="fence", daemon=True).start()
+        epoch, driver = self._config.epoch, self._environment.driver
+        watches.start(
+            "fence",
+            lambda: watches.watch_fence(table, self._config.pipeline, epoch=epoch, driver=driver, end=self.end),
+        )
 
     def _watch_executors(self, spark: SparkSession) -> None:
-        """End the run when it has had no executor for too long: its job would wait for ever."""
         if session.is_local(self._config):
             return
-
-        def watch() -> None:
-            first = True
-            lonely_since: float | None = time.monotonic()
-            while True:
-                time.sleep(0.2 if first else 1.0)
-                try:
-                    there = session.executors(spark)
-                except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
-                    self.end(DependencyDown(f"the Spark application is gone: {error}", reason="SparkUnavailable"))
-                if there:
-                    if first:
-                        self._lap("executor")
-                    first, lonely_since = False, None
-                elif lonely_since is None:
-                    lonely_since = time.monotonic()
-                elif time.monotonic() - lonely_since > EXECUTOR_LIMIT:
-                    self.end(Starved(f"no executor for {EXECUTOR_LIMIT:.0f} s"))
-
-        threading.Thread(target=watch, name="executors", daemon=True).start()
+        watches.start(
+            "executors",
+            lambda: watches.watch_executors(
+                lambda: session.executors(spark), arrived=lambda: self._lap("executor"), end=self.end
+            ),
+        )
 
     @contextmanager
     def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:

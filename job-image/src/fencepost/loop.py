@@ -11,7 +11,6 @@ What holds at each step:
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,15 +22,11 @@ from typing import Final, Protocol
 from fencepost import plan
 from fencepost.contract import DriverConfig, split_offset_key
 from fencepost.errors import DriverError
-from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import Fence, FenceRow
 from fencepost.plan import Batch, LogState
-
-log = logging.getLogger(__name__)
 
 POLL: Final = 1.0
 """Longest time in seconds between two looks at an idle log."""
-FENCE_CHECK: Final = 5.0
-"""Seconds between two looks at the fence while idle: an idle driver that was replaced must notice."""
 KEEP_WARM: Final = 30.0
 """Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
 
@@ -125,7 +120,6 @@ class Loop:
         self._wait = wait or stop.wait
         self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan-ahead")
         self._row: FenceRow | None = None
-        self._fence_seen = now()
         self._exercised = now()
         self.hand: Batch = plan.EMPTY
         """The batch that is being written, for the verdict."""
@@ -243,27 +237,14 @@ class Loop:
             records=records,
             duration_ms=took,
         )
-        self._fence_seen = self._now()
 
     def _idle(self) -> None:
-        """Wait a little; look at the fence and exercise the workers now and then."""
+        """Wait a little; exercise the workers now and then."""
         now = self._now()
-        if now - self._fence_seen >= FENCE_CHECK:
-            self._fence_seen = now
-            self._check_fence()
         if now - self._exercised >= KEEP_WARM:
             self._engine.keep_warm()
             self._exercised = self._now()
         self._wait(min(max(self._config.batch_interval, 0.05), POLL))
-
-    def _check_fence(self) -> None:
-        try:
-            seen = self._fence.read()
-        except FenceUnavailable as error:
-            log.warning("the fence did not answer while idle: %s", error)
-            return
-        if seen is None or not seen.is_held_as(self.row):
-            raise Fenced("replaced while idle", seen=seen)
 
     def _pause(self, watch: Stopwatch) -> None:
         """Let the interval between two batches' starts pass."""

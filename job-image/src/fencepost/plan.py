@@ -166,11 +166,14 @@ def next_batch(offsets: Mapping[str, int], log: LogState, topics: Iterable[str],
 
 
 def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others."""
+    """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others.
+
+    With fewer records than partitions the longest backlogs get one each: who waits grows, so nobody waits for ever.
+    """
     granted: dict[str, int] = {}
     left = limit
     for index, (key, records) in enumerate(sorted(lag.items(), key=lambda item: (item[1], item[0]))):
-        granted[key] = min(records, left // (len(lag) - index) or min(left, 1))
+        granted[key] = min(records, left // (len(lag) - index))
         left -= granted[key]
     return {key: count for key, count in granted.items() if count > 0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fencepost import gateway
@@ -146,11 +146,11 @@ def executors(spark: SparkSession) -> int:
     return infos if str(context.master).startswith("local") else infos - 1
 
 
-def wait_for_executor(spark: SparkSession, *, timeout: float, stopping: Callable[[], bool]) -> bool:
+def wait_for_executor(spark: SparkSession, *, timeout: float) -> bool:
     """Wait for the first executor; return whether there is one. `timeout` in seconds."""
     deadline = time.monotonic() + timeout
     while executors(spark) < 1:
-        if stopping() or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
     return True

@@ -201,38 +201,6 @@ def test_a_batch_after_idleness_is_recorded_before_it_is_written() -> None:
     assert world.row().offsets == {"t/0": 3}
 
 
-def test_an_idle_driver_that_was_replaced_notices() -> None:
-    world = World(log=FakeLog(ends={"t/0": 0}))
-    loop, _ = world.loop(world.take_over(), idle=100)
-    looks = Counter[str]()
-
-    def replaced() -> None:
-        looks["n"] += 1
-        if looks["n"] == 3:
-            world.take_over()
-
-    world.log.fault = replaced
-    with pytest.raises(Fenced):
-        loop.run()
-    assert looks["n"] < 20
-
-
-def test_a_fence_that_does_not_answer_while_idle_is_no_reason_to_end() -> None:
-    world = World(log=FakeLog(ends={"t/0": 0}))
-    loop, _ = world.loop(world.take_over(), idle=20)
-    loop.claim()
-
-    def down(_call: str) -> None:
-        raise FenceUnavailable("down")
-
-    def run_idle() -> None:
-        world.table.before = down
-        for _ in range(20):
-            loop._idle()
-
-    run_idle()
-
-
 def test_an_idle_loop_keeps_the_workers_warm() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
     loop, engine = world.loop(world.take_over(), idle=100)

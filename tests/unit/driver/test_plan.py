@@ -113,6 +113,11 @@ def test_shares_fill_the_limit_and_no_partition_waits_for_another(lag: dict[str,
         assert max(granted.values()) <= max(1, *cut)
 
 
+def test_with_fewer_records_than_partitions_the_longest_backlogs_come_first() -> None:
+    assert shares({"a/0": 1, "a/1": 900, "a/2": 5}, 1) == {"a/1": 1}
+    assert shares({"a/0": 1, "a/1": 900, "a/2": 5}, 2) == {"a/1": 1, "a/2": 1}
+
+
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:
     found = starting(ROW, LOG, ["a"], StartingOffsets(), 8)
     assert found.offsets == {"a/0": 0, "a/1": 5}

@@ -372,6 +372,17 @@ def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
     assert WELL.decide(setback=setback).reason == "Streaming"
 
 
+def test_a_fence_that_was_found_is_not_told_as_one_that_began() -> None:
+    found = NEW.seen(fence=replace(ROW, driver=None, owner="cluster-1/old"))
+    told = [(str(event.reason), event.message) for event in found.decide().events]
+    assert ("Resumed", "Found this pipeline's fence at epoch 2: it goes on from the last commit there") in told
+    assert not any("began" in message for _, message in told)
+    fenced = found.said(epoch=2).seen(fence=replace(ROW, epoch=3, driver=None)).decide()
+    assert ("Fenced", "Epoch 3 began; no driver of an older epoch can commit") in [
+        (str(event.reason), event.message) for event in fenced.events
+    ]
+
+
 def test_last_transition_moves_only_with_the_status() -> None:
     ready = WELL.decide().status.conditions[0]
     assert ready.last_transition_time == LONG_AGO

@@ -23,7 +23,10 @@ def ready_of(status: Status) -> Condition | None:
 
 
 def _facts(before: Status, after: Status) -> Iterator[Event]:
-    if after.epoch and after.epoch != before.epoch:
+    if before.epoch is None and after.epoch:
+        message = f"Found this pipeline's fence at epoch {after.epoch}: it goes on from the last commit there"
+        yield _normal(Reason.RESUMED, message)
+    elif after.epoch and after.epoch != before.epoch:
         yield _normal(Reason.FENCED, f"Epoch {after.epoch} began; no driver of an older epoch can commit")
     run, failure, cluster = after.run, after.failure, after.cluster
     if cluster is not None and cluster.ready_at is not None and (not before.cluster or not before.cluster.ready_at):
