@@ -55,7 +55,8 @@ demo: up ## The main job: real flights through Kafka, Spark and Cassandra, with 
 	@$(BIN)/python -m demo
 
 .PHONY: check
-check: tools ## Lint, types, layers, charts: no cluster needed
+check: venv ## Lint, types, layers, charts: no cluster needed, and of the tools Helm alone
+	@$(BIN)/python -m testbed up --until helm
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy

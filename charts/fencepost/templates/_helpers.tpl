@@ -62,17 +62,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-- apiGroups: [""]
-  resources: [pods/log]
-  verbs: [get]
-- apiGroups: [""]
-  resources: [persistentvolumeclaims]
-  verbs: [get, list]
 # The story that kubectl describe tells, and why a pod does not start.
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, list, create, patch]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [get, list, create, patch]
+  verbs: [list, create]
 {{- end }}
