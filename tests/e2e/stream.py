@@ -7,8 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from cassandra.cluster import NoHostAvailable
-
 from e2e.kubectl import Object
 from e2e.load import Load
 from e2e.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
@@ -19,7 +17,7 @@ from flights.dataset import flights
 from flights.expectation import departure
 from flights.history import check_history, read_history
 from flights.reconciliation import Reconciliation, Writers
-from flights.sink import CassandraAddress, Table, rows, run_script, session
+from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
 
 SCOPE: Final = "default"
 """The operator's own, in the testbed."""
@@ -47,7 +45,7 @@ def cassandra(place: Place) -> Iterator[Any]:
         def let_in() -> Any:
             try:
                 return stack.enter_context(session(address(place)))
-            except NoHostAvailable:
+            except CassandraDownError:
                 return None
 
         yield until("Cassandra lets the host in", let_in, seconds=60)
