@@ -58,6 +58,9 @@ def _consumer(properties: Mapping[str, str]) -> Consumer:
                 # The first byte that is there is worth having: batches are bounded, latency is what counts.
                 "fetch.wait.max.ms": "20",
                 "queued.min.messages": "20000",
+                # A partition whose queue is full is asked again after this; the default of one second outlasts whole
+                # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
+                "fetch.queue.backoff.ms": "5",
                 "socket.nagle.disable": "true",
                 "check.crcs": "true",
                 **properties,
