@@ -78,6 +78,9 @@ def down(home: Home, arguments: argparse.Namespace) -> int:
     docker = Docker(home)
     home.logs.mkdir(parents=True, exist_ok=True)
     log = Transcript(home.logs / "down.log")
+    if arguments.all and not docker.answers() and engine.was_started(home):
+        console.say("engine", "starting it again: it holds the images")
+        engine.Engine(home).make("", log)
     if docker.answers():
         console.say("cluster", "deleted" if cluster.delete(home, docker, log) else "none there")
         if arguments.all:

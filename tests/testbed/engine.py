@@ -187,10 +187,16 @@ class Engine:
             time.sleep(0.3)
 
 
+def was_started(home: Home) -> bool:
+    """Whether a dockerd was ever started here, running or not: its images can be reached by starting it again."""
+    return bool(home.read("dockerd"))
+
+
 def stop(home: Home) -> bool:
     """Stop the dockerd that was started here; False when there is none (any more)."""
     record = home.read("dockerd")
-    home.forget("dockerd")
+    if record:
+        home.write("dockerd", {"pid": "0"})
     pid = int(record.get("pid", "0"))
     if pid == 0 or not record.get("start") or process_start(pid) != record["start"]:
         return False

@@ -1,12 +1,13 @@
 """Only what was made here is touched; what a node gets is decided from addresses alone."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from testbed.cluster import NODES, RECORD, delete, owned
-from testbed.engine import Docker, process_start, stop
+from testbed.engine import Docker, process_start, stop, was_started
 from testbed.environment import NotUpError, load
 from testbed.home import Home
 from testbed.images import qualified
@@ -53,6 +54,15 @@ def test_someone_elses_cluster_is_not_deleted(home: Home) -> None:
 def test_a_process_that_reused_the_recorded_id_is_not_stopped(home: Home) -> None:
     start = process_start(1)
     home.write("dockerd", {"pid": "1", "start": f"{start}0"})
+    assert not stop(home)
+
+
+def test_an_engine_that_was_stopped_is_known_to_hold_images(home: Home) -> None:
+    assert not was_started(home)
+    orphan = subprocess.check_output(["sh", "-c", "sleep 60 >/dev/null & echo $!"], text=True).strip()
+    home.write("dockerd", {"pid": orphan, "start": process_start(int(orphan)) or ""})
+    assert stop(home)
+    assert was_started(home)
     assert not stop(home)
 
 
