@@ -85,6 +85,9 @@ def down(home: Home, arguments: argparse.Namespace) -> int:
         console.say("cluster", "deleted" if cluster.delete(home, docker, log) else "none there")
         if arguments.all:
             images.remove_made(docker, KEY_LABEL, log)
+            if engine.was_started(home):
+                # The layers live on in the cache; an engine that somebody else started keeps its own.
+                log.note(docker.ask("builder", "prune", "--all", "--force", seconds=300) or "")
             console.say("images", "removed")
     console.say("engine", "stopped" if engine.stop(home) else "not started here, left alone")
     if arguments.all:

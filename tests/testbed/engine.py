@@ -61,9 +61,13 @@ def building_client() -> str | None:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot (field 22 of stat, proc(5)): tells its id from a reused one."""
+    """When a process began, in clock ticks since boot (field 22 of stat, proc(5)): tells its id from a reused one.
+
+    None for one that has ended, also when its parent has not asked for its exit code yet.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
     except (OSError, IndexError):
         return None
 
