@@ -222,11 +222,10 @@ class Driver:
         return source, properties
 
     def _watch_fence(self, table: CassandraFenceTable) -> None:
-        epoch, driver = self._config.epoch, self._environment.driver
-        watches.start(
-            "fence",
-            lambda: watches.watch_fence(table, self._config.pipeline, epoch=epoch, driver=driver, end=self.end),
-        )
+        def check() -> None:
+            self._check_held(table.read(self._config.pipeline))
+
+        watches.start("fence", lambda: watches.watch_fence(check, end=self.end))
 
     def _watch_executors(self, spark: SparkSession) -> None:
         if session.is_local(self._config):

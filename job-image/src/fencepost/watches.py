@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fencepost.errors import DependencyDown, Starved
-from fencepost.fence import FenceTable, FenceUnavailable, open_to
+from fencepost.fence import FenceUnavailable
 
 FENCE_CHECK: Final = 5.0
 """Seconds between two looks at the fence."""
@@ -28,16 +28,8 @@ def start(name: str, watch: Callable[[], None]) -> None:
     threading.Thread(target=watch, name=name, daemon=True).start()
 
 
-def watch_fence(
-    table: FenceTable,
-    pipeline: str,
-    *,
-    epoch: int,
-    driver: str,
-    end: End,
-    sleep: Callable[[float], object] = time.sleep,
-) -> None:
-    """End the run with Fenced or FenceMissing once this driver holds the fence no more.
+def watch_fence(check: Callable[[], object], *, end: End, sleep: Callable[[float], object] = time.sleep) -> None:
+    """End the run with what `check` raises, Fenced or FenceMissing, once this driver holds the fence no more.
 
     An idle driver commits nothing that could be refused; one that was frozen wakes among executors that are gone, and
     its batch might hang.  A database that does not answer is no reason to end: the next commit pursues it.
@@ -45,7 +37,7 @@ def watch_fence(
     while True:
         sleep(FENCE_CHECK)
         try:
-            open_to(table.read(pipeline), pipeline, epoch=epoch, driver=driver)
+            check()
         except FenceUnavailable:
             continue
         except Exception as error:  # noqa: BLE001 - whatever it was, the process ends with its verdict

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fencepost.errors import DependencyDown, Starved
-from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, Starting
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, Starting, open_to
 from fencepost.memory_fence import MemoryFenceTable
 from fencepost.watches import EXECUTOR_LIMIT, watch_executors, watch_fence
 
@@ -50,6 +50,9 @@ class Held:
             epoch=1, driver="a", code="c", start=lambda _: Starting(offsets={}, planned={}, topic_ids={})
         )
 
+    def check(self, driver: str = "a") -> None:
+        open_to(self.table.read(PIPELINE), PIPELINE, epoch=1, driver=driver)
+
     def take_over(self) -> None:
         self.fence.take_over(self.row, owner="owner")
 
@@ -61,20 +64,20 @@ def held() -> Held:
 
 def test_a_driver_that_was_replaced_is_ended_within_a_look(held: Held, clock: Clock, ends: list[BaseException]) -> None:
     clock.at[61.0] = held.take_over
-    watch_fence(held.table, PIPELINE, epoch=1, driver="a", end=ends.append, sleep=clock.sleep)
+    watch_fence(held.check, end=ends.append, sleep=clock.sleep)
     assert [type(error) for error in ends] == [Fenced]
     assert clock.now == 65.0
 
 
 def test_a_twin_is_ended_at_the_first_look(held: Held, clock: Clock, ends: list[BaseException]) -> None:
-    watch_fence(held.table, PIPELINE, epoch=1, driver="twin", end=ends.append, sleep=clock.sleep)
+    watch_fence(lambda: held.check("twin"), end=ends.append, sleep=clock.sleep)
     assert [type(error) for error in ends] == [Fenced]
     assert clock.now == 5.0
 
 
 def test_a_row_that_is_deleted_ends_the_run(held: Held, clock: Clock, ends: list[BaseException]) -> None:
     clock.at[7.0] = held.table.rows.clear
-    watch_fence(held.table, PIPELINE, epoch=1, driver="a", end=ends.append, sleep=clock.sleep)
+    watch_fence(held.check, end=ends.append, sleep=clock.sleep)
     assert [type(error) for error in ends] == [FenceMissing]
 
 
@@ -88,7 +91,7 @@ def test_a_fence_that_does_not_answer_is_no_reason_to_end(held: Held, clock: Clo
 
     held.table.before = down
     clock.at[200.0] = up
-    watch_fence(held.table, PIPELINE, epoch=1, driver="a", end=ends.append, sleep=clock.sleep)
+    watch_fence(held.check, end=ends.append, sleep=clock.sleep)
     assert [type(error) for error in ends] == [Fenced]
     assert clock.now == 200.0
 
