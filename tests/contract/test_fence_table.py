@@ -174,11 +174,22 @@ def test_changes_are_kept_in_the_history(cassandra: CassandraFenceTable, row: Fe
     fence = Fence(cassandra, row.pipeline)
     fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
     select = f"SELECT epoch, version FROM {KEYSPACE}.fence_history WHERE pipeline = %s"  # noqa: S608
-    for _look in range(50):
-        found = [(entry.epoch, entry.version) for entry in cassandra.session.execute(select, (row.pipeline,))]
-        if len(found) == 2:
-            break
+    cassandra.finish_history()
+    found = [(entry.epoch, entry.version) for entry in cassandra.session.execute(select, (row.pipeline,))]
     assert found == [(1, 1), (0, 0)]
+
+
+@pytest.mark.integration
+def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    keyspace = "fencepost_contract_mute"
+    create_schema(cassandra.session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_history")
+    mute = CassandraFenceTable.over(cassandra.session, keyspace)
+    fence = Fence(mute, row.pipeline)
+    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
+    mute.finish_history()
+    assert fence.read() == taken
+    cassandra.session.execute(f"DROP KEYSPACE {keyspace}")
 
 
 def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:

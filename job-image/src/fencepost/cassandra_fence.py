@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
@@ -143,12 +144,16 @@ class CassandraFenceTable:
 
     session: Session
     keyspace: str
-    _prepared: dict[str, Any]
+    _prepared: dict[str, Any] = field(default_factory=dict)
+    _historian: ThreadPoolExecutor = field(
+        # A thread of its own: encoded and sent by the caller's, the history was a tenth of a commit's time.
+        default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="fence-history")
+    )
 
     @classmethod
     def over(cls, session: Session, keyspace: str) -> Self:
         """Return the table of a keyspace; statements are prepared when first used, so the schema may come later."""
-        return cls(session=session, keyspace=keyspace, _prepared={})
+        return cls(session=session, keyspace=keyspace)
 
     @classmethod
     def connect(
@@ -171,8 +176,13 @@ class CassandraFenceTable:
         )
         return cls.over(session, keyspace)
 
+    def finish_history(self) -> None:
+        """Wait until the changes made so far are in the history, or told as lost."""
+        self._historian.submit(lambda: None).result()
+
     def close(self) -> None:
         """End the session and its connections."""
+        self._historian.shutdown()
         self.session.cluster.shutdown()
 
     def read(self, pipeline: str) -> FenceRow | None:
@@ -222,13 +232,19 @@ class CassandraFenceTable:
     def _recorded(self, row: FenceRow, *, applied: bool) -> bool:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""
         if applied:
-            marks = ", ".join("?" * len(_COLUMNS))
-            statement = f"INSERT INTO {self._table('fence_history')} ({', '.join(_COLUMNS)}) VALUES ({marks})"
             try:
-                self.session.execute_async(self._prepare(statement), _values(row)).add_errback(_history_lost)
-            except (DriverException, NoHostAvailable) as error:
+                self._historian.submit(self._append, row)
+            except RuntimeError as error:  # the process is ending
                 _history_lost(error)  # the change itself is applied, and that is what the caller must hear
         return bool(applied)
+
+    def _append(self, row: FenceRow) -> None:
+        marks = ", ".join("?" * len(_COLUMNS))
+        statement = f"INSERT INTO {self._table('fence_history')} ({', '.join(_COLUMNS)}) VALUES ({marks})"
+        try:
+            self.session.execute(self._prepare(statement), _values(row))
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it tells by itself
+            _history_lost(error)
 
     def _table(self, name: str) -> str:
         return f'"{self.keyspace}".{name}'

@@ -147,6 +147,7 @@ class Driver:
             source, properties = kafka.result()
         self._watch_fence(table)
         self._compose(spark, table, source, properties)
+        table.finish_history()
 
     def _compose(
         self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
