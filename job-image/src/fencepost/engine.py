@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from fencepost import source
+from fencepost import call_sites, source
 from fencepost.context import BatchContext
 from fencepost.contract import DriverConfig
 from fencepost.errors import BadSpec, BatchFailed, DriverError, from_text
@@ -60,7 +60,9 @@ class SparkEngine:
         """Read, transform and write a batch. Raises DriverError."""
         before = time.monotonic()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
-        return self._run(slices(batch.ranges, self._cores()), context, check=False, since=before)
+        written = self._run(slices(batch.ranges, self._cores()), context, check=False, since=before)
+        call_sites.stop_recording(self._config.spark_conf)
+        return written
 
     def _run(
         self, parts: Sequence[tuple[Range, ...]], context: BatchContext, *, check: bool, since: float | None = None

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode
-from integration.driver.support import TABLE, Pipeline, Run, spans, wait_until
+from integration.driver.support import CODE, TABLE, Pipeline, Run, spans, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -82,6 +82,22 @@ def test_what_the_author_can_do_wrong(pipeline: Make, case: str) -> None:
     assert one.rows() == []
     if code != ExitCode.BAD_SPEC:
         assert sum(high - low for low, high in verdict.batch.values()) == 100
+
+
+def test_a_record_that_breaks_the_transform_is_told_with_the_author_s_line(pipeline: Make) -> None:
+    """A later batch of a run is built without call sites; the run after it meets the same batch first, and has them."""
+    one = pipeline()
+    one.kafka.produce(one.topic, 2000)
+    lines = (CODE / "parse.py").read_text().splitlines()
+    place = "parse.py:{}".format(next(number for number, line in enumerate(lines, 1) if '("city").cast' in line))
+    for is_told in (False, True):
+        run = one.start(replace(one.take_over(), entrypoint="parse:brittle"))
+        assert run.wait() == ExitCode.FAILED
+        verdict = run.verdict()
+        assert "CAST_INVALID_INPUT" in verdict.message
+        assert (place in verdict.message) == is_told
+        assert set(verdict.batch.values()) == {(250, 500)}
+    assert one.committed_records() == 1000
 
 
 def test_data_loss_by_retention_and_by_a_recreated_topic(pipeline: Make) -> None:

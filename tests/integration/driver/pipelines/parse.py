@@ -37,6 +37,12 @@ def failing(batch: DataFrame, context: BatchContext) -> DataFrame:
     return transform(batch, context)
 
 
+def brittle(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Break at offset 300."""
+    rows = transform(batch, context)
+    return rows.withColumn("n", F.when(F.col("offset") < 300, F.col("n")).otherwise(F.col("city").cast("long")))
+
+
 def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
     """Take some seconds in the executors."""
 
