@@ -89,6 +89,6 @@ class Driver:
         if after == row.offsets:
             return
         records = sum(after.values()) - sum(row.offsets.values())
-        self.row = self.fence.commit(row, offsets=after, planned=after, topic_ids={}, records=records, duration_ms=200)
+        self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200)
         self.commits.append((self.config.epoch, row.offsets, after))
         self.committed_at = now

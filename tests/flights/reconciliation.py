@@ -6,8 +6,9 @@ are looked for, each by itself enough to fail:
 - a row at coordinates where nothing was produced, or an event at more of them than it was produced to (doubled);
 - coordinates without a row (missing);
 - a row whose values are not what plain Python makes of its event (wrong);
-- a row whose last write is not of the batch that committed its offset (stray): every write carries the fence's clock
-  as its timestamp, `USING TIMESTAMP clock + 1`, and the commit of that batch has that very clock in `fence_history`.
+- a row whose last write is not of the batch that committed its offset (stray): every write carries as its timestamp,
+  `USING TIMESTAMP clock + 1`, the clock of the fence row that its batch began on: in `fence_history`, the change before
+  that batch's commit.
   So a batch that was written twice, once by a driver that was replaced, shows unless the committed one won.
 """
 
@@ -65,7 +66,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """For each partition, which clock wrote which offsets: [from, until) of every commit on record, ascending."""
+    """For each partition, which timestamp wrote which offsets: [from, until) of every commit on record, ascending."""
 
     spans: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -77,17 +78,17 @@ class Writers:
             for key, until in commit.offsets.items():
                 first = before.offsets.get(key, 0)
                 if until > first:
-                    spans.setdefault(key, []).append((first, until, commit.clock))
+                    spans.setdefault(key, []).append((first, until, before.clock + 1))
         return cls(spans)
 
-    def clock(self, key: str, offset: int) -> int | None:
-        """The clock of the commit that took the offset; None when it is not on record."""
+    def timestamp(self, key: str, offset: int) -> int | None:
+        """The write timestamp of the batch that committed the offset; None when it is not on record."""
         spans = self.spans.get(key, ())
         place = bisect_right(spans, offset, key=lambda span: span[0]) - 1
         if place < 0:
             return None
-        first, until, clock = spans[place]
-        return clock if first <= offset < until else None
+        first, until, timestamp = spans[place]
+        return timestamp if first <= offset < until else None
 
 
 @dataclass(slots=True)
@@ -139,11 +140,11 @@ class Reconciliation:
         self._seen[partition][offset] = 1
         self._found += 1
         self._compare(place, number, cells)
-        clock = self.writers.clock(f"{topic}/{partition}", offset)
-        self._traced += clock is not None
-        if clock is not None and written_at != clock:
+        expected = self.writers.timestamp(f"{topic}/{partition}", offset)
+        self._traced += expected is not None
+        if expected is not None and written_at != expected:
             self._stray += 1
-            self._sample("stray", f"{place} was written at clock {written_at}, its batch committed at {clock}")
+            self._sample("stray", f"{place} was written at {written_at}, the batch that was committed at {expected}")
 
     def report(self) -> Report:
         """What came of all rows."""

@@ -63,9 +63,11 @@ class Fenced(FenceError):
 class FenceRow:
     """The only authority on a pipeline's progress.
 
-    `clock` is the row's logical time in µs since 1970; a batch begun on this row writes its output at `clock + 1`.
+    `clock` is the row's time in µs since 1970: the wall time of its last change, and always ahead of the change
+    before.  A batch begun on this row writes its output at `clock + 1`.
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
-    that comes next (a successor repeats exactly that batch).  `duration_ms` and `records` are of the last batch.
+    that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
+    last batch.
     """
 
     pipeline: str
@@ -203,13 +205,19 @@ class Fence:
         )
         return self._change(before, after)
 
+    def plan(self, before: FenceRow, *, offsets: Mapping[str, int], planned: Mapping[str, int]) -> FenceRow:
+        """Record where the next batch ends, before anything of it is written; the last batch's figures stay.
+
+        `offsets` differs from `before`'s by new partitions only.  Raises Fenced, as `commit` does.
+        """
+        return self._change(before, self._next(before, offsets, planned))
+
     def commit(
         self,
         before: FenceRow,
         *,
         offsets: Mapping[str, int],
         planned: Mapping[str, int],
-        topic_ids: Mapping[str, str],
         records: int,
         duration_ms: int,
     ) -> FenceRow:
@@ -218,17 +226,26 @@ class Fence:
         Raises Fenced when the row is no longer ours: the caller must end its process at once.
         """
         after = replace(
-            before,
-            version=before.version + 1,
-            clock=before.clock + 1,
-            offsets=dict(offsets),
-            planned=dict(planned),
-            topic_ids=dict(topic_ids),
+            self._next(before, offsets, planned),
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
             records=records,
             duration_ms=duration_ms,
         )
         return self._change(before, after)
+
+    def _next(self, before: FenceRow, offsets: Mapping[str, int], planned: Mapping[str, int]) -> FenceRow:
+        """Return the driver's next row.
+
+        Its clock keeps up with the wall time, so that a later batch overrules what others wrote to the sinks since the
+        run began: a DELETE by hand, a backfill.
+        """
+        return replace(
+            before,
+            version=before.version + 1,
+            clock=max(before.clock + 1, self._now()),
+            offsets=dict(offsets),
+            planned=dict(planned),
+        )
 
     def delete(self, before: FenceRow) -> None:
         """Delete the pipeline's rows. Raises Fenced when the row moved; nothing to do when it is gone."""

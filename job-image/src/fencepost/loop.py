@@ -180,7 +180,8 @@ class Loop:
             batch = self._next(self.row.offsets)[0]
         if not batch.is_empty:
             with watch.phase("record"):
-                self._commit(offsets={**self.row.offsets, **_starts(batch)}, planned=batch.until, records=0, took=0)
+                offsets = {**self.row.offsets, **_starts(batch)}
+                self._row = self._fence.plan(self.row, offsets=offsets, planned={**offsets, **batch.until})
         return batch
 
     def _next(self, offsets: Mapping[str, int]) -> tuple[Batch, int]:
@@ -202,11 +203,12 @@ class Loop:
         following, lag, trouble = _outcome(looking)
         backlog = following.records >= self._config.source.max_records_per_batch
         with watch.phase("commit"):
-            self._commit(
+            self._row = self._fence.commit(
+                self.row,
                 offsets=batch.until,
-                planned=following.until if backlog else batch.until,
+                planned={**batch.until, **following.until} if backlog else batch.until,
                 records=batch.records,
-                took=watch.total(),
+                duration_ms=watch.total(),
             )
         self.hand = plan.EMPTY
         self._exercised = self._now()
@@ -226,17 +228,6 @@ class Loop:
             return plan.EMPTY
         # New partitions of the plan ahead start at 0 in the row as well.
         return plan.between({**self.row.offsets, **_starts(following)}, following.until)
-
-    def _commit(self, *, offsets: Mapping[str, int], planned: Mapping[str, int], records: int, took: int) -> None:
-        row = self.row
-        self._row = self._fence.commit(
-            row,
-            offsets=offsets,
-            planned={**offsets, **planned},
-            topic_ids=row.topic_ids,
-            records=records,
-            duration_ms=took,
-        )
 
     def _idle(self) -> None:
         """Wait a little; exercise the workers now and then."""

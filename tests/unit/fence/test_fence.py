@@ -67,7 +67,6 @@ def commit(table: MemoryFenceTable, row: FenceRow, until: int) -> FenceRow:
         row,
         offsets={"flights/0": until},
         planned={"flights/0": until + 10},
-        topic_ids=row.topic_ids,
         records=10,
         duration_ms=5,
     )
@@ -159,11 +158,38 @@ def test_a_claim_repeated_by_the_same_pod_is_the_same_claim() -> None:
     assert fence(table).claim(epoch=row.epoch, driver="pod-a", code="image", start=at_zero) == row
 
 
-def test_commits_move_version_and_clock_by_one() -> None:
+def test_a_commit_moves_version_and_offsets() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
     after = commit(table, row, 10)
-    assert (after.version, after.clock, after.offsets) == (row.version + 1, row.clock + 1, {"flights/0": 10})
+    assert (after.version, after.offsets) == (row.version + 1, {"flights/0": 10})
+
+
+def test_a_commit_takes_the_clock_along_with_the_wall_time() -> None:
+    """A row that somebody deletes by hand, at the wall time, comes back with the next batch that holds it."""
+    table = MemoryFenceTable()
+    row = claimed(table)
+    deleted_at = row.clock + 3_600_000_000
+    later = Fence(table, PIPELINE, now=lambda: deleted_at + 1)
+    after = later.commit(row, offsets={"flights/0": 10}, planned={"flights/0": 10}, records=10, duration_ms=5)
+    assert after.write_timestamp > deleted_at
+
+
+def test_a_commit_moves_the_clock_when_the_wall_time_is_behind() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    behind = Fence(table, PIPELINE, now=lambda: row.clock - 1_000_000)
+    after = behind.commit(row, offsets={"flights/0": 10}, planned={"flights/0": 10}, records=10, duration_ms=5)
+    assert after.clock == row.clock + 1
+
+
+def test_a_plan_keeps_the_last_batch_s_figures() -> None:
+    """The operator judges a slow batch by how long the last one took."""
+    table = MemoryFenceTable()
+    row = commit(table, claimed(table), 10)
+    planned = fence(table).plan(row, offsets=row.offsets, planned={"flights/0": 12})
+    assert (planned.version, planned.offsets, planned.planned) == (row.version + 1, row.offsets, {"flights/0": 12})
+    assert (planned.records, planned.duration_ms, planned.committed_at) == (10, 5, row.committed_at)
 
 
 def test_a_replaced_driver_cannot_commit() -> None:

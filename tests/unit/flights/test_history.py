@@ -172,9 +172,7 @@ def test_the_fence_itself_tells_a_sound_story() -> None:
         told.append(row)
         for _ in range(3):
             end = row.planned["t/0"]
-            row = fence.commit(
-                row, offsets={"t/0": end}, planned={"t/0": end + 10}, topic_ids={"t": "id"}, records=10, duration_ms=1
-            )
+            row = fence.commit(row, offsets={"t/0": end}, planned={"t/0": end + 10}, records=10, duration_ms=1)
             told.append(row)
 
     found = check_history(told)

@@ -17,7 +17,7 @@ AT = datetime(2013, 1, 1, tzinfo=UTC)
 HISTORY = [
     HistoryRow(epoch=1, driver="d", version=2, clock=10, offsets={"t/0": 0, "t/1": 0}),
     HistoryRow(epoch=1, driver="d", version=3, clock=11, offsets={"t/0": 1, "t/1": 2}, records=3),
-    HistoryRow(epoch=1, driver="d", version=4, clock=12, offsets={"t/0": 2, "t/1": 2}, records=1),
+    HistoryRow(epoch=1, driver="d", version=4, clock=900, offsets={"t/0": 2, "t/1": 2}, records=1),
 ]
 Row = list[Any]
 
