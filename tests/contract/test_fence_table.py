@@ -22,6 +22,7 @@ from fencepost.fence import (
     Starting,
 )
 from fencepost.memory_fence import MemoryFenceTable
+from flights.history import read_history
 from testbed import environment
 
 KEYSPACE = "fencepost_contract"
@@ -173,10 +174,18 @@ def test_a_missing_schema_is_told_apart(cassandra: CassandraFenceTable) -> None:
 def test_changes_are_kept_in_the_history(cassandra: CassandraFenceTable, row: FenceRow) -> None:
     fence = Fence(cassandra, row.pipeline)
     fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
-    select = f"SELECT epoch, version FROM {KEYSPACE}.fence_history WHERE pipeline = %s"  # noqa: S608
     cassandra.finish_history()
-    found = [(entry.epoch, entry.version) for entry in cassandra.session.execute(select, (row.pipeline,))]
-    assert found == [(1, 1), (0, 0)]
+    changes = read_history(cassandra.session, KEYSPACE, row.pipeline)
+    assert [(change.epoch, change.version) for change in changes] == [(0, 0), (1, 1)]
+
+
+@pytest.mark.integration
+def test_a_row_that_is_deleted_takes_its_history_along(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    fence = Fence(cassandra, row.pipeline)
+    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
+    cassandra.finish_history()
+    fence.delete(taken)
+    assert read_history(cassandra.session, KEYSPACE, row.pipeline) == []
 
 
 @pytest.mark.integration

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Self
 
 from cassandra import (
@@ -40,8 +40,8 @@ from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissi
 
 log = logging.getLogger(__name__)
 
-HISTORY_TTL: Final = 7 * 24 * 3600
-"""Seconds that `fence_history` keeps a change."""
+HISTORY_DAYS: Final = 7
+"""Days that `fence_history` keeps a change; each day of a pipeline is a partition of its own."""
 
 _COLUMNS: Final = (
     "pipeline",
@@ -66,8 +66,11 @@ _COLUMN_TYPES: Final = """owner text, epoch bigint, driver text, clock bigint,
 _TABLES: Final = (
     f"fence (pipeline text PRIMARY KEY, version bigint, {_COLUMN_TYPES})",
     (
-        f"fence_history (pipeline text, version bigint, {_COLUMN_TYPES}, PRIMARY KEY (pipeline, epoch, version))"
-        f" WITH CLUSTERING ORDER BY (epoch DESC, version DESC) AND default_time_to_live = {HISTORY_TTL}"
+        f"fence_history (pipeline text, day date, version bigint, {_COLUMN_TYPES},"
+        " PRIMARY KEY ((pipeline, day), epoch, version)) WITH CLUSTERING ORDER BY (epoch DESC, version DESC)"
+        f" AND default_time_to_live = {HISTORY_DAYS * 24 * 3600}"
+        " AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS',"
+        " 'compaction_window_size': '1'}"
     ),
     (
         "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
@@ -224,7 +227,9 @@ class CassandraFenceTable:
             )
             applied = self.session.execute(delete, (row.pipeline, row.epoch, row.version, row.driver)).was_applied
             if applied:
-                for table in ("fence_history", "snapshots", "accepted_losses"):
+                forget = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
+                self.session.execute(forget, (row.pipeline, history_days()))
+                for table in ("snapshots", "accepted_losses"):
                     forget = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
                     self.session.execute(forget, (row.pipeline,))
         return bool(applied)
@@ -233,16 +238,16 @@ class CassandraFenceTable:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""
         if applied:
             try:
-                self._historian.submit(self._append, row)
+                self._historian.submit(self._append, row, datetime.now(UTC).date())
             except RuntimeError as error:  # the process is ending
                 _history_lost(error)  # the change itself is applied, and that is what the caller must hear
         return bool(applied)
 
-    def _append(self, row: FenceRow) -> None:
+    def _append(self, row: FenceRow, day: date) -> None:
         marks = ", ".join("?" * len(_COLUMNS))
-        statement = f"INSERT INTO {self._table('fence_history')} ({', '.join(_COLUMNS)}) VALUES ({marks})"
+        statement = f"INSERT INTO {self._table('fence_history')} (day, {', '.join(_COLUMNS)}) VALUES (?, {marks})"
         try:
-            self.session.execute(self._prepare(statement), _values(row))
+            self.session.execute(self._prepare(statement), (day, *_values(row)))
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it tells by itself
             _history_lost(error)
 
@@ -253,6 +258,12 @@ class CassandraFenceTable:
         if statement not in self._prepared:
             self._prepared[statement] = self.session.prepare(statement)
         return self._prepared[statement]
+
+
+def history_days() -> list[date]:
+    """Return every day, in UTC, of which `fence_history` may still hold changes, the newest first."""
+    today = datetime.now(UTC).date()
+    return [today - timedelta(days=ago) for ago in range(HISTORY_DAYS + 1)]
 
 
 def _history_lost(error: Exception) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ import fencepost
 from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
 from fencepost.fence import Fence, FenceRow
+from flights.history import HistoryRow, read_history
 from testbed.environment import Environment
 
 CODE = Path(__file__).with_name("pipelines")
@@ -191,14 +192,9 @@ class Pipeline:
         sink = self.config.sinks[0]
         return list(self.session.execute(f"SELECT * FROM {sink.keyspace}.{sink.table}", timeout=60))  # noqa: S608
 
-    def history(self) -> list[Any]:
+    def history(self) -> Sequence[HistoryRow]:
         """The fence's changes, oldest first."""
-        found = self.session.execute(
-            f"SELECT epoch, version, driver, offsets, records FROM {self.config.fence_keyspace}.fence_history"  # noqa: S608
-            " WHERE pipeline = %s",
-            (self.config.pipeline,),
-        )
-        return sorted(found, key=lambda change: change.version)
+        return read_history(self.session, self.config.fence_keyspace, self.config.pipeline)
 
 
 TABLE = (
@@ -255,7 +251,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float) -> None
         time.sleep(0.1)
 
 
-def spans(history: list[Any]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+def spans(history: Sequence[HistoryRow]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
     """Yield the offsets before and after each change that has some."""
-    changes = [dict(change.offsets or {}) for change in history]
+    changes = [dict(change.offsets) for change in history]
     yield from pairwise(changes)
