@@ -68,7 +68,7 @@ def flights(events: DataFrame) -> DataFrame:
 
 def weather(events: DataFrame) -> DataFrame:
     """Return the rows of flights.weather, in metric units: a business key, so an hour sent again replaces the hour."""
-    return events.select(
+    return newest(events, "origin", "time_hour").select(
         "origin",
         f.substring("time_hour", 1, 7).alias("month"),
         f.to_timestamp("time_hour").alias("observed_at"),
@@ -82,3 +82,12 @@ def weather(events: DataFrame) -> DataFrame:
         (f.col("precip") * 25.4).alias("precipitation_millimetres"),
         (f.col("visib") * 1.609344).alias("visibility_kilometres"),
     )
+
+
+def newest(events: DataFrame, *key: str) -> DataFrame:
+    """Return the newest record of each key: the rows of a batch have one timestamp, so no two may share a key.
+
+    Records are keyed by airport: an airport's are all in one partition, where offsets tell which is newer.
+    """
+    record = f.max_by(f.struct(*events.columns), "offset").alias("record")
+    return events.groupBy(*key).agg(record).select("record.*")

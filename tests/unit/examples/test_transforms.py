@@ -130,6 +130,19 @@ def test_a_record_that_is_no_json_stops_the_batch(spark: "SparkSession", departu
     assert "MALFORMED_RECORD" in str(raised.value)
 
 
+def test_of_an_hour_that_is_sent_twice_in_a_batch_the_newest_stays(
+    spark: "SparkSession", flights_and_weather: ModuleType, weather: list[Event]
+) -> None:
+    first = weather[0]
+    corrected = Event(first.number, first.key, {**first.fields, "temp": 50.0, "precip": None})
+    batch = frame(spark, records([first, *weather[1:3], corrected], "weather"))
+
+    rows = by_offset(flights_and_weather.transform(batch, context(spark))["weather"])
+
+    assert sorted(rows) == [1, 2, 3]
+    assert (rows[3]["temperature_celsius"], rows[3]["precipitation_millimetres"]) == (10.0, None)
+
+
 def test_one_batch_becomes_flights_and_weather(
     spark: "SparkSession", flights_and_weather: ModuleType, flights: list[Event], weather: list[Event]
 ) -> None:
