@@ -216,9 +216,8 @@ class Pipeline:
             labels = metadata.get("labels", {})
             mine = (
                 labels.get(PIPELINE_LABEL) == self.name
-                or (labels.get("owner") == "helm" and labels.get("name") == self.name)
                 or any(owner["name"] == self.name for owner in metadata.get("ownerReferences", []))
-                or metadata["name"].startswith((f"{self.name}-", f"sh.helm.release.v1.{self.name}."))
+                or metadata["name"].startswith((f"{self.name}-", f"sh.helm.release.v1.fencepost-{self.name}."))
             )
             if mine and metadata["name"] not in users:
                 found.append(f"{one['kind']}/{metadata['name']}")

@@ -11,7 +11,7 @@ import pytest
 from e2e.faults import Faults
 from e2e.kubectl import Kubectl, Object
 from e2e.nodes import Nodes
-from e2e.pipelines import KIND, merged
+from e2e.pipelines import KIND, PIPELINE_LABEL, merged
 from e2e.stream import Starts, Stream
 from e2e.waiting import until
 from testbed.cluster import WORKERS
@@ -147,8 +147,8 @@ def _left(stream: Stream) -> list[str]:
     return left
 
 
-def _revisions(kubectl: Kubectl, release: str) -> list[Object]:
-    return kubectl.items("secrets", f"--selector=owner=helm,name={release}")
+def _revisions(kubectl: Kubectl, pipeline: str) -> list[Object]:
+    return kubectl.items("secrets", f"--selector=owner=helm,{PIPELINE_LABEL}={pipeline}")
 
 
 def _leave_pending(kubectl: Kubectl, revision: Object) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.faults import Faults
 from e2e.kubectl import Kubectl
-from e2e.pipelines import KIND
+from e2e.pipelines import KIND, PIPELINE_LABEL
 from e2e.stream import Starts, Stream
 from e2e.waiting import until
 
@@ -25,7 +25,7 @@ def test_an_operator_killed_while_it_provisions_provisions_once(
     shared.apply()
 
     def installed() -> bool:
-        return bool(kubectl.items("secrets", f"--selector=owner=helm,name={shared.pipeline.name}"))
+        return bool(kubectl.items("secrets", f"--selector=owner=helm,{PIPELINE_LABEL}={shared.pipeline.name}"))
 
     until("Helm's release is there", installed, seconds=60, pause=0.05)
     with faults.operator_killed():

@@ -60,7 +60,7 @@ async def uids(api: ApiServer, place: ObjectKey) -> set[str]:
 
 async def mark(api: ApiServer, place: ObjectKey, revision: int, status: str) -> None:
     """Make a revision's Secret look as a helm that was killed leaves it."""
-    name = f"sh.helm.release.v1.departures.v{revision}"
+    name = f"sh.helm.release.v1.fencepost-departures.v{revision}"
     body = {"metadata": {"labels": {"status": status}}}
     await api.merge(SECRETS, namespace=place.namespace, name=name, body=body)
 
@@ -73,7 +73,9 @@ async def test_nothing_is_there_before_the_install(releases: HelmReleases, place
 
 async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:
     await releases.install(place, values())
-    assert await releases.release(place) == Release(name="departures", revision=1, state=ReleaseState.DEPLOYED)
+    assert await releases.release(place) == Release(
+        name="fencepost-departures", revision=1, state=ReleaseState.DEPLOYED
+    )
     before = await uids(api, place)
 
     async def seen() -> Any:
@@ -194,6 +196,22 @@ async def test_what_the_chart_refuses_is_rejected(releases: HelmReleases, place:
 async def test_what_the_api_server_refuses_is_rejected_in_its_words(releases: HelmReleases, place: ObjectKey) -> None:
     with pytest.raises(Rejected, match=r"(?i)quantit|memory"):
         await releases.install(place, values(worker={"resources": {"limits": {"memory": "-5"}}}))
+
+
+async def test_a_release_of_somebody_else_is_neither_changed_nor_removed(
+    api: ApiServer, helm: Helm, releases: HelmReleases, place: ObjectKey
+) -> None:
+    """A user's own release that happens to have the name that the operator would use."""
+    await helm.install(
+        release="fencepost-departures", namespace=place.namespace, labels={"team": "flights"}, values=values()
+    )
+    before = await uids(api, place)
+    with pytest.raises(Rejected, match=r"'fencepost-departures' .* is not the operator's") as refused:
+        await releases.install(place, values(generation=2))
+    assert "another name" in refused.value.remedy
+    assert await releases.release(place) is None
+    await releases.uninstall(place)
+    assert await uids(api, place) == before
 
 
 async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:

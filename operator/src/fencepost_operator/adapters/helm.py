@@ -59,10 +59,16 @@ class Helm:
     timed: Callable[[str, float], None] = lambda _operation, _seconds: None
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
-    async def install(self, *, release: str, namespace: str, values: Mapping[str, Any]) -> None:
-        """Bring the release to the chart with these values. Raises ReleaseLocked when a revision is pending."""
+    async def install(
+        self, *, release: str, namespace: str, labels: Mapping[str, str], values: Mapping[str, Any]
+    ) -> None:
+        """Bring the release to the chart with these values; `labels` go on the Secrets of its revisions.
+
+        Raises ReleaseLocked when a revision is pending.
+        """
         arguments = (
             *("upgrade", "--install", release, str(self.chart), "--namespace", namespace, "--values", "-"),
+            *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
             *("--output", "json", "--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s"),
         )
         await self._run("install", arguments, json.dumps(values))

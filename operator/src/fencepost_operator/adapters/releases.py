@@ -1,4 +1,8 @@
-"""Spark clusters: Helm releases by their Secrets' labels, and what came of them by StatefulSets and pods."""
+"""Spark clusters: Helm releases by their Secrets' labels, and what came of them by StatefulSets and pods.
+
+A release is the operator's when its revisions carry the pipeline's label.  Any other one is somebody else's, whatever
+its name is: it is never upgraded, recovered or removed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS,
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
+from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import PodTrouble, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
@@ -40,7 +45,7 @@ class HelmReleases:
     _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
 
     async def release(self, key: ObjectKey) -> Release | None:
-        """Return the newest revision of the pipeline's release, or None."""
+        """Return the newest revision of the pipeline's release, or None; one of somebody else does not count."""
         revisions = await self._revisions(key)
         if not revisions:
             return None
@@ -71,20 +76,42 @@ class HelmReleases:
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
-        """Bring the release to these values, recovering one that a crash left pending or half removed."""
+        """Bring the release to these values, recovering one that a crash left pending or half removed.
+
+        Raises Rejected when a release of that name is not the operator's.
+        """
         async with self._turn(key):
+            await self._refuse_another_s(key)
             await self._recover(key)
             try:
-                await self.helm.install(release=names.release_name(key.name), namespace=key.namespace, values=values)
+                await self._apply(key, values)
             except ReleaseLocked:
                 await self._recover(key)
-                await self.helm.install(release=names.release_name(key.name), namespace=key.namespace, values=values)
+                await self._apply(key, values)
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
             if await self._revisions(key):
                 await self.helm.uninstall(release=names.release_name(key.name), namespace=key.namespace)
+
+    async def _apply(self, key: ObjectKey, values: Manifest) -> None:
+        await self.helm.install(
+            release=names.release_name(key.name),
+            namespace=key.namespace,
+            labels={labels.PIPELINE: key.name},
+            values=values,
+        )
+
+    async def _refuse_another_s(self, key: ObjectKey) -> None:
+        """`helm upgrade --install` would take over any release of the name, and delete what our chart has not."""
+        name = names.release_name(key.name)
+        selector = f"owner=helm,name={name},!{labels.PIPELINE}"
+        if await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY):
+            raise Rejected(
+                f"the Helm release {name!r} in namespace {key.namespace!r} is not the operator's",
+                remedy="uninstall that release, or give the pipeline another name",
+            )
 
     async def _recover(self, key: ObjectKey) -> None:
         """Take away what a killed helm left behind, so that the next one can begin.
@@ -101,7 +128,7 @@ class HelmReleases:
 
     async def _revisions(self, key: ObjectKey) -> list[Json]:
         """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
-        selector = f"owner=helm,name={names.release_name(key.name)}"
+        selector = f"owner=helm,name={names.release_name(key.name)},{labels.PIPELINE}={key.name}"
         found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
