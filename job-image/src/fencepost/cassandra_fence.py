@@ -137,8 +137,13 @@ def create_schema(session: Session, keyspace: str, replication: Mapping[str, str
     options = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
     with _translated(f"the schema of keyspace {keyspace}"):
         session.execute(f'CREATE KEYSPACE IF NOT EXISTS "{keyspace}" WITH replication = {{{options}}}')
-        for table in _TABLES:
-            session.execute(f'CREATE TABLE IF NOT EXISTS "{keyspace}".{table}')
+        for statement in table_statements(f'"{keyspace}"'):
+            session.execute(statement)
+
+
+def table_statements(keyspace: str) -> list[str]:
+    """Return the CQL that makes the fence's tables in a keyspace, which is named as CQL writes it."""
+    return [f"CREATE TABLE IF NOT EXISTS {keyspace}.{table}" for table in _TABLES]
 
 
 @dataclass(slots=True)
