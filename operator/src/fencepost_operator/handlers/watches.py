@@ -21,7 +21,7 @@ from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.handlers.loops import Loops
 
-_CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
+CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
 _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _STOPPING: Final = 25.0
@@ -57,7 +57,7 @@ def _registry(loops: Loops) -> kopf.OperatorRegistry:
         if owner and namespace:
             loops.wake(ObjectKey(namespace, owner))
 
-    for group, version, plural in _CHILDREN:
+    for group, version, plural in CHILDREN:
         kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
             child_changed
         )
@@ -75,7 +75,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = _SERVER_TIMEOUT
     settings.watching.client_timeout = _SERVER_TIMEOUT + 30
     settings.watching.connect_timeout = 10
-    for group, version, plural in _CHILDREN:
+    for group, version, plural in CHILDREN:
         selector = (group, version, plural) if group else (version, plural)
         settings.watching.label_selectors[selector] = labels.PIPELINE
     return settings
