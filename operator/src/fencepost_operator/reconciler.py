@@ -95,7 +95,7 @@ class Reconciler:
         action = decision.action
         if action is None:
             self._trials.pop(key, None)
-            return self._pause(decision), "steady"
+            return self._pause(pipeline, decision), "steady"
         if trial is not None and trial.setback.action is type(action) and observation.now < trial.retry_at:
             return (trial.retry_at - observation.now).total_seconds(), "waiting"
         return await self._act(recorded, observation, action)
@@ -146,6 +146,12 @@ class Reconciler:
         await self._record(pipeline, decide(pipeline, observation, self.policy, setback=setback))
         return delay
 
-    def _pause(self, decision: Decision) -> float:
-        """Return how long to wait, spread where nothing is expected."""
-        return jittered(decision.again) if decision.again >= self.policy.resync else decision.again
+    def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
+        """Return how long to wait: less where something changes, and spread where nothing is expected.
+
+        Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
+        """
+        if decision.again < self.policy.resync:
+            return decision.again
+        changes = decision.status != pipeline.status
+        return jittered(min(self.policy.refresh, decision.again) if changes else decision.again)
