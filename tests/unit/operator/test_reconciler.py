@@ -1,14 +1,20 @@
-"""When a pass asks for the next one."""
+"""When a pass asks for the next one, and whether it counts as one that looked after the pipeline."""
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import pytest
+
 from fakes.manifests import KEY, body
-from fakes.ports import ports_of
+from fakes.ports import FakeMetrics, FakeRuns, ports_of
 from fakes.stage import POLICY, Stage
-from fencepost_operator.api import Policy
+from fencepost_operator.api import ObjectKey, Policy
 from fencepost_operator.backoff import JITTER
+from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
+from fencepost_operator.observation import Run
 from fencepost_operator.reconciler import Reconciler
 
 
@@ -17,6 +23,79 @@ async def running() -> Stage:
     stage.world.apply(body())
     await stage.running()
     return stage
+
+
+@dataclass(slots=True)
+class Watched:
+    """An operator on a stage, and when its passes succeeded."""
+
+    stage: Stage
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
+    reconciler: Reconciler = field(init=False)
+
+    def __post_init__(self) -> None:
+        ports = replace(ports_of(self.stage.world, self.stage.gate), metrics=self.metrics)
+        self.reconciler = Reconciler(ports=ports, policy=POLICY)
+
+    async def succeeds(self) -> bool:
+        """Whether a pass, after some time, counts as a success."""
+        self.stage.world.advance(POLICY.resync)
+        before = len(self.metrics.successes)
+        with contextlib.suppress(PortError):
+            await self.reconciler.reconcile(KEY)
+        return len(self.metrics.successes) > before
+
+
+async def test_a_pass_that_recorded_what_it_saw_succeeded() -> None:
+    watched = Watched(await running())
+    assert await watched.succeeds()
+    assert watched.metrics.successes == [watched.stage.world.now]
+
+
+@pytest.mark.parametrize("error", [Unreachable("etcd is full"), Denied("may not"), Conflict("modified")])
+async def test_a_status_that_cannot_be_written_is_no_success(error: FencepostError) -> None:
+    watched = Watched(await running())
+    watched.stage.world.kill_driver()
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "write_status":
+            raise error
+
+    watched.stage.gate.before = refuse
+    assert not await watched.succeeds()
+    assert not await watched.succeeds()
+
+
+async def test_runs_that_cannot_be_listed_are_no_success() -> None:
+    watched = Watched(await running())
+    runs = BlindRuns(watched.stage.world, watched.stage.gate)
+    watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
+    assert not await watched.succeeds()
+    assert watched.metrics.outcomes == ["blind"]
+
+
+class BlindRuns(FakeRuns):
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        del key, uid
+        raise Denied("may not list jobs.batch")
+
+
+async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
+    watched = Watched(await running())
+    watched.stage.world.kill_driver()
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "start":
+            raise Unreachable("no")
+
+    watched.stage.gate.before = refuse
+    assert [await watched.succeeds() for _ in range(3)] == [True, True, True]
+    assert "setback" in watched.metrics.outcomes
+
+
+async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
+    watched = Watched(Stage())
+    assert not await watched.succeeds()
 
 
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
