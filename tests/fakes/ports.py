@@ -260,6 +260,7 @@ class FakeOffsets:
 @dataclass(slots=True)
 class FakeMetrics:
     outcomes: list[str] = field(default_factory=list)
+    successes: list[datetime] = field(default_factory=list)
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
         del key, seconds
@@ -270,6 +271,10 @@ class FakeMetrics:
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         pass
+
+    def succeeded(self, key: ObjectKey, now: datetime) -> None:
+        del key
+        self.successes.append(now)
 
     def forget(self, key: ObjectKey) -> None:
         pass

@@ -37,10 +37,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # The pipelines themselves.
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines]
-  verbs: [get, list, watch, update, patch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines/status]
-  verbs: [get, update, patch]
+  verbs: [update]
 # Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines/finalizers]
@@ -58,12 +58,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # Runs, and what became of them.
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, list, watch, create, update, patch, delete]
+  verbs: [list, watch, create, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
-# The story that kubectl describe tells, and why a pod does not start.
+  verbs: [list, watch]
+# The story that kubectl describe tells, a repeat counted in the Event that is there; and why a pod does not start.
 - apiGroups: [""]
   resources: [events]
-  verbs: [list, create]
+  verbs: [get, list, create, patch]
 {{- end }}

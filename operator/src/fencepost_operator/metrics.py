@@ -44,6 +44,10 @@ class PrometheusMetrics:
         self._epoch = self._gauge("epoch", "Epoch of the fence.")
         self._restarts = self._gauge("restarts_total", "Runs started to replace one that failed.")
         self._beats = self._gauge("heartbeat_timestamp_seconds", "When the pipeline's loop last began a pass.")
+        self._successes = self._gauge(
+            "last_success_timestamp_seconds",
+            "When a pass over the pipeline last succeeded; before the first one has, when its loop began.",
+        )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -74,14 +78,20 @@ class PrometheusMetrics:
         self._commit(key, committed)
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
-        """Say that the pipeline's loop is alive."""
+        """Say that the pipeline's loop is alive: it begins a pass."""
+        if key not in self._alive:
+            self.succeeded(key, now)  # a pipeline whose passes fail from the first one on must have an age as well
         self._alive[key] = now
         self._beats.labels(key.namespace, key.name).set(now.timestamp())
+
+    def succeeded(self, key: ObjectKey, now: datetime) -> None:
+        """Say that a pass did all that it is there for."""
+        self._successes.labels(key.namespace, key.name).set(now.timestamp())
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
-        for gauge in (self._ready, self._lag, self._epoch, self._restarts, self._beats):
+        for gauge in (self._ready, self._lag, self._epoch, self._restarts, self._beats, self._successes):
             _drop(gauge, key.namespace, key.name)
         for state in State:
             _drop(self._state, key.namespace, key.name, state.value)

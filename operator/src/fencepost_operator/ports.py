@@ -141,7 +141,11 @@ class Metrics(Protocol):
         ...
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
-        """Say that the pipeline's loop is alive."""
+        """Say that the pipeline's loop is alive: it begins a pass."""
+        ...
+
+    def succeeded(self, key: ObjectKey, now: datetime) -> None:
+        """Say that a pass saw the runs and recorded what it decided: a dead driver would have been replaced."""
         ...
 
     def forget(self, key: ObjectKey) -> None:

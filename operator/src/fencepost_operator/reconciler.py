@@ -15,7 +15,7 @@ from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision import Decision, Setback, decide
 from fencepost_operator.errors import Conflict, PortError
 from fencepost_operator.executor import Executor, reason_of_failure
-from fencepost_operator.observation import Observation
+from fencepost_operator.observation import Observation, Unknown
 from fencepost_operator.observer import Observer
 from fencepost_operator.ports import (
     Clock,
@@ -33,6 +33,13 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 0.0
 AFTER_CONFLICT: Final = 0.1
 """Seconds: somebody else has just written, and may be about to write more."""
+
+_CONFLICT: Final = "conflict"
+_GONE: Final = "gone"
+_BLIND: Final = "blind"
+"""The runs could not be listed: a driver that is dead by now would not be noticed."""
+_FRUITLESS: Final = frozenset({_CONFLICT, _GONE, _BLIND})
+"""Outcomes of passes that end without an error and look after nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +85,10 @@ class Reconciler:
             again, outcome = await self._pass(key)
         except Conflict as error:
             log.debug("%s was changed by somebody else: %s", key, error)
-            again, outcome = AFTER_CONFLICT, "conflict"
+            again, outcome = AFTER_CONFLICT, _CONFLICT
         self.ports.metrics.reconciled(key, outcome=outcome, seconds=time.monotonic() - started)
+        if outcome not in _FRUITLESS:
+            self.ports.metrics.succeeded(key, self.ports.clock.now())
         return again
 
     async def _pass(self, key: ObjectKey) -> tuple[float | None, str]:
@@ -87,7 +96,7 @@ class Reconciler:
         if pipeline is None:
             self._trials.pop(key, None)
             self.ports.metrics.forget(key)
-            return None, "gone"
+            return None, _GONE
         observation = await Observer(self.ports, self.policy).observe(pipeline)
         trial = self._trials.get(key)
         decision = decide(pipeline, observation, self.policy, setback=trial.setback if trial else None)
@@ -95,7 +104,8 @@ class Reconciler:
         action = decision.action
         if action is None:
             self._trials.pop(key, None)
-            return self._pause(decision), "steady"
+            blind = isinstance(observation.runs, Unknown)
+            return self._pause(pipeline, decision), _BLIND if blind else "steady"
         if trial is not None and trial.setback.action is type(action) and observation.now < trial.retry_at:
             return (trial.retry_at - observation.now).total_seconds(), "waiting"
         return await self._act(recorded, observation, action)
@@ -146,6 +156,12 @@ class Reconciler:
         await self._record(pipeline, decide(pipeline, observation, self.policy, setback=setback))
         return delay
 
-    def _pause(self, decision: Decision) -> float:
-        """Return how long to wait, spread where nothing is expected."""
-        return jittered(decision.again) if decision.again >= self.policy.resync else decision.again
+    def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
+        """Return how long to wait: less where something changes, and spread where nothing is expected.
+
+        Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
+        """
+        if decision.again < self.policy.resync:
+            return decision.again
+        changes = decision.status != pipeline.status
+        return jittered(min(self.policy.refresh, decision.again) if changes else decision.again)

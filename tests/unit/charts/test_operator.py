@@ -1,14 +1,18 @@
 """The operator's own chart: its rights, its environment, its alerts."""
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from fencepost_operator.api import ObjectKey, Status
+from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
+from fencepost_operator.api import ObjectKey, Policy, Status
+from fencepost_operator.backoff import JITTER
+from fencepost_operator.handlers.loops import PATIENCE, SILENCE
 from fencepost_operator.metrics import PrometheusMetrics
-from fencepost_operator.settings import Settings
+from fencepost_operator.settings import SLOWEST_RESYNC, Settings
 from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
 
 DEFAULT = objects("fencepost", "default")
@@ -43,8 +47,8 @@ def test_no_right_is_a_wildcard(found: list[Object]) -> None:
 
 def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:
     everywhere = {resource for rule in rules(CONFINED, "ClusterRole") for resource in rule["resources"]}
-    assert everywhere == {"nodes", "namespaces", "customresourcedefinitions"}
-    assert all(set(rule["verbs"]) <= {"get", "list", "watch"} for rule in rules(CONFINED, "ClusterRole"))
+    assert everywhere == {"nodes", "namespaces"}
+    assert all(rule["verbs"] == ["get"] for rule in rules(CONFINED, "ClusterRole"))
     there = {resource for rule in rules(CONFINED, "Role") for resource in rule["resources"]}
     assert {"streamingpipelines", "secrets", "jobs"} <= there
     assert {item["metadata"]["namespace"] for item in CONFINED if item["kind"] == "Role"} == {"flights"}
@@ -115,6 +119,23 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     asked = {name for rule in alerts for name in re.findall(r"\bfencepost_\w+", rule["expr"])}
     assert asked
     assert asked <= served
+
+
+def test_the_alert_on_passes_is_later_than_the_slowest_healthy_pass_and_sooner_than_a_hanging_one() -> None:
+    groups = one(FULL, "PrometheusRule", "fencepost")["spec"]["groups"]
+    (alert,) = [rule for group in groups for rule in group["rules"] if rule["alert"] == "FencepostOperatorLoopStuck"]
+    match = re.fullmatch(r"time\(\) - fencepost_pipeline_last_success_timestamp_seconds > (\d+)", alert["expr"])
+    assert match is not None
+    seen_within = 2 * Policy(cluster_uid="").fact_timeout
+    healthy = SLOWEST_RESYNC * (1 + JITTER) + seen_within + HELM_PATIENCE
+    assert healthy <= float(match[1]) <= PATIENCE
+    assert SILENCE > PATIENCE + SLOWEST_RESYNC * (1 + JITTER)
+
+
+def test_the_chart_and_the_settings_have_one_bound_of_the_resync() -> None:
+    schema = json.loads((CHARTS / "fencepost" / "values.schema.json").read_text())
+    assert schema["properties"]["resyncSeconds"]["maximum"] == SLOWEST_RESYNC
+    assert Settings.from_environment({"FENCEPOST_RESYNC_SECONDS": "60"}).resync == SLOWEST_RESYNC
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_read() -> None:

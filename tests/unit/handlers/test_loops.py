@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -144,6 +146,30 @@ async def test_a_pass_that_hangs_is_given_up(loops: Loops, reconciler: Reconcile
     reconciler.gate.clear()
     loops.wake(KEY)
     await until(lambda: len(reconciler.passes) >= 2)
+
+
+async def test_passes_that_hang_or_fail_beat_and_do_not_succeed(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "retry_delay", lambda _failures: 0.01)
+    metrics, begun = PrometheusMetrics(), time.time()
+    made = Loops(reconciler.reconcile, metrics=metrics, clock=SystemClock(), patience=0.05, quiet=0.0)
+    reconciler.gate.clear()
+    made.wake(KEY)
+    await until(lambda: len(reconciler.passes) >= 1)
+    first = age(metrics, "last_success", begun)
+    await until(lambda: len(reconciler.passes) >= 4)
+    await made.close()
+    assert age(metrics, "last_success", begun) == first
+    assert age(metrics, "heartbeat", begun) > first
+
+
+def age(metrics: PrometheusMetrics, name: str, begun: float) -> float:
+    """When it was set, in seconds after the test began."""
+    (found,) = re.findall(
+        rf"^fencepost_pipeline_{name}_timestamp_seconds{{.*}} (\S+)$", metrics.exposition().decode(), flags=re.MULTILINE
+    )
+    return float(found) - begun
 
 
 async def test_closing_ends_passes_where_they_are(reconciler: Reconciler) -> None:

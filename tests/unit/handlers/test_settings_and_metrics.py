@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -54,9 +54,10 @@ def test_everything_can_be_set() -> None:
         ("SCOPE", "a/b", "lower-case letters"),
         ("WATCH_NAMESPACES", "a,B", "separated by commas"),
         ("CLUSTER_DOMAIN", "https://a", "cluster.local"),
-        ("RESYNC_SECONDS", "soon", "1 to 3600"),
-        ("RESYNC_SECONDS", "0", "1 to 3600"),
-        ("RESYNC_SECONDS", "nan", "1 to 3600"),
+        ("RESYNC_SECONDS", "soon", "1 to 60"),
+        ("RESYNC_SECONDS", "0", "1 to 60"),
+        ("RESYNC_SECONDS", "61", "1 to 60"),
+        ("RESYNC_SECONDS", "nan", "1 to 60"),
         ("LOG_LEVEL", "loud", "DEBUG, INFO"),
         ("CHART", "chart", "absolute path"),
         ("HELM", "helm", "absolute path"),
@@ -106,6 +107,22 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics.forget(KEY)
     assert series(metrics) == {}
     metrics.forget(KEY)
+
+
+def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_ends_it() -> None:
+    metrics, begun = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
+    name, later = (
+        'fencepost_pipeline_last_success_timestamp_seconds{name="a",namespace="n"}',
+        begun + timedelta(hours=1),
+    )
+    metrics.heartbeat(KEY, begun)
+    metrics.heartbeat(KEY, later)
+    assert series(metrics)[name] == begun.timestamp()
+    metrics.succeeded(KEY, later)
+    assert series(metrics)[name] == later.timestamp()
+    metrics.forget(KEY)
+    metrics.heartbeat(KEY, later + timedelta(hours=1))
+    assert series(metrics)[name] == (later + timedelta(hours=1)).timestamp()
 
 
 def test_a_figure_that_is_not_known_has_no_series() -> None:

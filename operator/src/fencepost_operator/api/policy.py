@@ -18,6 +18,8 @@ class Policy:
     cluster_domain: str = "cluster.local"
     resync: float = 5.0
     """Between two looks at a pipeline where nothing moves."""
+    refresh: float = 2.0
+    """Between two looks where the status has just changed, as lag and offsets do while records flow."""
     moving: float = 1.0
     """Between two looks while something is expected to happen."""
     stop_margin: float = 30.0

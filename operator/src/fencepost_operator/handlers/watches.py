@@ -9,9 +9,10 @@ the operator restarts, so a second way through every cleanup would be needed.  T
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import kopf
@@ -21,11 +22,30 @@ from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.handlers.loops import Loops
 
-_CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
+CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
+_ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
+"""Metadata that changes when somebody wants something: the generation grows with the spec, not with the status."""
 _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _STOPPING: Final = 25.0
 """Seconds for an orderly end; Kubernetes kills after 30."""
+
+
+class Sightings:
+    """What was last seen of each pipeline, its status left out: our own writes of it are no reason to look again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ObjectKey, int] = {}
+
+    def is_news(self, key: ObjectKey, metadata: Mapping[str, Any], *, deleted: bool) -> bool:
+        """Return whether an event says anything but that the status was written; the first one always does."""
+        if deleted:
+            self._seen.pop(key, None)
+            return True
+        # The hash alone: annotations hold whole manifests, and there may be thousands of pipelines.
+        now = hash(json.dumps([metadata.get(part) for part in _ASKED], sort_keys=True))
+        before, self._seen[key] = self._seen.get(key), now
+        return now != before
 
 
 async def watch(loops: Loops, *, namespaces: Sequence[str]) -> None:
@@ -43,21 +63,30 @@ async def watch(loops: Loops, *, namespaces: Sequence[str]) -> None:
 
 def _registry(loops: Loops) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+    sightings = Sightings()
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's
         return _login(**arguments)
 
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def pipeline_changed(namespace: str | None, name: str, **_: Any) -> None:  # noqa: ANN401 - kopf's
-        loops.wake(ObjectKey(namespace or "", name))
+    @kopf.on.event(GROUP, VERSION, PLURAL, id=f"{PLURAL}-changed", registry=registry)
+    async def pipeline_changed(
+        namespace: str | None,
+        name: str,
+        meta: kopf.Meta,
+        event: kopf.RawEvent,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        key = ObjectKey(namespace or "", name)
+        if sightings.is_news(key, meta, deleted=event["type"] == "DELETED"):
+            loops.wake(key)
 
     async def child_changed(namespace: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's
         owner = meta.labels.get(labels.PIPELINE)
         if owner and namespace:
             loops.wake(ObjectKey(namespace, owner))
 
-    for group, version, plural in _CHILDREN:
+    for group, version, plural in CHILDREN:
         kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
             child_changed
         )
@@ -75,7 +104,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = _SERVER_TIMEOUT
     settings.watching.client_timeout = _SERVER_TIMEOUT + 30
     settings.watching.connect_timeout = 10
-    for group, version, plural in _CHILDREN:
+    for group, version, plural in CHILDREN:
         selector = (group, version, plural) if group else (version, plural)
         settings.watching.label_selectors[selector] = labels.PIPELINE
     return settings

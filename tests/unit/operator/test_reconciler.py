@@ -1,0 +1,141 @@
+"""When a pass asks for the next one, and whether it counts as one that looked after the pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.ports import FakeMetrics, FakeRuns, ports_of
+from fakes.stage import POLICY, Stage
+from fencepost_operator.api import ObjectKey, Policy
+from fencepost_operator.backoff import JITTER
+from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
+from fencepost_operator.observation import Run
+from fencepost_operator.reconciler import Reconciler
+
+
+async def running() -> Stage:
+    stage = Stage()
+    stage.world.apply(body())
+    await stage.running()
+    return stage
+
+
+@dataclass(slots=True)
+class Watched:
+    """An operator on a stage, and when its passes succeeded."""
+
+    stage: Stage
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
+    reconciler: Reconciler = field(init=False)
+
+    def __post_init__(self) -> None:
+        ports = replace(ports_of(self.stage.world, self.stage.gate), metrics=self.metrics)
+        self.reconciler = Reconciler(ports=ports, policy=POLICY)
+
+    async def succeeds(self) -> bool:
+        """Whether a pass, after some time, counts as a success."""
+        self.stage.world.advance(POLICY.resync)
+        before = len(self.metrics.successes)
+        with contextlib.suppress(PortError):
+            await self.reconciler.reconcile(KEY)
+        return len(self.metrics.successes) > before
+
+
+async def test_a_pass_that_recorded_what_it_saw_succeeded() -> None:
+    watched = Watched(await running())
+    assert await watched.succeeds()
+    assert watched.metrics.successes == [watched.stage.world.now]
+
+
+@pytest.mark.parametrize("error", [Unreachable("etcd is full"), Denied("may not"), Conflict("modified")])
+async def test_a_status_that_cannot_be_written_is_no_success(error: FencepostError) -> None:
+    watched = Watched(await running())
+    watched.stage.world.kill_driver()
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "write_status":
+            raise error
+
+    watched.stage.gate.before = refuse
+    assert not await watched.succeeds()
+    assert not await watched.succeeds()
+
+
+async def test_runs_that_cannot_be_listed_are_no_success() -> None:
+    watched = Watched(await running())
+    runs = BlindRuns(watched.stage.world, watched.stage.gate)
+    watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
+    assert not await watched.succeeds()
+    assert watched.metrics.outcomes == ["blind"]
+
+
+class BlindRuns(FakeRuns):
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        del key, uid
+        raise Denied("may not list jobs.batch")
+
+
+async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
+    watched = Watched(await running())
+    watched.stage.world.kill_driver()
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "start":
+            raise Unreachable("no")
+
+    watched.stage.gate.before = refuse
+    assert [await watched.succeeds() for _ in range(3)] == [True, True, True]
+    assert "setback" in watched.metrics.outcomes
+
+
+async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
+    watched = Watched(Stage())
+    assert not await watched.succeeds()
+
+
+async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
+    stage = await running()
+    for _ in range(10):
+        stage.world.advance(POLICY.resync)
+        before = stage.pipeline.status
+        again = await stage.turn()
+        assert stage.pipeline.status != before
+        assert again is not None
+        assert again <= POLICY.refresh * (1 + JITTER)
+
+
+async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
+    stage = await running()
+    stage.world.rate = 0.0
+    await stage.run(20)
+    assert stage.pipeline.status.lag == 0
+    again = await stage.turn()
+    assert again is not None
+    assert again >= POLICY.resync * (1 - JITTER)
+
+
+async def test_a_resync_that_is_quicker_than_the_refresh_stays() -> None:
+    stage = await running()
+    policy = Policy(cluster_uid=POLICY.cluster_uid, resync=1.0)
+    stage.world.advance(POLICY.resync)
+    again = await Reconciler(ports=ports_of(stage.world), policy=policy).reconcile(KEY)
+    assert again is not None
+    assert again <= 1.0 + JITTER
+
+
+async def test_lag_and_commits_in_the_status_are_seconds_old_while_records_flow() -> None:
+    stage = await running()
+    end, oldest, written = stage.world.now + timedelta(seconds=60), 0.0, stage.world.now
+    while stage.world.now < end:
+        before = stage.pipeline.status
+        again = await stage.turn()
+        if stage.pipeline.status != before:
+            written = stage.world.now
+        stage.world.advance(again or 0.0)
+        oldest = max(oldest, (stage.world.now - written).total_seconds())
+    assert oldest <= 2 * POLICY.refresh * (1 + JITTER)
