@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -9,12 +12,68 @@ import pytest
 from cassandra.cqltypes import lookup_casstype
 from cassandra.query import BatchStatement, PreparedStatement
 
+from fencepost.context import WARM_TOKEN
+from fencepost.contract import Cassandra
 from fencepost.errors import PoisonRecord
 from fencepost.sinks import writer
 from fencepost.sinks.types import encoder
 
 COLUMNS = ("p", "o", "v")
 KINDS = [lookup_casstype(name) for name in ("Int32Type", "LongType", "UTF8Type")]
+
+
+TARGET = writer.Target(
+    sink="s",
+    cassandra=Cassandra(contact_points=("c",)),
+    credentials=None,
+    consistency="ONE",
+    keyspace="k",
+    table="t",
+    partition_key=("p",),
+)
+
+
+@dataclass
+class Session:
+    """Stands where the Cassandra driver's would; what `preparing` and `executing` raise is the answer."""
+
+    preparing: Callable[[], None] = lambda: None
+    executing: Callable[[], None] = lambda: None
+    prepared: list[str] = field(default_factory=list)
+    executed: list[Any] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> Any:
+        key = [SimpleNamespace(name="p"), SimpleNamespace(name="o")]
+        keyspaces = {"k": SimpleNamespace(tables={"t": SimpleNamespace(primary_key=key)})}
+        return SimpleNamespace(metadata=SimpleNamespace(keyspaces=keyspaces), protocol_version=5)
+
+    def prepare(self, text: str) -> PreparedStatement:
+        self.prepared.append(text)
+        self.preparing()
+        columns = [
+            SimpleNamespace(keyspace_name="k", name=name, type=kind) for name, kind in zip(COLUMNS, KINDS, strict=True)
+        ]
+        return PreparedStatement(columns, b"id", None, text, "k", 5, columns, b"")
+
+    def execute_async(self, request: Any) -> Any:
+        self.executed.append(request)
+        return SimpleNamespace(result=self.executing)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    made = Session()
+    monkeypatch.setattr(writer, "_session", lambda _target: made)
+    monkeypatch.setattr(writer, "_statements", {})
+    return made
+
+
+def write(batch: pa.RecordBatch, timestamp: int = 7) -> int:
+    """Write a batch; return the rows that the sink reports."""
+    (found,) = writer.write(TARGET, timestamp, iter([batch]))
+    rows: int = found.column("rows").to_pylist()[0]
+    return rows
 
 
 def insert() -> writer._Insert:
@@ -69,3 +128,20 @@ def test_a_value_that_does_not_fit_is_poison_and_names_the_column() -> None:
     )
     with pytest.raises(PoisonRecord, match=r"k\.t\.p: a value of type int64 does not fit"):
         list(insert().requests(broken, 1))
+
+
+def test_a_warm_up_prepares_and_writes_nothing(session: Session) -> None:
+    assert write(batch([1], ["a"]), WARM_TOKEN) == 0
+    assert len(session.prepared) == 1
+    assert session.executed == []
+    assert write(batch([1], ["a"])) == 1
+    assert len(session.prepared) == 1
+    assert len(session.executed) == 1
+
+
+def test_a_warm_up_takes_the_row_of_nulls_that_an_aggregate_makes_of_an_empty_batch(session: Session) -> None:
+    nulls = pa.RecordBatch.from_arrays(
+        [pa.array([None], pa.int32()), pa.array([None], pa.int64()), pa.array([None], pa.string())], names=list(COLUMNS)
+    )
+    assert write(nulls, WARM_TOKEN) == 0
+    assert session.executed == []
