@@ -9,12 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionShutdown
 from cassandra.cqltypes import lookup_casstype
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BatchStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import Cassandra
-from fencepost.errors import PoisonRecord
+from fencepost.errors import BadSpec, Crossing, DependencyDown, DriverError, PoisonRecord, from_text
 from fencepost.sinks import writer
 from fencepost.sinks.types import encoder
 
@@ -61,6 +65,26 @@ class Session:
         return SimpleNamespace(result=self.executing)
 
 
+@dataclass
+class Time:
+    """Time that passes only by sleeping."""
+
+    seconds: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(writer, "time", made)
+    return made
+
+
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
@@ -74,6 +98,35 @@ def write(batch: pa.RecordBatch, timestamp: int = 7) -> int:
     (found,) = writer.write(TARGET, timestamp, iter([batch]))
     rows: int = found.column("rows").to_pylist()[0]
     return rows
+
+
+def failure(batch: pa.RecordBatch) -> DriverError:
+    """Write a batch; return what the driver learns of its failure."""
+    with pytest.raises(Crossing) as caught:
+        write(batch)
+    found = from_text(str(caught.value))
+    assert found is not None
+    return found
+
+
+def answers(*errors: Exception) -> Callable[[], None]:
+    """Raise these in turn, then succeed."""
+    left = list(errors)
+
+    def answer() -> None:
+        if left:
+            raise left.pop(0)
+
+    return answer
+
+
+def always(error: Exception) -> Callable[[], None]:
+    """Raise this every time."""
+
+    def answer() -> None:
+        raise error
+
+    return answer
 
 
 def insert() -> writer._Insert:
@@ -145,3 +198,77 @@ def test_a_warm_up_takes_the_row_of_nulls_that_an_aggregate_makes_of_an_empty_ba
     )
     assert write(nulls, WARM_TOKEN) == 0
     assert session.executed == []
+
+
+SILENT = [
+    ConnectionShutdown("the connection is closed"),
+    ErrorMessage(code=0x1700, message="unknown", info=None),
+    OverloadedErrorMessage(code=0x1001, message="overloaded", info=None),
+    IsBootstrappingErrorMessage(code=0x1002, message="bootstrapping", info=None),
+    ServerError(code=0, message="java.lang.NullPointerException", info=None),
+    OperationTimedOut(),
+    WriteTimeout("late", write_type=0),
+    NoHostAvailable("nobody", {}),
+]
+UNAUTHORIZED = Unauthorized(
+    "Unable to perform authorization of permissions: Unable to perform authorization of super-user"
+)
+
+
+@pytest.mark.parametrize("error", [*SILENT, UNAUTHORIZED], ids=lambda error: type(error).__name__)
+def test_what_may_pass_is_tried_again(session: Session, error: Exception) -> None:
+    session.preparing = answers(error, error)
+    session.executing = answers(error, error)
+    assert write(batch([1], ["a"])) == 1
+    assert len(session.prepared) == 3
+    assert len(session.executed) == 3
+
+
+@pytest.mark.parametrize("step", ["preparing", "executing"])
+@pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
+def test_a_silent_cassandra_is_a_dependency_that_is_down(
+    session: Session, time: Time, error: Exception, step: str
+) -> None:
+    setattr(session, step, always(error))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "CassandraUnavailable"
+    assert "k.t took no" in found.message
+    assert writer.PATIENCE - 2 < time.seconds <= writer.PATIENCE
+
+
+@pytest.mark.parametrize("step", ["preparing", "executing"])
+def test_a_user_who_may_not_write_is_told_what_to_grant_once_patience_ends(
+    session: Session, time: Time, step: str
+) -> None:
+    setattr(session, step, always(UNAUTHORIZED))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "CassandraCredentialsRejected"
+    assert "GRANT MODIFY ON k.t" in found.remedy
+    assert time.seconds > writer.PATIENCE - 2
+
+
+def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Time) -> None:
+    session.preparing = always(InvalidRequest("Undefined column name v in table k.t"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, BadSpec)
+    assert found.reason == "SinkInvalid"
+    assert time.seconds == 0
+
+
+def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Time) -> None:
+    session.executing = always(InvalidRequest("Key may not be empty"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, PoisonRecord)
+    assert "k.t" in found.message
+    assert "Key may not be empty" in found.message
+    assert time.seconds == 0
+
+
+def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(session: Session) -> None:
+    assert write(batch([1], ["a"])) == 1
+    session.preparing = session.executing = always(InvalidRequest("unconfigured table t"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, BadSpec)
+    assert found.reason == "SinkInvalid"
