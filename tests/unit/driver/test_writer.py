@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,6 +173,21 @@ def test_a_null_key_is_poison_and_names_the_column() -> None:
     )
     with pytest.raises(PoisonRecord, match=r"k\.t\.p is part of the primary key, and null in 1 of 2 rows"):
         list(insert().requests(broken, 1))
+
+
+def test_a_partition_key_longer_than_cassandra_takes_is_poison_and_names_the_column() -> None:
+    """The driver cannot even route it: it packs the length of a key's part in two bytes."""
+    text = lookup_casstype("UTF8Type")
+    wide = replace(
+        insert(), key=(0, 2), primary=frozenset(COLUMNS), encoders=(encoder(text, 5), *insert().encoders[1:])
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["я" * 40_000, "b"]), pa.array([1, 2], pa.int64()), pa.array(["a", "b"])], names=list(COLUMNS)
+    )
+    with pytest.raises(PoisonRecord, match=r"k\.t\.p is part of the partition key, and takes 80000 bytes in a row"):
+        list(wide.requests(rows, 1))
+    fits = rows.set_column(0, "p", pa.array(["x" * 65_535, "b"]))
+    assert len(list(wide.requests(fits, 1))) == 2
 
 
 def test_a_value_that_does_not_fit_is_poison_and_names_the_column() -> None:

@@ -33,6 +33,8 @@ BATCH_ROWS: Final = 200
 BATCH_BYTES: Final = 256 * 1024
 IN_FLIGHT: Final = 8
 """Requests under way in one task."""
+KEY_BYTES: Final = 65_535
+"""Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
 REQUEST_TIMEOUT: Final = 12.0
 """Seconds for one request."""
 PATIENCE: Final = 120.0
@@ -123,6 +125,7 @@ class _Insert:
         """Yield the batch's rows as requests of one partition each, bounded in rows and bytes."""
         stamp = timestamp.to_bytes(8, "big", signed=True)
         columns = [self._encode(name, one, batch.column(index)) for index, (name, one) in enumerate(self._pairs())]
+        self._check_keys(columns)
         rows = list(zip(*columns, [stamp] * batch.num_rows, strict=True))
         for group in self._groups(rows):
             yield from self._bounded(group)
@@ -139,6 +142,15 @@ class _Insert:
             return one(column)
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise PoisonRecord(f"{self.table}.{name}: a value of type {column.type} does not fit: {error}") from error
+
+    def _check_keys(self, columns: Sequence[Encoded]) -> None:
+        for position in self.key:
+            longest = max([len(value) for value in columns[position] if value is not None], default=0)
+            if longest > KEY_BYTES:
+                raise PoisonRecord(
+                    f"{self.table}.{self.columns[position]} is part of the partition key, and takes {longest} bytes in"
+                    f" a row; Cassandra takes {KEY_BYTES}"
+                )
 
     def _groups(self, rows: Sequence[tuple[bytes | None, ...]]) -> Iterable[list[tuple[bytes | None, ...]]]:
         groups: dict[Any, list[tuple[bytes | None, ...]]] = {}
