@@ -20,13 +20,11 @@ from cassandra import (
     ConsistencyLevel,
     DriverException,
     InvalidRequest,
-    OperationTimedOut,
-    RequestExecutionException,
     Unauthorized,
-    UnresolvableContactPoints,
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
@@ -35,6 +33,7 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
+from cassandra.protocol import ErrorMessage
 
 from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
 
@@ -42,6 +41,13 @@ log = logging.getLogger(__name__)
 
 HISTORY_DAYS: Final = 7
 """Days that `fence_history` keeps a change; each day of a pipeline is a partition of its own."""
+
+UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
+"""What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.
+
+ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
+overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
+"""
 
 _COLUMNS: Final = (
     "pipeline",
@@ -302,5 +308,5 @@ def _translated(doing: str) -> Iterator[None]:
         if any(isinstance(cause, AuthenticationFailed) for cause in causes):
             raise FenceCredentialsRejected(f"{doing}: {causes[0]}") from error
         raise FenceUnavailable(f"{doing}: {error}") from error
-    except (OperationTimedOut, RequestExecutionException, UnresolvableContactPoints, DriverException, OSError) as error:
+    except (*UNANSWERED, OSError) as error:
         raise FenceUnavailable(f"{doing}: {error}") from error

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WARM_TOKEN: Final = 0
+"""The token of a warm-up: it holds no fence, so a sink writes nothing under it, whatever rows the transform makes of an
+empty batch (a global aggregate makes one). No batch has it: a takeover moves the fence row's clock above it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +21,8 @@ class BatchContext:
 
     `token` is the fencing token of the batch and the write timestamp of its rows, in µs: it grows with every batch and
     every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of the
-    fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until); it is empty while the session
-    warms up, when the transform gets an empty batch.
+    fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until).  While the session warms up the
+    transform gets an empty batch: `offsets` is empty, and `token` is WARM_TOKEN, under which nothing may be written.
     """
 
     pipeline: str

@@ -185,12 +185,19 @@ class Verdict:
     LIMIT = 4096
 
     def to_json(self) -> str:
-        """Return JSON of at most 4096 bytes (the kubelet's limit); the message, then the batch, give way first."""
+        """Return JSON of at most LIMIT bytes in UTF-8 (the kubelet's limit).
+
+        The batch gives way first, then the end of the message, then the remedy's.
+        """
         record = asdict(self)
-        text = json.dumps(record, sort_keys=True)
-        if len(text.encode()) > self.LIMIT:
-            text = json.dumps(record | {"batch": {}, "message": self.message[:1000]}, sort_keys=True)
-        return text
+        if _excess(record) > 0:
+            record["batch"] = {}
+        for name in ("message", "remedy"):
+            record[name] = record[name][: self.LIMIT]
+            while record[name] and (excess := _excess(record)) > 0:
+                # A character takes six bytes at most, so this never cuts more than it must.
+                record[name] = record[name][: -max(1, excess // 6)]
+        return _json(record)
 
     @classmethod
     def from_json(cls, text: str) -> Verdict | None:
@@ -201,6 +208,16 @@ class Verdict:
             return cls(**raw, batch=batch)
         except (ValueError, TypeError, AttributeError):
             return None
+
+
+def _excess(record: Mapping[str, object]) -> int:
+    """Return by how many bytes a verdict's JSON is too long; not above zero when it fits."""
+    return len(_json(record).encode()) - Verdict.LIMIT
+
+
+def _json(record: Mapping[str, object]) -> str:
+    """Return JSON with every character as it is; half a surrogate pair, which UTF-8 does not have, becomes a '?'."""
+    return json.dumps(record, sort_keys=True, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def offset_key(topic: str, partition: int) -> str:

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from fencepost import call_sites, source
-from fencepost.context import BatchContext
+from fencepost.context import WARM_TOKEN, BatchContext
 from fencepost.contract import DriverConfig
 from fencepost.errors import BadSpec, BatchFailed, DriverError, from_text
 from fencepost.loop import Written
@@ -48,13 +48,14 @@ class SparkEngine:
     def warm(self) -> None:
         """Run an empty batch on every core: analysis, code generation, Python workers, sessions of the sinks.
 
+        Nothing is written: the fence is not held yet.
         Raises BadSpec when the transform or its columns do not fit.
         """
-        self._run([()] * self._cores(), self._context({}, version=0, token=0), check=True)
+        self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=True)
 
     def keep_warm(self) -> None:
-        """Run an empty batch."""
-        self._run([()] * self._cores(), self._context({}, version=0, token=0), check=False)
+        """Run an empty batch, and write nothing."""
+        self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=False)
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
         """Read, transform and write a batch. Raises DriverError."""

@@ -70,8 +70,12 @@ EMPTY: Final = Batch(ranges=(), until={})
 
 
 def between(offsets: Mapping[str, int], until: Mapping[str, int]) -> Batch:
-    """Return the batch that leads from one map of offsets to another; what does not grow is not read."""
-    ranges = [Range(*split_offset_key(key), offsets[key], end) for key, end in until.items() if end > offsets[key]]
+    """Return the batch that leads from one map of offsets to another; what does not grow is not read.
+
+    A partition that `offsets` does not have yet grew meanwhile, and starts at 0 (see `advance`).
+    """
+    starts = {key: offsets.get(key, 0) for key in until}
+    ranges = [Range(*split_offset_key(key), starts[key], end) for key, end in until.items() if end > starts[key]]
     return Batch(ranges=tuple(sorted(ranges)), until={**offsets, **{part.key: part.until for part in ranges}})
 
 
@@ -189,9 +193,8 @@ def starting(row: FenceRow, log: LogState, topics: Sequence[str], at: StartingOf
 
 def _inherited(row: FenceRow, offsets: Mapping[str, int], topics: Iterable[str]) -> Batch:
     wanted = set(topics)
-    planned = {
-        key: end for key, end in row.planned.items() if key in row.offsets and split_offset_key(key)[0] in wanted
-    }
+    # Not only what the row has offsets of: a partition that grew is planned one commit before it is committed.
+    planned = {key: end for key, end in row.planned.items() if key in offsets and split_offset_key(key)[0] in wanted}
     return between(offsets, planned)
 
 

@@ -30,6 +30,8 @@ ARROW_SCHEMA: Final = pa.schema([
 
 CHUNK: Final = 10_000
 """Records in one Arrow batch."""
+CHUNK_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of values that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
 
 _consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
 
@@ -85,21 +87,33 @@ class _Reading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._consumer.assign([TopicPartition(p.topic, p.partition, p.start) for p in self._ranges.values()])
         try:
-            quiet_since = time.monotonic()
             while self._left:
-                wanted = min(CHUNK, sum(self._left.values()))
-                messages = self._consumer.consume(wanted, timeout=1.0)
-                records = self._accept(messages)
+                records = self._chunk()
                 if records:
-                    quiet_since = time.monotonic()
                     yield _to_arrow(records)
-                elif time.monotonic() - quiet_since > PATIENCE:
-                    raise DependencyDown(
-                        f"kafka at {self._servers} gave nothing for {PATIENCE:.0f} s; waiting for {self._waiting()}",
-                        reason="KafkaUnavailable",
-                    )
         finally:
             self._consumer.unassign()
+
+    def _chunk(self) -> list[Message]:
+        """Return the next records: as many as make a full Arrow batch, fewer when the ranges are done."""
+        records: list[Message] = []
+        size, quiet_since = 0, time.monotonic()
+        while self._left and len(records) < CHUNK and size < CHUNK_BYTES:
+            wanted = min(CHUNK - len(records), sum(self._left.values()))
+            # What is there, else the first that comes: asked to wait for more, librdkafka waits for all of it, and a
+            # range with gaps (transaction markers, compaction) has fewer records than offsets.
+            messages = self._consumer.consume(wanted, timeout=0) or self._consumer.consume(1, timeout=1.0)
+            accepted = self._accept(messages)
+            if accepted:
+                records += accepted
+                size += sum(map(len, accepted))
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > PATIENCE:
+                raise DependencyDown(
+                    f"kafka at {self._servers} gave nothing for {PATIENCE:.0f} s; waiting for {self._waiting()}",
+                    reason="KafkaUnavailable",
+                )
+        return records
 
     def _accept(self, messages: Sequence[Message]) -> list[Message]:
         """Return the records inside the ranges, and note which partitions are done."""

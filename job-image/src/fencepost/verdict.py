@@ -39,7 +39,7 @@ def judge(
     return Verdict(
         exit_code=int(code),
         reason=reason,
-        message=str(crossed) if crossed is not None else _message(error),
+        message=_message(crossed or error),
         remedy=remedy,
         epoch=epoch,
         version=version,
@@ -82,7 +82,7 @@ def leave(verdict: Verdict, *, path: Path = Path(TERMINATION_LOG)) -> NoReturn:
     """Write the verdict and end the process at once, with nothing after it."""
     text = verdict.to_json()
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError:
         sys.stderr.write(text + "\n")
     with contextlib.suppress(OSError, ValueError):

@@ -84,6 +84,16 @@ def test_what_the_author_can_do_wrong(pipeline: Make, case: str) -> None:
         assert sum(high - low for low, high in verdict.batch.values()) == 100
 
 
+def test_a_transform_that_makes_a_row_of_an_empty_batch_starts_and_writes_its_batches_alone(pipeline: Make) -> None:
+    one = pipeline()
+    one.kafka.produce(one.topic, 1000)
+    run = one.start(replace(one.take_over(), entrypoint="parse:summary"))
+    one.wait_committed(1000)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == ExitCode.STOPPED
+    assert [(row.partition, row.offset, row.n) for row in one.rows()] == [(3, 249, 1000)]
+
+
 def test_a_record_that_breaks_the_transform_is_told_with_the_author_s_line(pipeline: Make) -> None:
     """A later batch of a run is built without call sites; the run after it meets the same batch first, and has them."""
     one = pipeline()

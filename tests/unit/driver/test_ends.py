@@ -126,6 +126,30 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
     assert Verdict.from_json(verdict.to_json()) == verdict
 
 
+@pytest.mark.parametrize("text", ["x", "Ошибка: ", '"quoted" \\ and\tmore', "\x00\x1b", "😀", "lone \udcff"], ids=ascii)
+@pytest.mark.parametrize("partitions", [1, 400])
+def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str, partitions: int) -> None:
+    batch = {f"topic/{number}": (10**9, 10**9 + 5) for number in range(partitions)}
+    long = DependencyDown(text * 2000, reason="CassandraUnavailable", remedy=f"Do {text}.")
+    for error in (long, RuntimeError(str(crossing(long))), RuntimeError(text * 2000)):
+        written = judge(error, epoch=3, version=9, batch=batch).to_json()
+        assert len(written.encode()) <= Verdict.LIMIT
+        verdict = Verdict.from_json(written)
+        assert verdict is not None
+        assert (verdict.epoch, verdict.version) == (3, 9)
+        assert len(verdict.message) > 500
+
+
+def test_a_verdict_of_any_length_fits() -> None:
+    endless = Verdict(exit_code=1, reason="R", message="я" * 100_000, remedy="\x00" * 100_000)
+    assert len(endless.to_json().encode()) <= Verdict.LIMIT
+
+
+def test_a_verdict_is_written_as_people_read_it() -> None:
+    text = judge(DataLoss("топик «рейсы» удалён")).to_json()
+    assert "топик «рейсы» удалён" in text
+
+
 def leave(path: Path) -> subprocess.CompletedProcess[str]:
     program = (
         "import atexit, sys; from pathlib import Path; from fencepost.verdict import judge, leave;"
@@ -140,6 +164,21 @@ def test_the_last_words_are_written_and_nothing_runs_after_them(tmp_path: Path) 
     assert ended.returncode == ExitCode.DATA_LOSS
     assert ended.stdout == ""
     assert Verdict.from_json((tmp_path / "log").read_text()) == judge(DataLoss("gone"))
+
+
+def test_the_last_words_do_not_depend_on_the_locale(tmp_path: Path) -> None:
+    message = ascii("удалён \udcff")
+    program = (
+        "import sys; from pathlib import Path; from fencepost.verdict import judge, leave;"
+        f"leave(judge(RuntimeError({message})), path=Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "log")]
+    environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": ":".join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert ended.returncode == ExitCode.FAILED
+    verdict = Verdict.from_json((tmp_path / "log").read_text(encoding="utf-8"))
+    assert verdict is not None
+    assert verdict.message == "удалён ?"
 
 
 def test_last_words_go_to_stderr_when_there_is_no_log(tmp_path: Path) -> None:

@@ -305,6 +305,60 @@ def test_partitions_that_appear_are_read_from_zero() -> None:
     world.assert_complete()
 
 
+def _grow_at(world: World, look: int, *, records: int) -> None:
+    """Let the topic have one more partition from the n-th look at the log on; the first is the claim's."""
+    looks = Counter[str]()
+
+    def grow() -> None:
+        looks["n"] += 1
+        if looks["n"] == look:
+            world.log.ends["t/2"] = records
+
+    world.log.fault = grow
+
+
+def test_an_empty_partition_that_appears_during_a_backlog_is_read_once_it_has_records() -> None:
+    world = World()
+    loop, engine = world.loop(world.take_over())
+    _grow_at(world, 2, records=0)
+
+    def fill() -> None:
+        if len(engine.batches) == 3:
+            world.log.ends["t/2"] = 4
+
+    engine.after = fill
+    loop.run()
+    world.assert_complete()
+    world.assert_each_batch_whole()
+
+
+@pytest.mark.parametrize("records", [0, 2, 7])
+@pytest.mark.parametrize("step", ["before", "midway", "after"])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_crash_after_partitions_grew_in_a_backlog_repeats_exactly_that_batch(
+    step: str, batch: int, records: int
+) -> None:
+    world = World()
+    loop, engine = world.loop(world.take_over())
+    _grow_at(world, 2, records=records)
+    count = Counter[str]()
+
+    def crash() -> None:
+        count["n"] += 1
+        if count["n"] == batch:
+            raise Crash
+
+    setattr(engine, step, crash)
+    with pytest.raises(Crash):
+        loop.run()
+    world.log.ends["t/1"] += 5
+    again, second = world.loop(world.take_over(), driver="pod-2", limit=11)
+    again.run()
+    assert second.batches[0].ranges == loop.hand.ranges
+    world.assert_complete()
+    world.assert_each_batch_whole()
+
+
 @pytest.mark.parametrize("limit", [3, 10, 100])
 @pytest.mark.parametrize("step", ["before", "midway", "after"])
 @pytest.mark.parametrize("batch", [1, 2, 4])

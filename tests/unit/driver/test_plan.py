@@ -138,6 +138,19 @@ def test_a_planned_batch_of_a_topic_that_left_the_spec_is_dropped() -> None:
     assert starting(row, LOG, ["b"], StartingOffsets(), 5).planned == {"c/0": 2, "b/0": 0}
 
 
+def test_a_planned_batch_keeps_a_partition_that_grew_while_it_was_planned() -> None:
+    row = replace(ROW, offsets={"a/0": 2}, planned={"a/0": 4, "g/9": 1, "a/1": 7}, topic_ids={"a": "id-a"})
+    log = replace(LOG, begins={**LOG.begins, "a/1": 0})
+    found = starting(row, log, ["a"], StartingOffsets(), 100)
+    assert found.offsets == {"a/0": 2, "a/1": 0}
+    assert found.planned == {"a/0": 4, "a/1": 7}
+
+
+def test_between_starts_a_grown_partition_at_zero() -> None:
+    assert between({"a/0": 3}, {"a/0": 5, "a/1": 2}).ranges == (Range("a", 0, 3, 5), Range("a", 1, 0, 2))
+    assert between({"a/0": 3}, {"a/0": 5, "a/1": 0}).until == {"a/0": 5}
+
+
 def test_between_reads_only_what_grows() -> None:
     assert between({"a/0": 3, "a/1": 4}, {"a/0": 3, "a/1": 6}) == Batch((Range("a", 1, 4, 6),), {"a/0": 3, "a/1": 6})
 

@@ -2,19 +2,131 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionShutdown
 from cassandra.cqltypes import lookup_casstype
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BatchStatement, PreparedStatement
 
-from fencepost.errors import PoisonRecord
+from fencepost.context import WARM_TOKEN
+from fencepost.contract import Cassandra
+from fencepost.errors import BadSpec, Crossing, DependencyDown, DriverError, PoisonRecord, from_text
 from fencepost.sinks import writer
 from fencepost.sinks.types import encoder
 
 COLUMNS = ("p", "o", "v")
 KINDS = [lookup_casstype(name) for name in ("Int32Type", "LongType", "UTF8Type")]
+
+
+TARGET = writer.Target(
+    sink="s",
+    cassandra=Cassandra(contact_points=("c",)),
+    credentials=None,
+    consistency="ONE",
+    keyspace="k",
+    table="t",
+    partition_key=("p",),
+)
+
+
+@dataclass
+class Session:
+    """Stands where the Cassandra driver's would; what `preparing` and `executing` raise is the answer."""
+
+    preparing: Callable[[], None] = lambda: None
+    executing: Callable[[], None] = lambda: None
+    prepared: list[str] = field(default_factory=list)
+    executed: list[Any] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> Any:
+        key = [SimpleNamespace(name="p"), SimpleNamespace(name="o")]
+        keyspaces = {"k": SimpleNamespace(tables={"t": SimpleNamespace(primary_key=key)})}
+        return SimpleNamespace(metadata=SimpleNamespace(keyspaces=keyspaces), protocol_version=5)
+
+    def prepare(self, text: str) -> PreparedStatement:
+        self.prepared.append(text)
+        self.preparing()
+        columns = [
+            SimpleNamespace(keyspace_name="k", name=name, type=kind) for name, kind in zip(COLUMNS, KINDS, strict=True)
+        ]
+        return PreparedStatement(columns, b"id", None, text, "k", 5, columns, b"")
+
+    def execute_async(self, request: Any) -> Any:
+        self.executed.append(request)
+        return SimpleNamespace(result=self.executing)
+
+
+@dataclass
+class Time:
+    """Time that passes only by sleeping."""
+
+    seconds: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(writer, "time", made)
+    return made
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    made = Session()
+    monkeypatch.setattr(writer, "_session", lambda _target: made)
+    monkeypatch.setattr(writer, "_statements", {})
+    return made
+
+
+def write(batch: pa.RecordBatch, timestamp: int = 7) -> int:
+    """Write a batch; return the rows that the sink reports."""
+    (found,) = writer.write(TARGET, timestamp, iter([batch]))
+    rows: int = found.column("rows").to_pylist()[0]
+    return rows
+
+
+def failure(batch: pa.RecordBatch) -> DriverError:
+    """Write a batch; return what the driver learns of its failure."""
+    with pytest.raises(Crossing) as caught:
+        write(batch)
+    found = from_text(str(caught.value))
+    assert found is not None
+    return found
+
+
+def answers(*errors: Exception) -> Callable[[], None]:
+    """Raise these in turn, then succeed."""
+    left = list(errors)
+
+    def answer() -> None:
+        if left:
+            raise left.pop(0)
+
+    return answer
+
+
+def always(error: Exception) -> Callable[[], None]:
+    """Raise this every time."""
+
+    def answer() -> None:
+        raise error
+
+    return answer
 
 
 def insert() -> writer._Insert:
@@ -63,9 +175,115 @@ def test_a_null_key_is_poison_and_names_the_column() -> None:
         list(insert().requests(broken, 1))
 
 
+def test_a_partition_key_longer_than_cassandra_takes_is_poison_and_names_the_column() -> None:
+    """The driver cannot even route it: it packs the length of a key's part in two bytes."""
+    text = lookup_casstype("UTF8Type")
+    wide = replace(
+        insert(), key=(0, 2), primary=frozenset(COLUMNS), encoders=(encoder(text, 5), *insert().encoders[1:])
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["я" * 40_000, "b"]), pa.array([1, 2], pa.int64()), pa.array(["a", "b"])], names=list(COLUMNS)
+    )
+    with pytest.raises(PoisonRecord, match=r"k\.t\.p is part of the partition key, and takes 80000 bytes in a row"):
+        list(wide.requests(rows, 1))
+    fits = rows.set_column(0, "p", pa.array(["x" * 65_535, "b"]))
+    assert len(list(wide.requests(fits, 1))) == 2
+
+
 def test_a_value_that_does_not_fit_is_poison_and_names_the_column() -> None:
     broken = pa.RecordBatch.from_arrays(
         [pa.array([2**40], pa.int64()), pa.array([1], pa.int64()), pa.array(["a"])], names=list(COLUMNS)
     )
     with pytest.raises(PoisonRecord, match=r"k\.t\.p: a value of type int64 does not fit"):
         list(insert().requests(broken, 1))
+
+
+def test_a_warm_up_prepares_and_writes_nothing(session: Session) -> None:
+    assert write(batch([1], ["a"]), WARM_TOKEN) == 0
+    assert len(session.prepared) == 1
+    assert session.executed == []
+    assert write(batch([1], ["a"])) == 1
+    assert len(session.prepared) == 1
+    assert len(session.executed) == 1
+
+
+def test_a_warm_up_takes_the_row_of_nulls_that_an_aggregate_makes_of_an_empty_batch(session: Session) -> None:
+    nulls = pa.RecordBatch.from_arrays(
+        [pa.array([None], pa.int32()), pa.array([None], pa.int64()), pa.array([None], pa.string())], names=list(COLUMNS)
+    )
+    assert write(nulls, WARM_TOKEN) == 0
+    assert session.executed == []
+
+
+SILENT = [
+    ConnectionShutdown("the connection is closed"),
+    ErrorMessage(code=0x1700, message="unknown", info=None),
+    OverloadedErrorMessage(code=0x1001, message="overloaded", info=None),
+    IsBootstrappingErrorMessage(code=0x1002, message="bootstrapping", info=None),
+    ServerError(code=0, message="java.lang.NullPointerException", info=None),
+    OperationTimedOut(),
+    WriteTimeout("late", write_type=0),
+    NoHostAvailable("nobody", {}),
+]
+UNAUTHORIZED = Unauthorized(
+    "Unable to perform authorization of permissions: Unable to perform authorization of super-user"
+)
+
+
+@pytest.mark.parametrize("error", [*SILENT, UNAUTHORIZED], ids=lambda error: type(error).__name__)
+def test_what_may_pass_is_tried_again(session: Session, error: Exception) -> None:
+    session.preparing = answers(error, error)
+    session.executing = answers(error, error)
+    assert write(batch([1], ["a"])) == 1
+    assert len(session.prepared) == 3
+    assert len(session.executed) == 3
+
+
+@pytest.mark.parametrize("step", ["preparing", "executing"])
+@pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
+def test_a_silent_cassandra_is_a_dependency_that_is_down(
+    session: Session, time: Time, error: Exception, step: str
+) -> None:
+    setattr(session, step, always(error))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "CassandraUnavailable"
+    assert "k.t took no" in found.message
+    assert writer.PATIENCE - 2 < time.seconds <= writer.PATIENCE
+
+
+@pytest.mark.parametrize("step", ["preparing", "executing"])
+def test_a_user_who_may_not_write_is_told_what_to_grant_once_patience_ends(
+    session: Session, time: Time, step: str
+) -> None:
+    setattr(session, step, always(UNAUTHORIZED))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "CassandraCredentialsRejected"
+    assert "GRANT MODIFY ON k.t" in found.remedy
+    assert time.seconds > writer.PATIENCE - 2
+
+
+def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Time) -> None:
+    session.preparing = always(InvalidRequest("Undefined column name v in table k.t"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, BadSpec)
+    assert found.reason == "SinkInvalid"
+    assert time.seconds == 0
+
+
+def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Time) -> None:
+    session.executing = always(InvalidRequest("Key may not be empty"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, PoisonRecord)
+    assert "k.t" in found.message
+    assert "Key may not be empty" in found.message
+    assert time.seconds == 0
+
+
+def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(session: Session) -> None:
+    assert write(batch([1], ["a"])) == 1
+    session.preparing = session.executing = always(InvalidRequest("unconfigured table t"))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, BadSpec)
+    assert found.reason == "SinkInvalid"

@@ -18,19 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from cassandra import (
-    AuthenticationFailed,
-    DriverException,
-    InvalidRequest,
-    OperationTimedOut,
-    RequestExecutionException,
-    Unauthorized,
-)
-from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
-from cassandra.connection import ConnectionException
+from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
+from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
-from fencepost.cassandra_fence import connect
+from fencepost.cassandra_fence import UNANSWERED, connect
+from fencepost.context import WARM_TOKEN
 from fencepost.contract import Cassandra
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, crossing
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
@@ -40,6 +33,8 @@ BATCH_ROWS: Final = 200
 BATCH_BYTES: Final = 256 * 1024
 IN_FLIGHT: Final = 8
 """Requests under way in one task."""
+KEY_BYTES: Final = 65_535
+"""Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
 REQUEST_TIMEOUT: Final = 12.0
 """Seconds for one request."""
 PATIENCE: Final = 120.0
@@ -68,19 +63,22 @@ _statements: dict[tuple[Target, tuple[str, ...]], _Insert] = {}
 def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write all rows at `timestamp` (µs) and yield one row of RESULT_SCHEMA.
 
+    At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
     Raises Crossing: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
-    does not fit, DependencyDown when Cassandra does not answer for PATIENCE seconds.
+    does not fit, DependencyDown when Cassandra does not answer, or refuses the user, for PATIENCE seconds.
     """
     try:
         session = _session(target)
-        requests = _Requests(session, f"{target.keyspace}.{target.table}")
+        requests = _Requests(session)
         rows = 0
         for batch in batches:
-            rows += batch.num_rows
             if batch.num_rows:
                 insert = _insert(session, target, tuple(batch.schema.names))
+                if timestamp == WARM_TOKEN:
+                    continue
+                rows += batch.num_rows
                 for request in insert.requests(batch, timestamp):
-                    requests.send(request)
+                    requests.send(insert, request)
         requests.finish()
     except DriverError as error:
         raise crossing(error) from error
@@ -127,6 +125,7 @@ class _Insert:
         """Yield the batch's rows as requests of one partition each, bounded in rows and bytes."""
         stamp = timestamp.to_bytes(8, "big", signed=True)
         columns = [self._encode(name, one, batch.column(index)) for index, (name, one) in enumerate(self._pairs())]
+        self._check_keys(columns)
         rows = list(zip(*columns, [stamp] * batch.num_rows, strict=True))
         for group in self._groups(rows):
             yield from self._bounded(group)
@@ -143,6 +142,15 @@ class _Insert:
             return one(column)
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise PoisonRecord(f"{self.table}.{name}: a value of type {column.type} does not fit: {error}") from error
+
+    def _check_keys(self, columns: Sequence[Encoded]) -> None:
+        for position in self.key:
+            longest = max([len(value) for value in columns[position] if value is not None], default=0)
+            if longest > KEY_BYTES:
+                raise PoisonRecord(
+                    f"{self.table}.{self.columns[position]} is part of the partition key, and takes {longest} bytes in"
+                    f" a row; Cassandra takes {KEY_BYTES}"
+                )
 
     def _groups(self, rows: Sequence[tuple[bytes | None, ...]]) -> Iterable[list[tuple[bytes | None, ...]]]:
         groups: dict[Any, list[tuple[bytes | None, ...]]] = {}
@@ -182,15 +190,11 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Inse
     """Prepare once a worker, table and set of columns."""
     key = (target, columns)
     if key not in _statements:
-        table = f'"{target.keyspace}"."{target.table}"'
+        quoted = f'"{target.keyspace}"."{target.table}"'
         names = ", ".join(f'"{name}"' for name in columns)
-        text = f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"  # noqa: S608
-        try:
-            prepared = session.prepare(text)
-        except (InvalidRequest, Unauthorized) as error:
-            raise BadSpec(f"{target.keyspace}.{target.table}: {error}", reason="SinkInvalid") from error
-        except (DriverException, NoHostAvailable) as error:
-            raise DependencyDown(f"preparing for {table}: {error}", reason="CassandraUnavailable") from error
+        text = f"INSERT INTO {quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"  # noqa: S608
+        table = f"{target.keyspace}.{target.table}"
+        prepared = _prepare(session, table, text)
         known = session.cluster.metadata.keyspaces[target.keyspace].tables[target.table]
         version = session.cluster.protocol_version
         _statements[key] = _Insert(
@@ -199,47 +203,81 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Inse
             key=tuple(columns.index(name) for name in target.partition_key),
             primary=frozenset(column.name for column in known.primary_key),
             encoders=tuple(encoder(column.type, version) for column in prepared.column_metadata[: len(columns)]),
-            table=f"{target.keyspace}.{target.table}",
+            table=table,
         )
     return _statements[key]
+
+
+def _prepare(session: Session, table: str, text: str) -> Any:  # noqa: ANN401 - the library is untyped
+    """Return the prepared statement. Raises BadSpec when it does not fit the table as it is now, DependencyDown."""
+    patience = _Patience(table)
+    while True:
+        try:
+            return session.prepare(text)
+        except InvalidRequest as error:
+            raise BadSpec(f"{table}: {error}", reason="SinkInvalid") from error
+        except UNANSWERED as error:
+            patience.pause_or_raise(error)
+
+
+class _Patience:
+    """Doubling pauses between the tries of one request, until PATIENCE ends."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._deadline = time.monotonic() + PATIENCE
+        self._pause = 0.1
+
+    def pause_or_raise(self, error: Exception) -> None:
+        """Wait before the next try. Raises DependencyDown when there is no time for it."""
+        if time.monotonic() + self._pause > self._deadline:
+            raise self._given_up(error) from error
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, 2.0)
+
+    def _given_up(self, error: Exception) -> DependencyDown:
+        if isinstance(error, Unauthorized):
+            # Not at once: Cassandra says so too while no replica of its own permissions answers.
+            return DependencyDown(
+                f"{self._table}: {error}",
+                reason="CassandraCredentialsRejected",
+                remedy=f"GRANT MODIFY ON {self._table} to the user of spec.checkpoint.cassandra.credentialsFrom.",
+            )
+        return DependencyDown(
+            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason="CassandraUnavailable"
+        )
 
 
 class _Requests:
     """Requests under way, at most IN_FLIGHT; a failed one is repeated: its rows carry their timestamp."""
 
-    def __init__(self, session: Session, table: str) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._table = table
-        self._under_way: deque[tuple[ResponseFuture, Any]] = deque()
+        self._under_way: deque[tuple[ResponseFuture, _Insert, Any]] = deque()
 
-    def send(self, request: BatchStatement | BoundStatement) -> None:
+    def send(self, insert: _Insert, request: BatchStatement | BoundStatement) -> None:
         """Start a request, having waited for the oldest when there are enough."""
         if len(self._under_way) >= IN_FLIGHT:
             self._settle(*self._under_way.popleft())
-        self._under_way.append((self._session.execute_async(request), request))
+        self._under_way.append((self._session.execute_async(request), insert, request))
 
     def finish(self) -> None:
         """Wait for all."""
         while self._under_way:
             self._settle(*self._under_way.popleft())
 
-    def _settle(self, future: ResponseFuture, request: BatchStatement | BoundStatement) -> None:
-        deadline, pause = time.monotonic() + PATIENCE, 0.1
+    def _settle(self, future: ResponseFuture, insert: _Insert, request: BatchStatement | BoundStatement) -> None:
+        patience = _Patience(insert.table)
         while True:
             try:
                 future.result()
                 return
-            except (InvalidRequest, Unauthorized) as error:
-                raise BadSpec(f"{self._table}: {error}", reason="SinkInvalid") from error
+            except InvalidRequest as error:
+                # The table or the row: only the former makes preparing the same statement fail as well.
+                _prepare(self._session, insert.table, insert.prepared.query_string)
+                raise PoisonRecord(f"{insert.table} refuses the values of a row: {error}") from error
             except AuthenticationFailed as error:
-                raise DependencyDown(f"{self._table}: {error}", reason="CassandraCredentialsRejected") from error
-            except (
-                OperationTimedOut, RequestExecutionException, NoHostAvailable, ConnectionException, DriverException,
-            ) as error:  # fmt: skip
-                if time.monotonic() + pause > deadline:
-                    raise DependencyDown(
-                        f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason="CassandraUnavailable"
-                    ) from error
-                time.sleep(pause)
-                pause = min(pause * 2, 2.0)
+                raise DependencyDown(f"{insert.table}: {error}", reason="CassandraCredentialsRejected") from error
+            except UNANSWERED as error:
+                patience.pause_or_raise(error)
                 future = self._session.execute_async(request)

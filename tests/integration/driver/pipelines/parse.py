@@ -23,6 +23,17 @@ def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
     return {"rows": rows, "even": rows.where("n % 2 = 0")}
 
 
+def summary(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """One row a batch, and one of an empty batch: with null in its key."""
+    rows = transform(batch, context)
+    return rows.agg(
+        F.max("partition").alias("partition"),
+        F.lit(0).cast("long").alias("bucket"),
+        F.max("offset").alias("offset"),
+        F.count("*").alias("n"),
+    )
+
+
 def wrong_column(batch: DataFrame, context: BatchContext) -> DataFrame:
     return transform(batch, context).withColumnRenamed("city", "town")
 

@@ -1,0 +1,105 @@
+"""The reader on a log with transactions: what was committed once, what was aborted never, and no wait for markers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Producer
+
+from fencepost.kafka import KafkaLog
+from fencepost.plan import next_batch
+from fencepost.reader import read
+from integration.driver.support import Kafka, wait_until
+from testbed.environment import Environment
+
+pytestmark = pytest.mark.integration
+
+Record = tuple[int, bytes]
+"""Partition and value."""
+
+
+@dataclass
+class Transactions:
+    """A producer of transactions on one topic; `ends` are the last stable offsets that they leave."""
+
+    producer: Producer
+    topic: str
+    ends: dict[str, int]
+    committed: list[Record] = field(default_factory=list)
+    count: int = 0
+
+    def begin(self, records: Mapping[int, int]) -> list[Record]:
+        """Send {partition: number of records} in a new transaction; all of them are in the log when it returns."""
+        self.count += 1
+        self.producer.begin_transaction()
+        sent = [
+            (partition, f"{self.count}/{partition}/{number}".encode())
+            for partition, many in records.items()
+            for number in range(many)
+        ]
+        for partition, value in sent:
+            self.producer.produce(self.topic, value=value, partition=partition)
+        assert self.producer.flush(60) == 0  # an abort would drop what is not sent yet
+        return sent
+
+    def end(self, sent: list[Record], *, is_committed: bool) -> None:
+        """Commit or abort; either leaves a marker in each partition."""
+        if is_committed:
+            self.producer.commit_transaction(60)
+            self.committed += sent
+        else:
+            self.producer.abort_transaction(60)
+        for partition in {partition for partition, _ in sent}:
+            self.ends[f"{self.topic}/{partition}"] += 1 + sum(one == partition for one, _ in sent)
+
+
+@pytest.fixture
+def transactions(environment: Environment) -> Iterator[Transactions]:
+    kafka = Kafka(environment.kafka_host)
+    topic = f"t{uuid.uuid4().hex[:10]}"
+    kafka.create(topic)
+    producer = Producer({"bootstrap.servers": environment.kafka_host, "transactional.id": topic, "linger.ms": 5})
+    producer.init_transactions(60)
+    yield Transactions(producer, topic, {f"{topic}/{partition}": 0 for partition in range(4)})
+    kafka.delete(topic)
+
+
+@pytest.mark.parametrize("limit", [7, 40, 1000])
+def test_each_committed_record_is_read_once_and_no_aborted_one(
+    environment: Environment, transactions: Transactions, limit: int
+) -> None:
+    properties = {"bootstrap.servers": environment.kafka_host}
+    log = KafkaLog(properties, [transactions.topic])
+    offsets = dict.fromkeys(transactions.ends, 0)
+    found: list[Record] = []
+
+    def read_what_is_stable() -> None:
+        """Batch after batch, as the loop does; ranges begin and end at markers and among aborted records too."""
+        # The broker writes the markers after it has answered the producer.
+        wait_until(lambda: log.state().ends == transactions.ends, f"the log to end at {transactions.ends}", 30)
+        state = log.state()
+        while not (batch := next_batch(offsets, state, [transactions.topic], limit)).is_empty:
+            for records in read(batch.ranges, properties):
+                partitions, values = records.column("partition").to_pylist(), records.column("value").to_pylist()
+                found.extend(zip(partitions, values, strict=True))
+            offsets.update(batch.until)
+
+    for records, is_committed in (
+        ({0: 25, 1: 25, 2: 3}, True),
+        ({0: 10, 1: 1, 3: 12}, False),  # partition 3 has nothing but what was aborted
+        ({0: 1, 2: 5}, True),
+        ({0: 4, 1: 9}, False),  # and the log of two ends with that
+    ):
+        transactions.end(transactions.begin(records), is_committed=is_committed)
+    pending = transactions.begin({0: 6, 3: 2})
+    read_what_is_stable()
+    assert sorted(found) == sorted(transactions.committed)
+    transactions.end(pending, is_committed=True)
+    read_what_is_stable()
+    assert sorted(found) == sorted(transactions.committed)
+    for partition in range(4):
+        in_order = [value for one, value in found if one == partition]
+        assert in_order == [value for one, value in transactions.committed if one == partition]

@@ -1,0 +1,186 @@
+"""Reading ranges: every record once, in full chunks, and no waiting for records that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from fencepost import reader
+from fencepost.errors import Crossing, DataLoss, DependencyDown, from_text
+from fencepost.kafka import PATIENCE
+from fencepost.plan import Range
+
+PROPERTIES = {"bootstrap.servers": "k:9092"}
+
+
+@dataclass(frozen=True)
+class Message:
+    """What librdkafka hands out: a record, or an event about a partition."""
+
+    partition_: int
+    offset_: int
+    code: int | None = None
+    size: int = 1
+
+    def __len__(self) -> int:
+        return self.size
+
+    def error(self) -> Any:
+        return None if self.code is None else SimpleNamespace(code=lambda: self.code, str=lambda: "words")
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return self.partition_
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes:
+        return b"v" * self.size
+
+    def headers(self) -> None:
+        return None
+
+
+def records(partition: int, offsets: Sequence[int]) -> list[Message]:
+    return [Message(partition, offset) for offset in offsets]
+
+
+def end(partition: int, offset: int) -> Message:
+    return Message(partition, offset, KafkaError._PARTITION_EOF)
+
+
+@dataclass
+class Consumer:
+    """Messages that arrive at a time each; `consume` waits as librdkafka does: for all that it was asked for."""
+
+    arriving: list[tuple[float, Message]]
+    now: float = 0.0
+    calls: int = 0
+    unassigned: list[int] = field(default_factory=list)
+    is_assigned: bool = False
+
+    def assign(self, parts: Sequence[TopicPartition]) -> None:
+        self.is_assigned = bool(parts)
+
+    def unassign(self) -> None:
+        self.is_assigned = False
+
+    def incremental_unassign(self, parts: Sequence[TopicPartition]) -> None:
+        self.unassigned += [part.partition for part in parts]
+
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        assert num_messages > 0
+        self.calls += 1
+        deadline = self.now + timeout
+        taken: list[Message] = []
+        while len(taken) < num_messages and self.arriving and self.arriving[0][0] <= deadline:
+            at, message = self.arriving.pop(0)
+            self.now = max(self.now, at)
+            taken.append(message)
+        if len(taken) < num_messages:
+            self.now = deadline
+        return taken
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Read ranges from a consumer that gets these bursts: {second: messages}."""
+
+    def start(ranges: Sequence[Range], bursts: Mapping[float, Sequence[Message]]) -> tuple[Consumer, list[Any]]:
+        consumer = Consumer([(at, message) for at, some in bursts.items() for message in some])
+        monkeypatch.setattr(reader, "_consumer", lambda _properties: consumer)
+        monkeypatch.setattr(reader, "time", consumer)
+        found: Iterator[pa.RecordBatch] = reader.read(ranges, PROPERTIES)
+        return consumer, list(found)
+
+    return start
+
+
+def offsets(batches: Sequence[pa.RecordBatch]) -> list[tuple[int, int]]:
+    return [
+        pair
+        for batch in batches
+        for pair in zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True)
+    ]
+
+
+def test_a_gap_at_the_end_of_a_range_is_not_waited_for(read: Any) -> None:
+    """A transaction's marker is the range's last offset: what ends it is the log's end, not a record."""
+    consumer, batches = read(
+        [Range("t", 0, 0, 5), Range("t", 1, 7, 9)],
+        {0.01: [*records(0, [0, 1, 3]), *records(1, [7])], 0.03: [end(0, 5), end(1, 9)]},
+    )
+    assert offsets(batches) == [(0, 0), (0, 1), (0, 3), (1, 7)]
+    assert len(batches) == 1
+    assert consumer.now == 0.03
+    assert consumer.unassigned == [0, 1]
+    assert not consumer.is_assigned
+
+
+def test_a_record_behind_the_range_ends_it_at_once(read: Any) -> None:
+    consumer, batches = read([Range("t", 0, 0, 3)], {0.01: records(0, [0, 1, 4, 5])})
+    assert offsets(batches) == [(0, 0), (0, 1)]
+    assert consumer.now == 0.01
+
+
+def test_a_range_without_any_record_gives_no_batch(read: Any) -> None:
+    consumer, batches = read([Range("t", 0, 4, 6)], {0.02: [end(0, 6)]})
+    assert batches == []
+    assert consumer.now == 0.02
+
+
+def test_an_end_before_the_range_s_end_is_not_its_end(read: Any) -> None:
+    """A follower's view of the log, or records that are still on their way."""
+    _, batches = read([Range("t", 0, 0, 3)], {0.01: [*records(0, [0]), end(0, 1)], 3.0: records(0, [1, 2])})
+    assert offsets(batches) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_chunks_are_full_however_the_records_come(read: Any) -> None:
+    total = 2 * reader.CHUNK + 500
+    bursts = {0.1 * (first // 700): records(0, range(first, min(first + 700, total))) for first in range(0, total, 700)}
+    consumer, batches = read([Range("t", 0, 0, total)], bursts)
+    assert [batch.num_rows for batch in batches] == [reader.CHUNK, reader.CHUNK, 500]
+    assert offsets(batches) == [(0, offset) for offset in range(total)]
+    assert consumer.calls <= 3 * len(bursts) + 3  # by bursts, not record by record
+
+
+def test_a_chunk_of_large_records_is_bounded_in_bytes(read: Any) -> None:
+    large = [Message(0, offset, size=reader.CHUNK_BYTES // 4) for offset in range(6)]
+    _, batches = read([Range("t", 0, 0, 6)], {0.1 * offset: [one] for offset, one in enumerate(large)})
+    assert [batch.num_rows for batch in batches] == [4, 2]
+
+
+def test_retention_that_passed_the_range_is_data_loss(read: Any) -> None:
+    with pytest.raises(Crossing) as caught:
+        read([Range("t", 0, 0, 3)], {0.01: [*records(0, [0]), Message(0, 1, KafkaError._AUTO_OFFSET_RESET)]})
+    assert isinstance(from_text(str(caught.value)), DataLoss)
+    assert "t/0 [1, 3)" in str(caught.value)
+
+
+def test_a_silent_kafka_is_waited_for_from_its_last_record_on(read: Any) -> None:
+    ranges = [Range("t", 0, 0, 3)]
+    _, batches = read(ranges, {PATIENCE - 5: records(0, [0]), 2 * PATIENCE - 10: records(0, [1, 2])})
+    assert offsets(batches) == [(0, 0), (0, 1), (0, 2)]
+    with pytest.raises(Crossing) as caught:
+        read(ranges, {5.0: records(0, [0])})
+    found = from_text(str(caught.value))
+    assert isinstance(found, DependencyDown)
+    assert "waiting for t/0 [1, 3)" in found.message

@@ -1,0 +1,146 @@
+"""What the Cassandra driver raises, in the fence's words: whatever is no refusal leaves the outcome open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cassandra import AuthenticationFailed, InvalidRequest, OperationTimedOut, Unauthorized
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException, ConnectionShutdown
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
+
+from fencepost.cassandra_fence import _COLUMNS, CassandraFenceTable
+from fencepost.fence import (
+    Fence,
+    FenceCredentialsRejected,
+    Fenced,
+    FenceError,
+    FenceRow,
+    FenceSchemaMissing,
+    FenceUnavailable,
+)
+
+OPEN = [
+    ConnectionShutdown("the connection is closed"),
+    ConnectionException("bad frame"),
+    ErrorMessage(code=0x1700, message="CAS operation result is unknown", info=None),
+    OverloadedErrorMessage(code=0x1001, message="overloaded", info=None),
+    IsBootstrappingErrorMessage(code=0x1002, message="bootstrapping", info=None),
+    ServerError(code=0, message="java.lang.NullPointerException", info=None),
+    OperationTimedOut(),
+    NoHostAvailable("nobody", {"h": ConnectionException("down")}),
+]
+
+
+def silent(_text: str) -> None:
+    """Let every statement pass."""
+
+
+@dataclass
+class Session:
+    """One fence row behind the driver's calls. `before` and `after` see each statement's text and may raise."""
+
+    row: dict[str, Any] = field(default_factory=dict)
+    before: Callable[[str], None] = silent
+    after: Callable[[str], None] = silent
+    texts: list[str] = field(default_factory=list)
+
+    def prepare(self, text: str) -> Any:
+        return SimpleNamespace(text=text, consistency_level=None)
+
+    def execute(self, statement: Any, values: tuple[Any, ...]) -> Any:
+        if "fence_history" in statement.text:
+            return None
+        self.texts.append(statement.text.split()[0])
+        self.before(statement.text)
+        applied = self._apply(statement.text, values)
+        self.after(statement.text)
+        return SimpleNamespace(was_applied=applied, one=lambda: SimpleNamespace(**self.row) if self.row else None)
+
+    def _apply(self, text: str, values: tuple[Any, ...]) -> bool:
+        if text.startswith("INSERT"):
+            self.row = dict(zip(_COLUMNS, values, strict=True))
+        elif text.startswith("UPDATE"):
+            if values[-3:] != tuple(self.row[name] for name in ("epoch", "version", "driver")):
+                return False
+            self.row |= dict(zip(_COLUMNS[1:], values, strict=False))
+        return True
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def table(session: Session) -> Iterator[CassandraFenceTable]:
+    made: Any = session
+    table = CassandraFenceTable.over(made, "k")
+    yield table
+    table.finish_history()
+
+
+def once(verb: str, error: Exception) -> Callable[[str], None]:
+    """Raise at the first statement of this verb."""
+    left = [error]
+
+    def fault(text: str) -> None:
+        if text.startswith(verb) and left:
+            raise left.pop()
+
+    return fault
+
+
+@pytest.mark.parametrize("error", OPEN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_conditional_update_without_an_answer_is_settled_by_a_read(
+    session: Session, table: CassandraFenceTable, error: Exception, *, is_applied: bool
+) -> None:
+    fence = Fence(table, "p", sleep=lambda _: None)
+    before = fence.create("o")
+    session.texts.clear()
+    if is_applied:
+        session.after = once("UPDATE", error)
+    else:
+        session.before = once("UPDATE", error)
+    after = fence.take_over(before, owner="o")
+    assert (after.epoch, after.version) == (1, 1)
+    assert fence.read() == after
+    assert session.texts[:-1] == (["UPDATE", "SELECT"] if is_applied else ["UPDATE", "SELECT", "UPDATE"])
+
+
+def test_a_connection_that_died_under_a_change_that_lost_is_fenced(
+    session: Session, table: CassandraFenceTable
+) -> None:
+    fence = Fence(table, "p", sleep=lambda _: None)
+    before = fence.create("o")
+    rival = Fence(table, "p").take_over(before, owner="rival")
+    session.before = once("UPDATE", ConnectionShutdown("closed"))
+    with pytest.raises(Fenced) as caught:
+        fence.take_over(before, owner="o")
+    assert caught.value.seen == rival
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        *((error, FenceUnavailable) for error in OPEN),
+        (Unauthorized("no"), FenceCredentialsRejected),
+        (NoHostAvailable("nobody", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
+        (InvalidRequest("unconfigured table"), FenceSchemaMissing),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_of_the_driver_is_one_of_the_fence(
+    session: Session, table: CassandraFenceTable, error: Exception, kind: type[FenceError]
+) -> None:
+    session.before = once("SELECT", error)
+    with pytest.raises(kind):
+        table.read("p")
+    session.before = once("INSERT", error)
+    with pytest.raises(kind):
+        table.insert(FenceRow(pipeline="p", owner="o"))
