@@ -90,6 +90,36 @@ async def test_a_budget_that_is_used_up_stalls_and_an_annotation_starts_it_anew(
     assert epoch(stage) == 3
 
 
+async def test_a_quiet_pipeline_outlives_any_number_of_drains() -> None:
+    """A driver with nothing to read commits nothing, however long it does well."""
+    stage = Stage()
+    stage.world.rate = 0
+    stage.world.apply(body(restart={"maxAttempts": 2, "stallTimeout": "15s"}))
+    await stage.running()
+    await stage.run(30)
+    for number in range(2, 6):
+        stage.world.delete_job(KEY, f"orders-run-{epoch(stage)}")
+        await stage.until(lambda n=number: stage.is_running() and epoch(stage) == n)  # type: ignore[misc]
+        await stage.run(30)
+
+
+async def test_a_driver_that_crashes_while_it_has_nothing_to_read_uses_the_budget_up() -> None:
+    stage = Stage()
+    stage.world.rate = 0
+    stage.world.apply(body(restart={"maxAttempts": 3}))
+    await stage.running()
+    await stage.run(30)
+
+    def stalled() -> bool:
+        if stage.is_running():
+            stage.world.kill_driver()
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(stalled)
+    assert stage.ready() == "RestartBudgetExhausted"
+    assert epoch(stage) == 3
+
+
 async def test_code_that_cannot_load_stalls_until_it_is_mended() -> None:
     stage = Stage()
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "bad"

@@ -112,7 +112,7 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ExitCode.DEPENDENCY_DOWN: (
         Reason.DEPENDENCY_DOWN,
         "Kafka or Cassandra did not answer for longer than the driver waits",
-        "check Kafka and Cassandra; the pipeline goes on by itself",
+        "check Kafka and Cassandra",
     ),
     ExitCode.STARVED: (
         Reason.STARVED,
@@ -131,8 +131,10 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The driver of {name} vanished",
-            detail=run.trouble.message[:DETAIL_LIMIT] if run and run.trouble else "",
-            remedy="its Job or pod was deleted or its node was lost; nothing needs to be done",
+            detail=run.trouble.message[:DETAIL_LIMIT]
+            if run and run.trouble
+            else "its Job or pod was deleted, or its node was lost",
+            remedy="if that comes again and again, see kubectl get events for what takes it away",
         )
     if pod.termination_reason == "OOMKilled":
         return Diagnosis(

@@ -39,6 +39,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision import Decision, Setback, decide
 from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.diagnosis import diagnose_end
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
     DriverPod,
@@ -360,6 +361,15 @@ def test_a_vanished_pod_whose_node_nobody_can_see_is_waited_for() -> None:
     assert decision.status.run is not None
     assert decision.status.run.ended_at is None
     assert decision.action is None
+
+
+def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> None:
+    vanished = diagnose_end(None, RUN.name)
+    failure = replace(FAILED, reason=vanished.category, message=vanished.message, remedy=vanished.remedy)
+    world = BURIED.asked(restart={"maxAttempts": 2}).said(failure=failure)
+    message = world.decide().status.message
+    assert "nothing needs to be done" not in message
+    assert "or set the annotation streaming.fencepost.dev/retry" in message
 
 
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
