@@ -25,6 +25,11 @@ def epoch(stage: Stage) -> int:
     return stage.world.table.rows[ROW].epoch
 
 
+def annotate(stage: Stage, name: str, value: str) -> None:
+    stage.world.objects[KEY]["metadata"]["annotations"] = {f"streaming.fencepost.dev/{name}": value}
+    stage.world.touch(KEY)
+
+
 def condition(stage: Stage, kind: str) -> str | None:
     return next((c.status for c in stage.pipeline.status.conditions if c.type == kind), None)
 
@@ -84,8 +89,7 @@ async def test_a_budget_that_is_used_up_stalls_and_an_annotation_starts_it_anew(
     assert stage.ready() == "RestartBudgetExhausted"
     await stage.run(60)
     assert epoch(stage) == 2
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/retry": "now"}
-    stage.world.touch(KEY)
+    annotate(stage, "retry", "now")
     await stage.running()
     assert epoch(stage) == 3
 
@@ -303,10 +307,34 @@ async def test_a_row_of_another_cluster_is_refused_until_it_is_adopted() -> None
     await stage.run(10)
     assert stage.ready() == "FenceOwnedElsewhere"
     assert not stage.world.jobs
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/adopt-fence": "true"}
-    stage.world.touch(KEY)
+    annotate(stage, "adopt-fence", "true")
+    await stage.run(10)
+    assert stage.ready() == "FenceOwnedElsewhere"
+    command = "kubectl annotate streamingpipeline orders --namespace shop --overwrite "
+    assert command + "streaming.fencepost.dev/adopt-fence=cluster-2@0; " in stage.pipeline.status.message
+    annotate(stage, "adopt-fence", "cluster-2@0")
     await stage.running()
     assert stage.world.table.rows[ROW].owner == "cluster-1/uid-1"
+
+
+async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
+    """Both clusters keep the annotation of their own takeover: neither takes the row from the other once more."""
+    stage = Stage()
+    fence = stage.world.fence(ROW)
+    stage.world.apply(body())
+    annotate(stage, "adopt-fence", "cluster-2@1")
+    fence.create("cluster-2/uid-9")
+    first = fence.read()
+    assert first is not None
+    fence.take_over(first, owner="cluster-2/uid-9")
+    await stage.running()
+    adopted = fence.read()
+    assert adopted is not None
+    fence.take_over(adopted, owner="cluster-2/uid-9")
+    await stage.run(30)
+    assert stage.ready() == "FenceOwnedElsewhere"
+    assert "adopt-fence=cluster-2@1 is not about this owner and epoch" in stage.pipeline.status.message
+    assert stage.world.table.rows[ROW].owner == "cluster-2/uid-9"
 
 
 async def test_a_row_that_vanished_or_went_back_stalls() -> None:

@@ -246,7 +246,7 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
         status=a_status(dice, epoch),
         finalizers=dice.seldom((FINALIZER,), ()),
         deleting_since=dice.seldom(None, NOW, NOW - timedelta(hours=1)),
-        annotations=dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": "true"}),
+        annotations=dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": f"cluster-2@{in_row}"}),
     )
     return pipeline, observation
 
