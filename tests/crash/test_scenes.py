@@ -356,6 +356,44 @@ async def test_a_deleted_job_is_replaced() -> None:
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
 
 
+async def test_a_job_deleted_in_the_background_is_not_gone_before_its_pod() -> None:
+    stage = await running(restart={"stallTimeout": "5m"})
+    old = stage.world.newest_pod().driver
+    old.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="background")
+    await stage.run(30)
+    assert old.alive
+    assert stage.world.created_jobs == ["orders-run-1"]
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert old.exit_code is not None
+    assert stage.world.releases[KEY].values["generation"] == 1
+
+
+async def test_a_pod_that_was_orphaned_is_fenced_and_left_with_its_cluster() -> None:
+    stage = await running()
+    old = stage.world.newest_pod().driver
+    old.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert "was deleted without its pod" in failure.message
+    old.frozen = False
+    await stage.run(5)
+    assert old.exit_code == ExitCode.FENCED
+
+
+async def test_deletion_does_not_wait_for_an_orphaned_pod() -> None:
+    stage = await running()
+    old = stage.world.newest_pod().driver
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects, seconds=30)
+    stage.world.advance(5)
+    assert old.exit_code == ExitCode.FENCED
+
+
 async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:
     stage = await running()
     pod = stage.world.newest_pod()

@@ -137,8 +137,10 @@ class FakeRuns:
     gate: Gate
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
-        mine = [job for job in self.world.jobs if job.key == key and job.owner == uid]
-        return tuple(self._run(job) for job in sorted(mine, key=lambda job: job.epoch))
+        mine = [job for job in self.world.jobs if job.key == key and (job.owner == uid or job.gone)]
+        there = {job.epoch for job in mine if not job.gone}
+        shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
+        return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
         self.gate.write("start", lambda: self.world.create_job(key, job))
@@ -149,6 +151,10 @@ class FakeRuns:
     async def node(self, name: str) -> Nodes:
         node = self.world.nodes.get(name)
         return Nodes(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+
+    def _may_live(self, job: Job) -> bool:
+        pod = self._pod(job)
+        return pod is not None and pod.phase == "Running"
 
     def _run(self, job: Job) -> Run:
         notes = job.manifest["metadata"]["annotations"]
@@ -161,6 +167,7 @@ class FakeRuns:
             deleting=job.deleting,
             finished=job.finished,
             pod=self._pod(job),
+            orphaned=job.orphaned and job.pod is not None and job.pod.deleting_since is None,
         )
 
     def _pod(self, job: Job) -> DriverPod | None:

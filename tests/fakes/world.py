@@ -57,6 +57,9 @@ class Job:
     pod: Pod | None = None
     deleting: bool = False
     had_pod: bool = False
+    gone: bool = False
+    """Only its pod is left of it."""
+    orphaned: bool = False
 
     @property
     def name(self) -> str:
@@ -173,21 +176,21 @@ class World:
     def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
         """Create a Job unless its name is taken."""
         name = manifest["metadata"]["name"]
-        if any(job.key == key and job.name == name for job in self.jobs):
+        if any(job.key == key and job.name == name and not job.gone for job in self.jobs):
             return
         owner = manifest["metadata"]["ownerReferences"][0]["uid"]
         epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
         self.jobs.append(Job(manifest, key, owner, self.now, epoch))
         self.created_jobs.append(name)
 
-    def delete_job(self, key: ObjectKey, name: str) -> None:
-        """Delete a Job in the foreground."""
-        for job in [job for job in self.jobs if job.key == key and job.name == name]:
-            job.deleting = True
-            if job.pod is not None:
-                self.delete_pod(job.pod)
-            else:
+    def delete_job(self, key: ObjectKey, name: str, *, cascade: str = "foreground") -> None:
+        """Delete a Job as `kubectl delete --cascade` does: after its pod, before it, or without it ("orphan")."""
+        for job in [job for job in self.jobs if job.key == key and job.name == name and not job.gone]:
+            job.deleting, job.gone, job.orphaned = True, cascade != "foreground", cascade == "orphan"
+            if job.pod is None:
                 self.jobs.remove(job)
+            elif not job.orphaned:
+                self.delete_pod(job.pod)
 
     def delete_pod(self, pod: Pod) -> None:
         """Ask a pod to end: SIGTERM."""

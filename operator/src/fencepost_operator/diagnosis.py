@@ -143,6 +143,12 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
             remedy="raise job.resources or lower source.kafka.maxRecordsPerBatch",
             exit_code=pod.exit_code,
         )
+    if pod.exit_code is None and run.orphaned:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"The Job of {name} was deleted without its pod {pod.name}, which is replaced and may run on",
+            remedy=f"delete pod {pod.name}; it commits nothing more",
+        )
     if pod.exit_code is None:
         return Diagnosis(
             category=Reason.POD_LOST,

@@ -124,7 +124,7 @@ class DriverPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A driver Job that exists, named `<pipeline>-run-<epoch>`, and its pod when there is one."""
+    """A driver Job, named `<pipeline>-run-<epoch>`, and its pod when there is one; or the pod that outlives its Job."""
 
     name: str
     epoch: int
@@ -132,11 +132,14 @@ class Run:
     cluster_generation: int
     created_at: datetime
     deleting: bool
+    """Nothing needs to delete the Job any more: it is being deleted, or gone."""
     finished: bool
     """The Job controller says Complete or Failed."""
     pod: DriverPod | None
     trouble: PodTrouble | None = None
     """The Job's own trouble: quota, admission, a pod that cannot be created."""
+    orphaned: bool = False
+    """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +183,7 @@ class Observation:
     release: Fact[Release | None]
     cluster: Fact[SparkCluster | None]
     runs: Fact[tuple[Run, ...]]
-    """All driver Jobs of the pipeline that the operator made, oldest epoch first."""
+    """All driver Jobs of the pipeline that the operator made, and pods that outlive theirs, oldest epoch first."""
     run_node: Fact[Nodes | None]
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]

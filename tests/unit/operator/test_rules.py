@@ -248,6 +248,13 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         "RestartBudgetExhausted", None, State.STALLED,
     ),
     "lost": (WELL.said(**LOST).seen(runs=()), "Fenced", Fence, State.PROVISIONING),
+    "orphaned": (
+        WELL.seen(runs=(replace(JOB, deleting=True, orphaned=True),)), "Fenced", Fence, State.RESTARTING,
+    ),
+    "its Job gone, its pod finishing": (
+        WELL.seen(runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=NOW)),)), "Streaming", None,
+        State.RUNNING,
+    ),
     "lost, lingering": (
         WELL.said(**LOST).seen(fence=replace(ROW, epoch=3, driver=None)), "Stopping", StopRun, State.PROVISIONING,
     ),

@@ -139,6 +139,7 @@ def a_job(dice: Dice, epoch: int) -> Run:
         finished=dice.often(False, True),
         pod=a_pod(dice, epoch) if dice.often(True, False) else None,
         trouble=dice.seldom(None, *TROUBLES),
+        orphaned=dice.seldom(False, True),
     )
 
 
