@@ -95,6 +95,15 @@ async def delete_with_row(stage: Stage) -> None:
     assert ROW not in stage.world.table.rows
 
 
+async def lost_master(stage: Stage) -> None:
+    if "master" not in stage.world.releases[KEY].lost:
+        stage.world.lose_node(KEY, "master")
+        await stage.run(110)
+        stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
 async def background(stage: Stage) -> None:
     stage.world.delete_job(KEY, "orders-run-1", cascade="background")
     await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
@@ -118,6 +127,7 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
     "upgrade": (provisioned, upgrade),
     "freeze": (provisioned, freeze),
     "Job deleted in the background": (provisioned, background),
+    "master's node lost": (provisioned, lost_master),
     "pod orphaned": (provisioned, orphan),
     "suspend and resume": (provisioned, suspend_and_resume),
     "scale": (provisioned, scale),

@@ -159,6 +159,53 @@ async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing
     assert stage.pipeline.status.cluster.generation == 2
 
 
+async def test_a_master_on_a_lost_node_is_replaced_with_its_cluster_after_the_run() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    await stage.run(300)
+    assert stage.is_running()
+    assert epoch(stage) == 1
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> None:
+    stage = await running()
+    stage.world.rate = 0
+    await stage.run(30)
+    stage.world.lose_node(KEY, "worker")
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.buried == []
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    stage.world.kill_driver()
+    await stage.run(90)
+    assert stage.ready() == "Provisioning"
+    stage.world.releases[KEY].lost.clear()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 1
+
+
+async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_made_again_and_again() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    await stage.run(120)
+    stage.world.trouble = PodTrouble(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
+    stage.world.kill_driver()
+    await stage.run(600)
+    assert stage.ready() == "Unschedulable"
+    assert condition(stage, "Ready") == "False"
+    assert stage.world.releases[KEY].values["generation"] == 2
+    stage.world.trouble = None
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
 async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
     stage = await running(restart={"stallTimeout": "15s"}, batchInterval="1s")
     frozen, at = stage.world.newest_pod().driver, stage.world.now

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fakes.world import MASTER_DELAY, WORKER_DELAY, Job, World
+from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, World
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -24,8 +24,10 @@ from fencepost_operator.api import (
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
+    NODE_LOST,
     DriverPod,
     Nodes,
+    PodTrouble,
     References,
     Release,
     ReleaseState,
@@ -115,13 +117,17 @@ class FakeReleases:
         if found is None or not found.sets_exist:
             return None
         workers = found.values["workers"]
+        lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
         return SparkCluster(
             generation=found.values["generation"],
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
-            ready_workers=workers if self.world.ready(key, WORKER_DELAY) else 0,
-            master_ready=self.world.ready(key, MASTER_DELAY),
-            troubles=(self.world.trouble,) if self.world.trouble else (),
+            ready_workers=workers if self.world.ready(key, WORKER_DELAY) and "worker" not in found.lost else 0,
+            master_ready=self.world.ready(key, MASTER_DELAY) and "master" not in found.lost,
+            troubles=(
+                *(PodTrouble(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
+                *((self.world.trouble,) if self.world.trouble else ()),
+            ),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:

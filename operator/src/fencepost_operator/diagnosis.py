@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract import ExitCode
 from fencepost_operator.api import Reason
-from fencepost_operator.observation import PodTrouble, Run
+from fencepost_operator.observation import NODE_LOST, PodTrouble, Run
 
 SIGKILL_EXIT: Final = 137
 SIGTERM_EXIT: Final = 143
@@ -67,6 +67,11 @@ TROUBLES: Final[Mapping[str, tuple[Reason, str, str]]] = {
         Reason.CRASH_LOOP,
         "ends again and again",
         "read its log with kubectl logs --previous; too little memory or another kind of image can be the cause",
+    ),
+    NODE_LOST: (
+        Reason.POD_LOST,
+        "is on a node that is no longer heard of",
+        "bring the node back, or delete its Node object when the machine is gone for good",
     ),
     "FailedCreate": (
         Reason.POD_REFUSED,

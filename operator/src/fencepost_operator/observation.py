@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
 from fencepost.fence import FenceRow
@@ -63,12 +63,16 @@ class Release:
     state: ReleaseState
 
 
+NODE_LOST: Final = "NodeLost"
+"""A trouble that we find ourselves, by the name that Kubernetes once gave it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTrouble:
     """A pod of the cluster or the run that cannot get going, in Kubernetes' own words.
 
     `reason` is a container waiting reason or scheduling reason (ImagePullBackOff, Unschedulable, CrashLoopBackOff,
-    CreateContainerConfigError, FailedCreate …); `message` is the cluster's message.
+    CreateContainerConfigError, FailedCreate …) or NODE_LOST; `message` is the cluster's message.
     """
 
     pod: str

@@ -42,6 +42,7 @@ from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.diagnosis import diagnose_end
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
+    NODE_LOST,
     DriverPod,
     Known,
     Nodes,
@@ -67,6 +68,8 @@ GOOD = read_pipeline(body())
 assert isinstance(GOOD.spec, Spec)
 PRINTS = fingerprints(GOOD.spec, {})
 
+LOST_WORKER = PodTrouble(pod="orders-g1-worker-0", reason=NODE_LOST, message="node-3 is silent")
+LOST_MASTER = replace(LOST_WORKER, pod="orders-g1-master-0")
 TOO_LARGE = PodTrouble(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
@@ -277,6 +280,27 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "no worker fits": (
         FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(TOO_LARGE,))), "Unschedulable", None,
         State.RESTARTING,
+    ),
+    "master's node lost": (
+        FENCED.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Provisioning",
+        InstallCluster, State.RESTARTING,
+    ),
+    "only worker's node lost": (
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))), "Provisioning",
+        InstallCluster, State.RESTARTING,
+    ),
+    "one worker's node of two lost": (
+        FENCED.seen(cluster=replace(CLUSTER, troubles=(LOST_WORKER,))), "RunStarted", StartRun, State.RESTARTING,
+    ),
+    "master's node lost under a living run": (
+        WELL.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Streaming", None,
+        State.RUNNING,
+    ),
+    "workers' node lost, more are asked for": (
+        WELL.asked(cluster={"workers": 3}).seen(
+            cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))
+        ),
+        "Scaled", InstallCluster, State.RUNNING,
     ),
     "one worker of two does not fit": (
         FENCED.seen(cluster=replace(CLUSTER, troubles=(TOO_LARGE,))), "RunStarted", StartRun, State.RESTARTING,

@@ -66,7 +66,7 @@ PRINTS = fingerprints(parsed, {})
 MOMENTS = (NOW, NOW - timedelta(seconds=5), NOW - timedelta(seconds=70), NOW - timedelta(hours=1))
 TROUBLES = tuple(
     PodTrouble(pod="p", reason=reason, message="m")
-    for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "Odd")
+    for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "NodeLost", "Odd")
 )
 NODES = (None, Nodes(name="node-1", uid="node-uid", ready=True), Nodes(name="node-1", uid=None, ready=False))
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -198,7 +198,7 @@ def a_cluster(dice: Dice) -> SparkCluster:
         workers=dice.often(1, 0, 2),
         ready_workers=dice.any(0, 1),
         master_ready=dice.often(True, False),
-        troubles=dice.often((), TROUBLES[:1]),
+        troubles=dice.often((), TROUBLES[:1], TROUBLES[3:4]),
     )
 
 
