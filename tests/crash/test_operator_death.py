@@ -14,6 +14,7 @@ import pytest
 
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
+from fencepost.contract import ExitCode
 from fencepost_operator.errors import Unreachable
 
 
@@ -94,11 +95,40 @@ async def delete_with_row(stage: Stage) -> None:
     assert ROW not in stage.world.table.rows
 
 
+async def lost_master(stage: Stage) -> None:
+    if "master" not in stage.world.releases[KEY].lost:
+        stage.world.lose_node(KEY, "master")
+        await stage.run(110)
+        stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def background(stage: Stage) -> None:
+    stage.world.delete_job(KEY, "orders-run-1", cascade="background")
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.world.releases[KEY].values["generation"] == 1
+
+
+async def orphan(stage: Stage) -> None:
+    old = stage.world.newest_pod().driver
+    old.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+    old.frozen = False
+    await stage.run(5)
+    assert old.exit_code == ExitCode.FENCED
+
+
 SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaitable[None]]]] = {
     "first provisioning": (nothing_yet, first_provisioning),
     "restart": (provisioned, restart),
     "upgrade": (provisioned, upgrade),
     "freeze": (provisioned, freeze),
+    "Job deleted in the background": (provisioned, background),
+    "master's node lost": (provisioned, lost_master),
+    "pod orphaned": (provisioned, orphan),
     "suspend and resume": (provisioned, suspend_and_resume),
     "scale": (provisioned, scale),
     "delete": (provisioned, delete),

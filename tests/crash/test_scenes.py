@@ -25,6 +25,11 @@ def epoch(stage: Stage) -> int:
     return stage.world.table.rows[ROW].epoch
 
 
+def annotate(stage: Stage, name: str, value: str) -> None:
+    stage.world.objects[KEY]["metadata"]["annotations"] = {f"streaming.fencepost.dev/{name}": value}
+    stage.world.touch(KEY)
+
+
 def condition(stage: Stage, kind: str) -> str | None:
     return next((c.status for c in stage.pipeline.status.conditions if c.type == kind), None)
 
@@ -84,9 +89,38 @@ async def test_a_budget_that_is_used_up_stalls_and_an_annotation_starts_it_anew(
     assert stage.ready() == "RestartBudgetExhausted"
     await stage.run(60)
     assert epoch(stage) == 2
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/retry": "now"}
-    stage.world.touch(KEY)
+    annotate(stage, "retry", "now")
     await stage.running()
+    assert epoch(stage) == 3
+
+
+async def test_a_quiet_pipeline_outlives_any_number_of_drains() -> None:
+    """A driver with nothing to read commits nothing, however long it does well."""
+    stage = Stage()
+    stage.world.rate = 0
+    stage.world.apply(body(restart={"maxAttempts": 2, "stallTimeout": "15s"}))
+    await stage.running()
+    await stage.run(30)
+    for number in range(2, 6):
+        stage.world.delete_job(KEY, f"orders-run-{epoch(stage)}")
+        await stage.until(lambda n=number: stage.is_running() and epoch(stage) == n)  # type: ignore[misc]
+        await stage.run(30)
+
+
+async def test_a_driver_that_crashes_while_it_has_nothing_to_read_uses_the_budget_up() -> None:
+    stage = Stage()
+    stage.world.rate = 0
+    stage.world.apply(body(restart={"maxAttempts": 3}))
+    await stage.running()
+    await stage.run(30)
+
+    def stalled() -> bool:
+        if stage.is_running():
+            stage.world.kill_driver()
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(stalled)
+    assert stage.ready() == "RestartBudgetExhausted"
     assert epoch(stage) == 3
 
 
@@ -123,6 +157,53 @@ async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing
     assert stage.world.releases[KEY].values["generation"] == 2
     assert stage.pipeline.status.cluster is not None
     assert stage.pipeline.status.cluster.generation == 2
+
+
+async def test_a_master_on_a_lost_node_is_replaced_with_its_cluster_after_the_run() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    await stage.run(300)
+    assert stage.is_running()
+    assert epoch(stage) == 1
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> None:
+    stage = await running()
+    stage.world.rate = 0
+    await stage.run(30)
+    stage.world.lose_node(KEY, "worker")
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.buried == []
+    assert stage.world.releases[KEY].values["generation"] == 2
+
+
+async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    stage.world.kill_driver()
+    await stage.run(90)
+    assert stage.ready() == "Provisioning"
+    stage.world.releases[KEY].lost.clear()
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 1
+
+
+async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_made_again_and_again() -> None:
+    stage = await running()
+    stage.world.lose_node(KEY, "master")
+    await stage.run(120)
+    stage.world.trouble = PodTrouble(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
+    stage.world.kill_driver()
+    await stage.run(600)
+    assert stage.ready() == "Unschedulable"
+    assert condition(stage, "Ready") == "False"
+    assert stage.world.releases[KEY].values["generation"] == 2
+    stage.world.trouble = None
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
 
 
 async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
@@ -273,10 +354,34 @@ async def test_a_row_of_another_cluster_is_refused_until_it_is_adopted() -> None
     await stage.run(10)
     assert stage.ready() == "FenceOwnedElsewhere"
     assert not stage.world.jobs
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/adopt-fence": "true"}
-    stage.world.touch(KEY)
+    annotate(stage, "adopt-fence", "true")
+    await stage.run(10)
+    assert stage.ready() == "FenceOwnedElsewhere"
+    command = "kubectl annotate streamingpipeline orders --namespace shop --overwrite "
+    assert command + "streaming.fencepost.dev/adopt-fence=cluster-2@0; " in stage.pipeline.status.message
+    annotate(stage, "adopt-fence", "cluster-2@0")
     await stage.running()
     assert stage.world.table.rows[ROW].owner == "cluster-1/uid-1"
+
+
+async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
+    """Both clusters keep the annotation of their own takeover: neither takes the row from the other once more."""
+    stage = Stage()
+    fence = stage.world.fence(ROW)
+    stage.world.apply(body())
+    annotate(stage, "adopt-fence", "cluster-2@1")
+    fence.create("cluster-2/uid-9")
+    first = fence.read()
+    assert first is not None
+    fence.take_over(first, owner="cluster-2/uid-9")
+    await stage.running()
+    adopted = fence.read()
+    assert adopted is not None
+    fence.take_over(adopted, owner="cluster-2/uid-9")
+    await stage.run(30)
+    assert stage.ready() == "FenceOwnedElsewhere"
+    assert "adopt-fence=cluster-2@1 is not about this owner and epoch" in stage.pipeline.status.message
+    assert stage.world.table.rows[ROW].owner == "cluster-2/uid-9"
 
 
 async def test_a_row_that_vanished_or_went_back_stalls() -> None:
@@ -296,6 +401,44 @@ async def test_a_deleted_job_is_replaced() -> None:
     stage = await running()
     stage.world.delete_job(KEY, "orders-run-1")
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+
+
+async def test_a_job_deleted_in_the_background_is_not_gone_before_its_pod() -> None:
+    stage = await running(restart={"stallTimeout": "5m"})
+    old = stage.world.newest_pod().driver
+    old.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="background")
+    await stage.run(30)
+    assert old.alive
+    assert stage.world.created_jobs == ["orders-run-1"]
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert old.exit_code is not None
+    assert stage.world.releases[KEY].values["generation"] == 1
+
+
+async def test_a_pod_that_was_orphaned_is_fenced_and_left_with_its_cluster() -> None:
+    stage = await running()
+    old = stage.world.newest_pod().driver
+    old.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert stage.world.releases[KEY].values["generation"] == 2
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert "was deleted without its pod" in failure.message
+    old.frozen = False
+    await stage.run(5)
+    assert old.exit_code == ExitCode.FENCED
+
+
+async def test_deletion_does_not_wait_for_an_orphaned_pod() -> None:
+    stage = await running()
+    old = stage.world.newest_pod().driver
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects, seconds=30)
+    stage.world.advance(5)
+    assert old.exit_code == ExitCode.FENCED
 
 
 async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:

@@ -11,6 +11,7 @@ from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
 STOPPING = timedelta(seconds=1)
+EXECUTOR_LIMIT = timedelta(seconds=120)
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class Driver:
     finished_at: datetime | None = None
     verdict: Verdict | None = None
     committed_at: datetime | None = None
+    lonely_since: datetime | None = None
+    """Since when it has had no executor."""
     fails_with: ExitCode | None = None
     commits: list[tuple[int, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
 
@@ -41,6 +44,10 @@ class Driver:
     def step(self, now: datetime, *, executors: bool) -> None:
         """Do what is due."""
         if not self.alive or self.frozen or self.started_at is None:
+            return
+        self.lonely_since = None if executors else self.lonely_since or now
+        if self.lonely_since is not None and now - self.lonely_since > EXECUTOR_LIMIT:
+            self.end(now, ExitCode.STARVED)
             return
         try:
             self._work(now, executors=executors)

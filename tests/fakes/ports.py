@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fakes.world import MASTER_DELAY, WORKER_DELAY, Job, World
+from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, World
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -24,8 +24,10 @@ from fencepost_operator.api import (
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
+    NODE_LOST,
     DriverPod,
     Nodes,
+    PodTrouble,
     References,
     Release,
     ReleaseState,
@@ -115,13 +117,17 @@ class FakeReleases:
         if found is None or not found.sets_exist:
             return None
         workers = found.values["workers"]
+        lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
         return SparkCluster(
             generation=found.values["generation"],
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
-            ready_workers=workers if self.world.ready(key, WORKER_DELAY) else 0,
-            master_ready=self.world.ready(key, MASTER_DELAY),
-            troubles=(self.world.trouble,) if self.world.trouble else (),
+            ready_workers=workers if self.world.ready(key, WORKER_DELAY) and "worker" not in found.lost else 0,
+            master_ready=self.world.ready(key, MASTER_DELAY) and "master" not in found.lost,
+            troubles=(
+                *(PodTrouble(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
+                *((self.world.trouble,) if self.world.trouble else ()),
+            ),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -137,8 +143,10 @@ class FakeRuns:
     gate: Gate
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
-        mine = [job for job in self.world.jobs if job.key == key and job.owner == uid]
-        return tuple(self._run(job) for job in sorted(mine, key=lambda job: job.epoch))
+        mine = [job for job in self.world.jobs if job.key == key and (job.owner == uid or job.gone)]
+        there = {job.epoch for job in mine if not job.gone}
+        shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
+        return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
         self.gate.write("start", lambda: self.world.create_job(key, job))
@@ -149,6 +157,10 @@ class FakeRuns:
     async def node(self, name: str) -> Nodes:
         node = self.world.nodes.get(name)
         return Nodes(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+
+    def _may_live(self, job: Job) -> bool:
+        pod = self._pod(job)
+        return pod is not None and pod.phase == "Running"
 
     def _run(self, job: Job) -> Run:
         notes = job.manifest["metadata"]["annotations"]
@@ -161,6 +173,7 @@ class FakeRuns:
             deleting=job.deleting,
             finished=job.finished,
             pod=self._pod(job),
+            orphaned=job.orphaned and job.pod is not None and job.pod.deleting_since is None,
         )
 
     def _pod(self, job: Job) -> DriverPod | None:

@@ -19,6 +19,8 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import PodTrouble
 
+NODE_LOSS = timedelta(seconds=100)
+"""Until a silent node counts as lost."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POD_DELAY = timedelta(seconds=1)
 MASTER_DELAY = timedelta(seconds=3)
@@ -57,6 +59,9 @@ class Job:
     pod: Pod | None = None
     deleting: bool = False
     had_pod: bool = False
+    gone: bool = False
+    """Only its pod is left of it."""
+    orphaned: bool = False
 
     @property
     def name(self) -> str:
@@ -78,6 +83,8 @@ class Release:
     changed_at: datetime
     sets_exist: bool = True
     state: str = "deployed"
+    lost: dict[str, datetime] = field(default_factory=dict)
+    """Since when a component's pods ("master", "worker") are on a node that is silent; nothing replaces them."""
 
 
 @dataclass(slots=True)
@@ -123,6 +130,10 @@ class World:
             monotonic=lambda: 0.0,
             sleep=lambda _seconds: None,
         )
+
+    def lose_node(self, key: ObjectKey, component: str) -> None:
+        """Silence the node of the cluster's master or of its workers."""
+        self.releases[key].lost[component] = self.now
 
     # what users do
 
@@ -173,21 +184,21 @@ class World:
     def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
         """Create a Job unless its name is taken."""
         name = manifest["metadata"]["name"]
-        if any(job.key == key and job.name == name for job in self.jobs):
+        if any(job.key == key and job.name == name and not job.gone for job in self.jobs):
             return
         owner = manifest["metadata"]["ownerReferences"][0]["uid"]
         epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
         self.jobs.append(Job(manifest, key, owner, self.now, epoch))
         self.created_jobs.append(name)
 
-    def delete_job(self, key: ObjectKey, name: str) -> None:
-        """Delete a Job in the foreground."""
-        for job in [job for job in self.jobs if job.key == key and job.name == name]:
-            job.deleting = True
-            if job.pod is not None:
-                self.delete_pod(job.pod)
-            else:
+    def delete_job(self, key: ObjectKey, name: str, *, cascade: str = "foreground") -> None:
+        """Delete a Job as `kubectl delete --cascade` does: after its pod, before it, or without it ("orphan")."""
+        for job in [job for job in self.jobs if job.key == key and job.name == name and not job.gone]:
+            job.deleting, job.gone, job.orphaned = True, cascade != "foreground", cascade == "orphan"
+            if job.pod is None:
                 self.jobs.remove(job)
+            elif not job.orphaned:
+                self.delete_pod(job.pod)
 
     def delete_pod(self, pod: Pod) -> None:
         """Ask a pod to end: SIGTERM."""
@@ -201,7 +212,8 @@ class World:
         same = before is not None and before.sets_exist and before.values["generation"] == values["generation"]
         changed_at = before.changed_at if before is not None and same else self.now
         revision = before.revision + 1 if before is not None else 1
-        self.releases[key] = Release(values, revision, changed_at)
+        lost = before.lost if before is not None and same else {}
+        self.releases[key] = Release(values, revision, changed_at, lost=lost)
 
     def uninstall(self, key: ObjectKey) -> None:
         """helm uninstall."""
@@ -239,7 +251,7 @@ class World:
         if pod is None:
             return
         driver = pod.driver
-        driver.step(self.now, executors=self._has_executors(job))
+        driver.step(self.now, executors=self._has_executors(job, driver))
         overdue = pod.deleting_since is not None and self.now - pod.deleting_since > self._grace(job)
         if overdue and driver.alive and self.kubelet_kills and self.nodes[pod.node].reachable:
             driver.end(self.now, 137)
@@ -248,11 +260,13 @@ class World:
             if job.deleting:
                 self.jobs.remove(job)
 
-    def _has_executors(self, job: Job) -> bool:
+    def _has_executors(self, job: Job, driver: Driver) -> bool:
+        """Return whether executors are there; those that a driver has outlive the master."""
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
         release = self.releases.get(job.key)
-        same = release is not None and release.values["generation"] == generation
-        return same and self.ready(job.key, WORKER_DELAY)
+        if release is None or release.values["generation"] != generation or not self.ready(job.key, WORKER_DELAY):
+            return False
+        return "worker" not in release.lost and ("master" not in release.lost or driver.row is not None)
 
     @staticmethod
     def _grace(job: Job) -> timedelta:

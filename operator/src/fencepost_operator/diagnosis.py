@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract import ExitCode
 from fencepost_operator.api import Reason
-from fencepost_operator.observation import PodTrouble, Run
+from fencepost_operator.observation import NODE_LOST, PodTrouble, Run
 
 SIGKILL_EXIT: Final = 137
 SIGTERM_EXIT: Final = 143
@@ -68,6 +68,11 @@ TROUBLES: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "ends again and again",
         "read its log with kubectl logs --previous; too little memory or another kind of image can be the cause",
     ),
+    NODE_LOST: (
+        Reason.POD_LOST,
+        "is on a node that is no longer heard of",
+        "bring the node back, or delete its Node object when the machine is gone for good",
+    ),
     "FailedCreate": (
         Reason.POD_REFUSED,
         "is refused by the API server",
@@ -112,7 +117,7 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ExitCode.DEPENDENCY_DOWN: (
         Reason.DEPENDENCY_DOWN,
         "Kafka or Cassandra did not answer for longer than the driver waits",
-        "check Kafka and Cassandra; the pipeline goes on by itself",
+        "check Kafka and Cassandra",
     ),
     ExitCode.STARVED: (
         Reason.STARVED,
@@ -131,8 +136,10 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The driver of {name} vanished",
-            detail=run.trouble.message[:DETAIL_LIMIT] if run and run.trouble else "",
-            remedy="its Job or pod was deleted or its node was lost; nothing needs to be done",
+            detail=run.trouble.message[:DETAIL_LIMIT]
+            if run and run.trouble
+            else "its Job or pod was deleted, or its node was lost",
+            remedy="if that comes again and again, see kubectl get events for what takes it away",
         )
     if pod.termination_reason == "OOMKilled":
         return Diagnosis(
@@ -140,6 +147,12 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
             summary="The driver's container was out of memory",
             remedy="raise job.resources or lower source.kafka.maxRecordsPerBatch",
             exit_code=pod.exit_code,
+        )
+    if pod.exit_code is None and run.orphaned:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"The Job of {name} was deleted without its pod {pod.name}, which is replaced and may run on",
+            remedy=f"delete pod {pod.name}; it commits nothing more",
         )
     if pod.exit_code is None:
         return Diagnosis(

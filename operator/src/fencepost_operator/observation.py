@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
 from fencepost.fence import FenceRow
@@ -63,12 +63,16 @@ class Release:
     state: ReleaseState
 
 
+NODE_LOST: Final = "NodeLost"
+"""A trouble that we find ourselves, by the name that Kubernetes once gave it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTrouble:
     """A pod of the cluster or the run that cannot get going, in Kubernetes' own words.
 
     `reason` is a container waiting reason or scheduling reason (ImagePullBackOff, Unschedulable, CrashLoopBackOff,
-    CreateContainerConfigError, FailedCreate …); `message` is the cluster's message.
+    CreateContainerConfigError, FailedCreate …) or NODE_LOST; `message` is the cluster's message.
     """
 
     pod: str
@@ -124,7 +128,7 @@ class DriverPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A driver Job that exists, named `<pipeline>-run-<epoch>`, and its pod when there is one."""
+    """A driver Job, named `<pipeline>-run-<epoch>`, and its pod when there is one; or the pod that outlives its Job."""
 
     name: str
     epoch: int
@@ -132,11 +136,14 @@ class Run:
     cluster_generation: int
     created_at: datetime
     deleting: bool
+    """Nothing needs to delete the Job any more: it is being deleted, or gone."""
     finished: bool
     """The Job controller says Complete or Failed."""
     pod: DriverPod | None
     trouble: PodTrouble | None = None
     """The Job's own trouble: quota, admission, a pod that cannot be created."""
+    orphaned: bool = False
+    """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +187,7 @@ class Observation:
     release: Fact[Release | None]
     cluster: Fact[SparkCluster | None]
     runs: Fact[tuple[Run, ...]]
-    """All driver Jobs of the pipeline that the operator made, oldest epoch first."""
+    """All driver Jobs of the pipeline that the operator made, and pods that outlive theirs, oldest epoch first."""
     run_node: Fact[Nodes | None]
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]

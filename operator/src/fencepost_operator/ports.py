@@ -71,7 +71,10 @@ class Runs(Protocol):
     """Driver Jobs."""
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
-        """Return the Jobs owned by the pipeline object with this uid, oldest epoch first, each with its pod."""
+        """Return the Jobs owned by the pipeline object with this uid, oldest epoch first, each with its pod.
+
+        A driver pod that outlives its Job stands for it, whoever owned that Job.
+        """
         ...
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:

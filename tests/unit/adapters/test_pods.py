@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fencepost_operator.adapters import pods
-from fencepost_operator.observation import PodTrouble
+from fencepost_operator.observation import NODE_LOST, PodTrouble
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def pod(*containers: dict[str, Any], **status: Any) -> dict[str, Any]:
@@ -64,3 +67,38 @@ def test_times_are_in_utc() -> None:
 def test_a_hiccup_of_the_scheduler_is_none() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "has been modified"}
     assert pods.trouble(pod(conditions=[condition])) is None
+
+
+def silent(seconds: float, *, status: str = "False", containers: str = "True", **metadata: Any) -> PodTrouble | None:
+    """Return what is said of a pod whose Ready condition changed that long ago."""
+    at = (NOW - timedelta(seconds=seconds)).isoformat()
+    seen = pod(
+        conditions=[
+            {"type": "Ready", "status": status, "lastTransitionTime": at},
+            {"type": "ContainersReady", "status": containers, "lastTransitionTime": at},
+        ]
+    )
+    return pods.lost({**seen, "metadata": {**seen["metadata"], **metadata}, "spec": {"nodeName": "node-3"}}, NOW)
+
+
+def test_a_pod_on_a_node_that_is_silent_for_long_is_lost() -> None:
+    found = silent(60)
+    assert found is not None
+    assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:00 UTC")
+
+
+def test_a_pod_that_is_not_ready_for_another_cause_is_not_lost() -> None:
+    assert silent(59) is None, "its node may come back"
+    assert silent(600, containers="False") is None, "its kubelet says so"
+    assert silent(600, status="True") is None
+
+
+def test_a_pod_whose_end_nobody_confirms_is_lost() -> None:
+    late, early = (NOW - timedelta(seconds=seconds) for seconds in (60, 30))
+    assert silent(600, containers="False", deletionTimestamp=late.isoformat()) is not None
+    assert silent(600, containers="False", deletionTimestamp=early.isoformat()) is None
+
+
+def test_a_pod_that_ended_is_not_lost() -> None:
+    late = (NOW - timedelta(hours=1)).isoformat()
+    assert pods.lost({"metadata": {"name": "a", "deletionTimestamp": late}, "status": {"phase": "Failed"}}, NOW) is None

@@ -39,8 +39,10 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision import Decision, Setback, decide
 from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.diagnosis import diagnose_end
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
+    NODE_LOST,
     DriverPod,
     Known,
     Nodes,
@@ -66,6 +68,8 @@ GOOD = read_pipeline(body())
 assert isinstance(GOOD.spec, Spec)
 PRINTS = fingerprints(GOOD.spec, {})
 
+LOST_WORKER = PodTrouble(pod="orders-g1-worker-0", reason=NODE_LOST, message="node-3 is silent")
+LOST_MASTER = replace(LOST_WORKER, pod="orders-g1-master-0")
 TOO_LARGE = PodTrouble(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
@@ -247,6 +251,13 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         "RestartBudgetExhausted", None, State.STALLED,
     ),
     "lost": (WELL.said(**LOST).seen(runs=()), "Fenced", Fence, State.PROVISIONING),
+    "orphaned": (
+        WELL.seen(runs=(replace(JOB, deleting=True, orphaned=True),)), "Fenced", Fence, State.RESTARTING,
+    ),
+    "its Job gone, its pod finishing": (
+        WELL.seen(runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=NOW)),)), "Streaming", None,
+        State.RUNNING,
+    ),
     "lost, lingering": (
         WELL.said(**LOST).seen(fence=replace(ROW, epoch=3, driver=None)), "Stopping", StopRun, State.PROVISIONING,
     ),
@@ -269,6 +280,27 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "no worker fits": (
         FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(TOO_LARGE,))), "Unschedulable", None,
         State.RESTARTING,
+    ),
+    "master's node lost": (
+        FENCED.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Provisioning",
+        InstallCluster, State.RESTARTING,
+    ),
+    "only worker's node lost": (
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))), "Provisioning",
+        InstallCluster, State.RESTARTING,
+    ),
+    "one worker's node of two lost": (
+        FENCED.seen(cluster=replace(CLUSTER, troubles=(LOST_WORKER,))), "RunStarted", StartRun, State.RESTARTING,
+    ),
+    "master's node lost under a living run": (
+        WELL.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Streaming", None,
+        State.RUNNING,
+    ),
+    "workers' node lost, more are asked for": (
+        WELL.asked(cluster={"workers": 3}).seen(
+            cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))
+        ),
+        "Scaled", InstallCluster, State.RUNNING,
     ),
     "one worker of two does not fit": (
         FENCED.seen(cluster=replace(CLUSTER, troubles=(TOO_LARGE,))), "RunStarted", StartRun, State.RESTARTING,
@@ -360,6 +392,15 @@ def test_a_vanished_pod_whose_node_nobody_can_see_is_waited_for() -> None:
     assert decision.status.run is not None
     assert decision.status.run.ended_at is None
     assert decision.action is None
+
+
+def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> None:
+    vanished = diagnose_end(None, RUN.name)
+    failure = replace(FAILED, reason=vanished.category, message=vanished.message, remedy=vanished.remedy)
+    world = BURIED.asked(restart={"maxAttempts": 2}).said(failure=failure)
+    message = world.decide().status.message
+    assert "nothing needs to be done" not in message
+    assert "or set the annotation streaming.fencepost.dev/retry" in message
 
 
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:

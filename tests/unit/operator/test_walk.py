@@ -66,7 +66,7 @@ PRINTS = fingerprints(parsed, {})
 MOMENTS = (NOW, NOW - timedelta(seconds=5), NOW - timedelta(seconds=70), NOW - timedelta(hours=1))
 TROUBLES = tuple(
     PodTrouble(pod="p", reason=reason, message="m")
-    for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "Odd")
+    for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "NodeLost", "Odd")
 )
 NODES = (None, Nodes(name="node-1", uid="node-uid", ready=True), Nodes(name="node-1", uid=None, ready=False))
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -139,6 +139,7 @@ def a_job(dice: Dice, epoch: int) -> Run:
         finished=dice.often(False, True),
         pod=a_pod(dice, epoch) if dice.often(True, False) else None,
         trouble=dice.seldom(None, *TROUBLES),
+        orphaned=dice.seldom(False, True),
     )
 
 
@@ -197,7 +198,7 @@ def a_cluster(dice: Dice) -> SparkCluster:
         workers=dice.often(1, 0, 2),
         ready_workers=dice.any(0, 1),
         master_ready=dice.often(True, False),
-        troubles=dice.often((), TROUBLES[:1]),
+        troubles=dice.often((), TROUBLES[:1], TROUBLES[3:4]),
     )
 
 
@@ -246,7 +247,7 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
         status=a_status(dice, epoch),
         finalizers=dice.seldom((FINALIZER,), ()),
         deleting_since=dice.seldom(None, NOW, NOW - timedelta(hours=1)),
-        annotations=dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": "true"}),
+        annotations=dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": f"cluster-2@{in_row}"}),
     )
     return pipeline, observation
 

@@ -7,12 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fencepost_operator.adapters.api_server import EVENTS, ApiServer, Json
-from fencepost_operator.observation import PodTrouble
+from fencepost_operator.observation import NODE_LOST, PodTrouble
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons that are no trouble by themselves."""
 _SLOW: Final = timedelta(seconds=20)
 """A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
+_SILENT: Final = timedelta(seconds=60)
+"""A node is lost when it is silent for this long after Kubernetes noticed, which takes 40 s and more by itself.
+
+A kubelet is heard of again within seconds of the API server's or its machine's return.
+"""
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 _MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
 
 
@@ -59,9 +65,33 @@ def trouble(pod: Json) -> PodTrouble | None:
     return None
 
 
+def lost(pod: Json, now: datetime) -> PodTrouble | None:
+    """Return the trouble of a pod whose node has been silent for long; no StatefulSet replaces it.
+
+    When a node falls silent, the node controller sets a pod's Ready to False and leaves ContainersReady as the kubelet
+    last told it, which itself never says these two (kubernetes, pkg/controller/util/node, MarkPodsNotReady).  Minutes
+    later the pod is deleted, and stays: only its kubelet can confirm that.
+    """
+    if (pod.get("status") or {}).get("phase") in _OVER:
+        return None
+    since = min(filter(None, (instant(pod["metadata"].get("deletionTimestamp")), _marked_at(pod))), default=now)
+    if now - since < _SILENT:
+        return None
+    node, name = pod.get("spec", {}).get("nodeName"), pod["metadata"]["name"]
+    return PodTrouble(pod=name, reason=NODE_LOST, message=f"node {node} is silent since {since:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _marked_at(pod: Json) -> datetime | None:
+    """Return when the node controller marked a pod not ready; with readiness gates that could be somebody else."""
+    ready = condition(pod, "Ready") or {}
+    if ready.get("status") != "False" or not is_true(pod, "ContainersReady"):
+        return None
+    return None if pod.get("spec", {}).get("readinessGates") else instant(ready.get("lastTransitionTime"))
+
+
 async def deep_trouble(api: ApiServer, pod: Json, now: datetime) -> PodTrouble | None:
     """Return a pod's trouble; when its containers stay in creation, its events are asked for a volume's."""
-    found = trouble(pod)
+    found = lost(pod, now) or trouble(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
     creating = any(
         ((status.get("state") or {}).get("waiting") or {}).get("reason") in _ON_THE_WAY for status in statuses(pod)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import Verdict
@@ -14,7 +14,7 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExists, ApiServer, Json
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels
+from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import PortError
 from fencepost_operator.observation import DriverPod, Nodes, PodTrouble, Run
 from fencepost_operator.ports import Clock
@@ -35,11 +35,17 @@ class KubernetesRuns:
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
         """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
-        found = await self.api.list(JOBS, namespace=key.namespace, labels=f"{labels.PIPELINE}={key.name}")
+        marks = f"{labels.PIPELINE}={key.name}"
+        found, drivers = await asyncio.gather(
+            self.api.list(JOBS, namespace=key.namespace, labels=marks),
+            self.api.list(PODS, namespace=key.namespace, labels=f"{marks},{labels.COMPONENT}={labels.DRIVER}"),
+        )
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
-        members = await self._pods(key, jobs)
-        runs = [self._run(job, epoch, members[job["metadata"]["uid"]]) for epoch, job in sorted(jobs.items())]
-        return tuple(await asyncio.gather(*runs))
+        present = {job["metadata"]["uid"] for job in found}
+        left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and _may_live(pod))
+        runs = [self._run(job, epoch, _made_by(job, drivers)) for epoch, job in jobs.items()]
+        runs += [self._bereaved(key, epoch, members) for epoch, members in left.items() if epoch not in jobs]
+        return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
         """Create the Job; nothing to do when one of that name exists."""
@@ -59,20 +65,8 @@ class KubernetesRuns:
             return Nodes(name=name, uid=None, ready=False)
         return Nodes(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
 
-    async def _pods(self, key: ObjectKey, jobs: Mapping[int, Json]) -> Mapping[str, Sequence[Json]]:
-        """Return the pods of each Job by its uid; a pod is a Job's when the Job owns it."""
-        uids = [job["metadata"]["uid"] for job in jobs.values()]
-        if not uids:
-            return {}
-        found = await self.api.list(PODS, namespace=key.namespace, labels=f"{_CONTROLLER_UID} in ({','.join(uids)})")
-        return {uid: [pod for pod in found if uid in pods.owner_uids(pod)] for uid in uids}
-
     async def _run(self, job: Json, epoch: int, members: Sequence[Json]) -> Run:
-        metadata = job["metadata"]
-        noted = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-        generation = noted.get(labels.GENERATION, "")
-        created = pods.instant(metadata["creationTimestamp"])
-        assert created is not None  # noqa: S101 - the API server sets it on every object
+        metadata, created = job["metadata"], _created(job)
         finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
         trouble: PodTrouble | None = None
         if not members and not finished and self.clock.now() - created > _PROMPT:
@@ -80,13 +74,30 @@ class KubernetesRuns:
         return Run(
             name=metadata["name"],
             epoch=epoch,
-            spec_hash=noted.get(labels.SPEC_HASH, ""),
-            cluster_generation=int(generation) if generation.isdecimal() else 0,
+            spec_hash=_note(job, labels.SPEC_HASH),
+            cluster_generation=_generation(job),
             created_at=created,
             deleting="deletionTimestamp" in metadata,
             finished=finished,
             pod=await self._driver(max(members, key=_liveliest)) if members else None,
             trouble=trouble,
+        )
+
+    async def _bereaved(self, key: ObjectKey, epoch: int, members: Sequence[Json]) -> Run:
+        """Return a run of which only pods are left; their Job may have been deleted in the background."""
+        pod = max(members, key=_liveliest)
+        driver = await self._driver(pod)
+        return Run(
+            name=names.job_name(key.name, epoch),
+            epoch=epoch,
+            spec_hash=_note(pod, labels.SPEC_HASH),
+            cluster_generation=_generation(pod),
+            created_at=_created(pod),
+            deleting=True,
+            finished=False,
+            pod=driver,
+            # The garbage collector deletes a pod whose owner is gone, and takes the owner off one that is to stay.
+            orphaned=driver.deleting_since is None and not pods.owner_uids(pod),
         )
 
     async def _driver(self, pod: Json) -> DriverPod:
@@ -127,7 +138,47 @@ def _epoch(key: ObjectKey, job: Json) -> int | None:
     return int(match[1]) if match else None
 
 
+def _by_epoch(members: Iterable[Json]) -> Mapping[int, Sequence[Json]]:
+    """Return pods by the epoch that their label names."""
+    found: dict[int, list[Json]] = {}
+    for pod in members:
+        text = pod["metadata"].get("labels", {}).get(labels.EPOCH, "")
+        if text.isdecimal():
+            found.setdefault(int(text), []).append(pod)
+    return found
+
+
+def _made_by(job: Json, members: Iterable[Json]) -> Sequence[Json]:
+    """Return the pods of a Job by their label: an orphan loses its owner before the Job is gone, and lives."""
+    return [pod for pod in members if _job_uid(pod) == job["metadata"]["uid"]]
+
+
+def _job_uid(pod: Json) -> str:
+    return _note(pod, _CONTROLLER_UID)
+
+
+def _may_live(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") not in _OVER
+
+
+def _created(found: Json) -> datetime:
+    created = pods.instant(found["metadata"]["creationTimestamp"])
+    assert created is not None  # noqa: S101 - the API server sets it on every object
+    return created
+
+
+def _note(found: Json, name: str) -> str:
+    """Return what an annotation or a label says, '' when there is none."""
+    metadata = found["metadata"]
+    text: str = {**metadata.get("labels", {}), **metadata.get("annotations", {})}.get(name, "")
+    return text
+
+
+def _generation(found: Json) -> int:
+    text = _note(found, labels.GENERATION)
+    return int(text) if text.isdecimal() else 0
+
+
 def _liveliest(pod: Json) -> tuple[bool, str]:
     """Order pods so that the one that may still run is last, the newest among equals."""
-    alive = (pod.get("status") or {}).get("phase") not in _OVER
-    return alive, pod["metadata"].get("creationTimestamp", "")
+    return _may_live(pod), pod["metadata"].get("creationTimestamp", "")

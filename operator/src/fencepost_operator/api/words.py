@@ -13,7 +13,7 @@ PLURAL: Final = "streamingpipelines"
 KIND: Final = "StreamingPipeline"
 FINALIZER: Final = f"{GROUP}/cleanup"
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
-"""Set to "true" to take over a fence row that another cluster's pipeline owns."""
+"""Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """Any new value starts the restart budget anew, e.g. the time of day."""
 

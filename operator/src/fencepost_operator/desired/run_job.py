@@ -31,6 +31,7 @@ NODE_LOSS_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/u
 def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation: int, spec_hash: str) -> dict[str, Any]:
     """Return the manifest of the run that `config` tells."""
     key, marks = pipeline.key, labels.run_labels(pipeline.key, config.epoch)
+    notes = {labels.SPEC_HASH: spec_hash, labels.GENERATION: str(generation)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -38,7 +39,7 @@ def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation:
             "name": names.job_name(key.name, config.epoch),
             "namespace": key.namespace,
             "labels": marks,
-            "annotations": {labels.SPEC_HASH: spec_hash, labels.GENERATION: str(generation)},
+            "annotations": notes,
             "ownerReferences": [_owner(pipeline)],
         },
         "spec": {
@@ -47,7 +48,8 @@ def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation:
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
             "template": {
-                "metadata": {"labels": marks},
+                # On the pod as well: it may outlive its Job.
+                "metadata": {"labels": marks, "annotations": notes},
                 "spec": _pod(spec, config=config, auth_secret=names.auth_secret_name(key.name, generation)),
             },
         },

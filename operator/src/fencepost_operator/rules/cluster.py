@@ -8,7 +8,7 @@ from typing import Any
 from fencepost_operator.api import ClusterStatus
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.observation import Known, ReleaseState, Unknown
+from fencepost_operator.observation import NODE_LOST, Known, ReleaseState, Unknown
 from fencepost_operator.rules.situation import Situation
 
 
@@ -16,7 +16,7 @@ def desired_cluster(situation: Situation) -> ClusterStatus | None:
     """Return the cluster to record; None while it is not known what is there.
 
     A new generation shares no name and no secret with the one before, so nothing of the old one can join it: for
-    another configuration, and when a driver that may live on used the old one.
+    another configuration, when a driver that may live on used the old one, and when lost nodes hold what it lacks.
     """
     recorded, seen = situation.status.cluster, situation.observation.cluster
     workers, config = situation.spec.cluster.workers, situation.desired.cluster
@@ -38,7 +38,22 @@ def desired_cluster(situation: Situation) -> ClusterStatus | None:
 
 def _is_tainted(situation: Situation, recorded: ClusterStatus) -> bool:
     run = situation.doubtful_run
-    return run is not None and run.cluster_generation == recorded.generation
+    if run is not None and run.cluster_generation == recorded.generation:
+        return True
+    return situation.living_run is None and _is_crippled(situation, recorded)
+
+
+def _is_crippled(situation: Situation, recorded: ClusterStatus) -> bool:
+    """Return whether a pod on a lost node, which nothing replaces, leaves the cluster without master or workers.
+
+    Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
+    room), it makes no further generation.
+    """
+    cluster = situation.observation.cluster
+    seen = cluster.value if isinstance(cluster, Known) else None
+    if seen is None or seen.generation != recorded.generation or (seen.master_ready and seen.ready_workers):
+        return False
+    return any(trouble.reason == NODE_LOST for trouble in seen.troubles)
 
 
 def differs(situation: Situation) -> bool:

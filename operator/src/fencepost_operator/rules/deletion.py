@@ -38,7 +38,7 @@ def _stop_runs(situation: Situation) -> Ruling | None:
     if isinstance(observation.runs, Unknown):
         message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
         return waiting(situation, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True)
-    living = [run for run in situation.runs if not is_over(run)]
+    living = [run for run in situation.runs if not is_over(run) and not run.orphaned]
     unasked = [run for run in living if not run.deleting]
     if unasked:
         return waiting(

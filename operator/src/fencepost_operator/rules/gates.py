@@ -72,20 +72,33 @@ def checkpoint_is_silent(situation: Situation) -> Ruling | None:
 
 
 def fence_is_owned_elsewhere(situation: Situation) -> Ruling | None:
-    """A row of another Kubernetes cluster is taken over only when a person says so."""
+    """A row of another Kubernetes cluster is taken over only when a person says from whom, and at which epoch.
+
+    The epoch makes the word good for one takeover: left on two objects, it would let them take turns without end.
+    """
     row = _row(situation)
-    if row is None or situation.pipeline.annotations.get(ADOPT_ANNOTATION) == "true":
+    if row is None:
         return None
     cluster = row.owner.partition("/")[0]
     if cluster == situation.policy.cluster_uid:
         return None
+    key, asked, needed = situation.pipeline.key, situation.pipeline.annotations.get(ADOPT_ANNOTATION), _handover(row)
+    if asked == needed:
+        return None
+    spent = f"; the annotation {ADOPT_ANNOTATION}={asked} is not about this owner and epoch" if asked else ""
     return stalled(
         situation,
         Reason.FENCE_OWNED_ELSEWHERE,
-        f"The checkpoint {row.pipeline} belongs to a pipeline of another Kubernetes cluster ({cluster})",
-        remedy=f"delete that pipeline, then annotate this one with {ADOPT_ANNOTATION}=true; "
+        f"The checkpoint {row.pipeline} belongs to a pipeline of another Kubernetes cluster ({cluster}){spent}",
+        remedy=f"delete that pipeline, then run: kubectl annotate streamingpipeline {key.name} "
+        f"--namespace {key.namespace} --overwrite {ADOPT_ANNOTATION}={needed}; "
         "or give this operator a scope of its own",
     )
+
+
+def _handover(row: FenceRow) -> str:
+    """Return the annotation's value that allows to adopt a row as it stands."""
+    return f"{row.owner.partition('/')[0]}@{row.epoch}"
 
 
 def fence_is_lost(situation: Situation) -> Ruling | None:

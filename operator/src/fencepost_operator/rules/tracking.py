@@ -37,7 +37,7 @@ def track(pipeline: Pipeline, observation: Observation, policy: Policy) -> Statu
         status = _run(status, pipeline, observation, row, policy)
     lag = _lag(pipeline.spec, row, observation)
     status = replace(status, lag=lag, committed=_committed(status.committed, row, lag, observation))
-    return _forgive(status, row)
+    return _forgive(status, pipeline.spec, row, observation.now)
 
 
 def patience(pipeline: Pipeline, policy: Policy) -> timedelta:
@@ -201,11 +201,18 @@ def _committed(
     )
 
 
-def _forgive(status: Status, row: FenceRow | None) -> Status:
-    """Forget how many runs failed in a row once a living one has committed."""
+def _forgive(status: Status, spec: object, row: FenceRow | None, now: datetime) -> Status:
+    """Forget how many runs failed in a row once a living one has committed, or holds the fence with nothing to read."""
     run, failure = status.run, status.failure
     if run is None or run.ended_at is not None or failure is None or not failure.count:
         return status
-    if not has_progressed(run, row):
+    if not has_progressed(run, row) and not _idles(run, spec, lag=status.lag, now=now):
         return status
     return replace(status, failure=replace(failure, count=0, next_attempt_at=None))
+
+
+def _idles(run: RunStatus, spec: object, *, lag: int | None, now: datetime) -> bool:
+    """Return whether a run has nothing to commit and has lived for longer than one with records may take to."""
+    if run.claimed_at is None or lag != 0 or not isinstance(spec, Spec):
+        return False
+    return now - run.claimed_at >= timedelta(seconds=spec.restart.stall_timeout)

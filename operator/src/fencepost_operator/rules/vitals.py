@@ -20,7 +20,8 @@ def death_of(
     `patience` is how long a driver may take to stop after it was asked to.
     """
     if job is not None and job.pod is not None:
-        return _by_pod(run, job.pod, now=now, patience=patience)
+        death = _by_pod(run, job.pod, now=now, patience=patience)
+        return Death.UNPROVEN if job.orphaned and death is Death.ALIVE else death
     if job is not None and run.pod_uid is None and not job.finished and not job.deleting:
         return Death.ALIVE
     return _without_pod(run, node)
