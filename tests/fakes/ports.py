@@ -21,7 +21,7 @@ from fencepost_operator.api import (
     read_pipeline,
     write_status,
 )
-from fencepost_operator.desired import labels
+from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
@@ -110,7 +110,9 @@ class FakeReleases:
 
     async def release(self, key: ObjectKey) -> Release | None:
         found = self.world.releases.get(key)
-        return Release(name=key.name, revision=found.revision, state=ReleaseState(found.state)) if found else None
+        if found is None:
+            return None
+        return Release(name=names.release_name(key.name), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         found = self.world.releases.get(key)

@@ -51,7 +51,9 @@ class DataLoss(DriverError):
 
     code = ExitCode.DATA_LOSS
     default_reason = "DataLoss"
-    default_remedy = "Restore the topic, or accept the loss of this range explicitly."
+    default_remedy = (
+        "Restore the topic; else docs/runbooks/FencepostPipelineNotReady.md has the way on without what is lost."
+    )
 
 
 class PoisonRecord(DriverError):

@@ -107,7 +107,7 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ExitCode.DATA_LOSS: (
         Reason.DATA_LOSS,
         "Kafka no longer has what the checkpoint points at",
-        "see the lost range; raise the topic's retention, and go on only by accepting the loss",
+        "restore the topic; else see docs/runbooks/FencepostPipelineNotReady.md for going on without what is lost",
     ),
     ExitCode.POISON_RECORD: (
         Reason.POISON_RECORD,
@@ -145,7 +145,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
             summary="The driver's container was out of memory",
-            remedy="raise job.resources or lower source.kafka.maxRecordsPerBatch",
+            remedy="raise job.resources; a lower source.kafka.maxRecordsPerBatch helps from the next batch on",
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
