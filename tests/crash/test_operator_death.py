@@ -95,11 +95,16 @@ async def delete_with_row(stage: Stage) -> None:
     assert ROW not in stage.world.table.rows
 
 
-async def lost_master(stage: Stage) -> None:
-    if "master" not in stage.world.releases[KEY].lost:
-        stage.world.lose_node(KEY, "master")
-        await stage.run(110)
-        stage.world.kill_driver()
+async def without_master() -> Stage:
+    """A run that goes on while its master's node is known to be lost."""
+    stage = await provisioned()
+    stage.world.lose_node(KEY, "master")
+    await stage.run(110)
+    return stage
+
+
+async def restart_without_master(stage: Stage) -> None:
+    stage.world.kill_driver()
     await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
     assert stage.world.releases[KEY].values["generation"] == 2
 
@@ -127,7 +132,7 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
     "upgrade": (provisioned, upgrade),
     "freeze": (provisioned, freeze),
     "Job deleted in the background": (provisioned, background),
-    "master's node lost": (provisioned, lost_master),
+    "restart without master": (without_master, restart_without_master),
     "pod orphaned": (provisioned, orphan),
     "suspend and resume": (provisioned, suspend_and_resume),
     "scale": (provisioned, scale),
