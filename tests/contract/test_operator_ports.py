@@ -110,7 +110,7 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     assert await releases.cluster(key) is None
     await releases.uninstall(key)
     await releases.install(key, await values(stage))
-    assert await releases.release(key) == Release(name=key.name, revision=1, state=ReleaseState.DEPLOYED)
+    assert await releases.release(key) == Release(name=f"fencepost-{key.name}", revision=1, state=ReleaseState.DEPLOYED)
     cluster = await releases.cluster(key)
     assert cluster is not None
     assert (cluster.generation, cluster.workers) == (1, 1)
