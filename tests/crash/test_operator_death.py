@@ -14,6 +14,7 @@ import pytest
 
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
+from fakes.world import NODE_LOSS
 from fencepost.contract import ExitCode
 from fencepost_operator.errors import Unreachable
 
@@ -98,8 +99,7 @@ async def delete_with_row(stage: Stage) -> None:
 async def without_master() -> Stage:
     """A run that goes on while its master's node is known to be lost."""
     stage = await provisioned()
-    stage.world.lose_node(KEY, "master")
-    await stage.run(110)
+    stage.world.lose_node(KEY, "master", ago=NODE_LOSS)
     return stage
 
 

@@ -131,9 +131,9 @@ class World:
             sleep=lambda _seconds: None,
         )
 
-    def lose_node(self, key: ObjectKey, component: str) -> None:
+    def lose_node(self, key: ObjectKey, component: str, *, ago: timedelta = timedelta(0)) -> None:
         """Silence the node of the cluster's master or of its workers."""
-        self.releases[key].lost[component] = self.now
+        self.releases[key].lost[component] = self.now - ago
 
     # what users do
 
