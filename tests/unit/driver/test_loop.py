@@ -332,6 +332,18 @@ def test_an_empty_partition_that_appears_during_a_backlog_is_read_once_it_has_re
     world.assert_each_batch_whole()
 
 
+def crash_at(engine: FakeEngine, step: str, batch: int) -> None:
+    """Crash at a step of the run's nth batch."""
+    count = Counter[str]()
+
+    def crash() -> None:
+        count["n"] += 1
+        if count["n"] == batch:
+            raise Crash
+
+    setattr(engine, step, crash)
+
+
 @pytest.mark.parametrize("records", [0, 2, 7])
 @pytest.mark.parametrize("step", ["before", "midway", "after"])
 @pytest.mark.parametrize("batch", [1, 2, 3])
@@ -341,14 +353,7 @@ def test_a_crash_after_partitions_grew_in_a_backlog_repeats_exactly_that_batch(
     world = World()
     loop, engine = world.loop(world.take_over())
     _grow_at(world, 2, records=records)
-    count = Counter[str]()
-
-    def crash() -> None:
-        count["n"] += 1
-        if count["n"] == batch:
-            raise Crash
-
-    setattr(engine, step, crash)
+    crash_at(engine, step, batch)
     with pytest.raises(Crash):
         loop.run()
     world.log.ends["t/1"] += 5
@@ -365,14 +370,7 @@ def test_a_crash_after_partitions_grew_in_a_backlog_repeats_exactly_that_batch(
 def test_a_crash_around_a_write_repeats_exactly_that_batch(step: str, batch: int, limit: int) -> None:
     world = World()
     loop, engine = world.loop(world.take_over(), limit=limit)
-    count = Counter[str]()
-
-    def crash() -> None:
-        count["n"] += 1
-        if count["n"] == batch:
-            raise Crash
-
-    setattr(engine, step, crash)
+    crash_at(engine, step, batch)
     try:
         loop.run()
     except Crash:

@@ -65,6 +65,11 @@ def trouble(pod: Json) -> PodTrouble | None:
     return None
 
 
+def may_live(pod: Json) -> bool:
+    """Return whether a pod has not ended for good, as far as the API server knows."""
+    return (pod.get("status") or {}).get("phase") not in _OVER
+
+
 def lost(pod: Json, now: datetime) -> PodTrouble | None:
     """Return the trouble of a pod whose node has been silent for long; no StatefulSet replaces it.
 
@@ -72,7 +77,7 @@ def lost(pod: Json, now: datetime) -> PodTrouble | None:
     last told it, which itself never says these two (kubernetes, pkg/controller/util/node, MarkPodsNotReady).  Minutes
     later the pod is deleted, and stays: only its kubelet can confirm that.
     """
-    if (pod.get("status") or {}).get("phase") in _OVER:
+    if not may_live(pod):
         return None
     since = min(filter(None, (instant(pod["metadata"].get("deletionTimestamp")), _marked_at(pod))), default=now)
     if now - since < _SILENT:

@@ -23,7 +23,6 @@ _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 _REFUSALS: Final = frozenset({"FailedCreate"})
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class KubernetesRuns:
         )
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
         present = {job["metadata"]["uid"] for job in found}
-        left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and _may_live(pod))
+        left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
         runs = [self._run(job, epoch, _made_by(job, drivers)) for epoch, job in jobs.items()]
         runs += [self._bereaved(key, epoch, members) for epoch, members in left.items() if epoch not in jobs]
         return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
@@ -157,10 +156,6 @@ def _job_uid(pod: Json) -> str:
     return _note(pod, _CONTROLLER_UID)
 
 
-def _may_live(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") not in _OVER
-
-
 def _created(found: Json) -> datetime:
     created = pods.instant(found["metadata"]["creationTimestamp"])
     assert created is not None  # noqa: S101 - the API server sets it on every object
@@ -181,4 +176,4 @@ def _generation(found: Json) -> int:
 
 def _liveliest(pod: Json) -> tuple[bool, str]:
     """Order pods so that the one that may still run is last, the newest among equals."""
-    return _may_live(pod), pod["metadata"].get("creationTimestamp", "")
+    return pods.may_live(pod), pod["metadata"].get("creationTimestamp", "")
