@@ -181,7 +181,7 @@ class Loop:
         if not batch.is_empty:
             with watch.phase("record"):
                 offsets = {**self.row.offsets, **_starts(batch)}
-                self._row = self._fence.plan(self.row, offsets=offsets, planned={**offsets, **batch.until})
+                self._row = self._fence.plan(self.row, offsets=offsets, planned=batch.until)
         return batch
 
     def _next(self, offsets: Mapping[str, int]) -> tuple[Batch, int]:
@@ -206,7 +206,7 @@ class Loop:
             self._row = self._fence.commit(
                 self.row,
                 offsets=batch.until,
-                planned={**batch.until, **following.until} if backlog else batch.until,
+                planned=following.until if backlog else batch.until,
                 records=batch.records,
                 duration_ms=watch.total(),
             )
@@ -224,10 +224,7 @@ class Loop:
         )
         if trouble is not None:
             raise trouble  # after the commit: what was written is complete
-        if not backlog:
-            return plan.EMPTY
-        # New partitions of the plan ahead start at 0 in the row as well.
-        return plan.between({**self.row.offsets, **_starts(following)}, following.until)
+        return self._planned() if backlog else plan.EMPTY
 
     def _idle(self) -> None:
         """Wait a little; exercise the workers now and then."""
