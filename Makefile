@@ -12,9 +12,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VENV := .cache/uv-$(UV_VERSION)
 UV := $(UV_VENV)/bin/uv
-export PYTHONPATH := tests
+export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
-SOURCES := operator/src job-image/src tests examples
+SOURCES := operator/src job-image/src dev tests examples
 
 .PHONY: help
 help: ## Say what can be made
@@ -22,7 +22,7 @@ help: ## Say what can be made
 
 $(UV):
 	@test -n "$(PYTHON)" || { echo "python: needs Python 3.11 to 3.13. Remedy: apt-get install python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./tests/testbed/install-python-venv
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./dev/testbed/install-python-venv
 	@$(PYTHON) -m venv $(UV_VENV)
 	@$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
@@ -77,7 +77,7 @@ bench: up ## Measure; asserts nothing
 
 .PHONY: reference
 reference: venv ## Write docs/reference.md from the CRD
-	@$(BIN)/python -m reference >docs/reference.md
+	@$(BIN)/python -m generators.reference >docs/reference.md
 
 .PHONY: lock
 lock: venv ## Renew uv.lock

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fencepost import gateway, session, source
+from fencepost.spark import gateway, session, source
 from fencepost.contract import Cassandra, DriverConfig, KafkaSource, Variable
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute

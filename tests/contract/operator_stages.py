@@ -34,8 +34,8 @@ from fencepost_operator.api import (
     ObjectKey,
 )
 from fencepost_operator.errors import FencepostError, Unreachable
-from fencepost_operator.metrics import PrometheusMetrics
-from fencepost_operator.reconciler import Ports
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.reconciler import Ports
 from flights.loader import Topics
 from testbed.environment import Environment
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -21,7 +20,8 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
-from fencepost.memory_fence import MemoryFenceTable
+from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost.fence.memory import MemoryFenceTable
 from flights.history import read_history
 from testbed import environment
 

@@ -11,7 +11,7 @@ import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, Policy, Spec, State
+from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.run_job import run_job
@@ -46,8 +46,8 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
 async def job(stage: Stage, epoch: int) -> dict[str, Any]:
     seen = await pipeline(stage)
     assert isinstance(seen.spec, Spec)
-    policy = Policy(cluster_uid="cluster")
-    config = driver_config(key=stage.key, spec=seen.spec, references={}, policy=policy, epoch=epoch, generation=4)
+    settings = ReconcileConfig(cluster_uid="cluster")
+    config = driver_config(key=stage.key, spec=seen.spec, references={}, config=settings, epoch=epoch, generation=4)
     made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=4, spec_hash="abc")
     made["metadata"]["ownerReferences"] = [dict(stage.reference)]
     return made

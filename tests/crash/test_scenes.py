@@ -11,7 +11,7 @@ from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
 from fencepost.contract import ExitCode
 from fencepost_operator.api import FINALIZER, State
-from fencepost_operator.observation import PodTrouble
+from fencepost_operator.observation import PodIssue
 
 
 async def running(**changes: Any) -> Stage:
@@ -195,7 +195,7 @@ async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_made_again_a
     stage = await running()
     stage.world.lose_node(KEY, "master")
     await stage.run(120)
-    stage.world.trouble = PodTrouble(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
+    stage.world.trouble = PodIssue(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
     stage.world.kill_driver()
     await stage.run(600)
     assert stage.ready() == "Unschedulable"
@@ -281,7 +281,7 @@ async def test_a_missing_secret_is_waited_for() -> None:
 
 async def test_an_image_that_cannot_be_pulled_is_said_and_mended() -> None:
     stage = Stage()
-    stage.world.trouble = PodTrouble(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
+    stage.world.trouble = PodIssue(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
     stage.world.apply(body())
     await stage.run(30)
     assert stage.ready() == "ImagePullFailed"

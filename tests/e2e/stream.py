@@ -11,8 +11,8 @@ from e2e.kubectl import Object
 from e2e.load import Load
 from e2e.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
 from e2e.waiting import until
-from fencepost.cassandra_fence import CassandraFenceTable
 from fencepost.fence import FenceRow
+from fencepost.fence.cassandra import CassandraFenceTable
 from flights.dataset import flights
 from flights.expectation import departure
 from flights.history import check_history, read_history

@@ -47,7 +47,7 @@ class Driver:
             return
         self.lonely_since = None if executors else self.lonely_since or now
         if self.lonely_since is not None and now - self.lonely_since > EXECUTOR_LIMIT:
-            self.end(now, ExitCode.STARVED)
+            self.end(now, ExitCode.NO_EXECUTORS)
             return
         try:
             self._work(now, executors=executors)

@@ -26,16 +26,16 @@ from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,
-    Nodes,
-    PodTrouble,
+    NodeState,
+    PodIssue,
     References,
     Release,
     ReleaseState,
     Run,
-    Source,
     SparkCluster,
+    Watermarks,
 )
-from fencepost_operator.reconciler import Ports
+from fencepost_operator.runtime.reconciler import Ports
 
 
 class Gate:
@@ -126,8 +126,8 @@ class FakeReleases:
             workers=workers,
             ready_workers=workers if self.world.ready(key, WORKER_DELAY) and "worker" not in found.lost else 0,
             master_ready=self.world.ready(key, MASTER_DELAY) and "master" not in found.lost,
-            troubles=(
-                *(PodTrouble(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
+            issues=(
+                *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
                 *((self.world.trouble,) if self.world.trouble else ()),
             ),
         )
@@ -156,9 +156,9 @@ class FakeRuns:
     async def stop(self, key: ObjectKey, name: str) -> None:
         self.gate.write("stop", lambda: self.world.delete_job(key, name))
 
-    async def node(self, name: str) -> Nodes:
+    async def node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
-        return Nodes(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+        return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
 
     def _may_live(self, job: Job) -> bool:
         pod = self._pod(job)
@@ -263,13 +263,13 @@ class FakeFences:
 class FakeOffsets:
     world: World
 
-    async def ends(self, connection: KafkaConnection) -> Source:
+    async def ends(self, connection: KafkaConnection) -> Watermarks:
         if self.world.kafka_down:
             raise Unreachable("no broker answers", remedy="check Kafka")
         topics = {key.rpartition("/")[0] for key in self.world.ends}
         missing = tuple(topic for topic in connection.topics if topic not in topics)
         ends = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
-        return Source(ends=ends, missing_topics=missing)
+        return Watermarks(ends=ends, missing_topics=missing)
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from fakes.manifests import KEY
 from fakes.ports import Gate, ports_of
 from fakes.world import World
-from fencepost_operator.api import ObjectKey, Pipeline, Policy, State, read_pipeline
+from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
 from fencepost_operator.errors import PortError
-from fencepost_operator.reconciler import Reconciler
+from fencepost_operator.runtime.reconciler import Reconciler
 
-POLICY = Policy(cluster_uid="cluster-1")
+POLICY = ReconcileConfig(cluster_uid="cluster-1")
 ROW = "default/shop/orders"
 
 
@@ -35,7 +35,7 @@ class Stage:
     async def turn(self) -> float | None:
         """Make one pass, by a new operator when the last one died."""
         if self._operator is None:
-            self._operator = Reconciler(ports=ports_of(self.world, self.gate), policy=POLICY)
+            self._operator = Reconciler(ports=ports_of(self.world, self.gate), config=POLICY)
         self.passes += 1
         try:
             return await self._operator.reconcile(self.key)

@@ -14,10 +14,10 @@ from typing import Any
 from fakes.drivers import Driver
 from fencepost.contract import DriverConfig, Variable
 from fencepost.fence import Fence, FenceUnavailable
-from fencepost.memory_fence import MemoryFenceTable
+from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
-from fencepost_operator.observation import PodTrouble
+from fencepost_operator.observation import PodIssue
 
 NODE_LOSS = timedelta(seconds=100)
 """Until a silent node counts as lost."""
@@ -105,7 +105,7 @@ class World:
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     kafka_down: bool = False
     cassandra_down: bool = False
-    trouble: PodTrouble | None = None
+    trouble: PodIssue | None = None
     """Of every pod that is made from now on; it never starts then."""
     kubelet_kills: bool = True
     """Whether a process that outlives its grace period is killed."""

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
-from fencepost import driver, logs
+from fencepost import logs
 from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
+from fencepost.driver import run as driver
 
 
 def main() -> NoReturn:

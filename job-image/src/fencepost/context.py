@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    Transform = Callable[["DataFrame", "BatchContext"], DataFrame | Mapping[str, DataFrame]]
+    """The author's function."""
 
 WARM_TOKEN: Final = 0
 """The token of a warm-up: it holds no fence, so a sink writes nothing under it, whatever rows the transform makes of an

@@ -5,11 +5,11 @@ DriverError
 ├── DataLoss         52  Kafka no longer has what the fence row points at
 ├── PoisonRecord     53  a record that no retry can write
 ├── DependencyDown   54  Kafka, Cassandra or the Spark master did not answer in time, or refused the credentials
-├── Starved          55  no executor in time
+├── NoExecutors      55  no executor in time
 └── BatchFailed       1  anything else that went wrong in a batch
 
-An error raised in a Python worker reaches the driver as text inside Spark's exception; `crossing` writes it so that
-`from_text` can read it back.
+An error of a Python worker reaches the driver as text inside an exception of Spark: `as_worker_error` encodes it, and
+`from_text` decodes it.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class DependencyDown(DriverError):
     default_remedy = "Nothing is lost: the run is repeated once the dependency is back."
 
 
-class Starved(DriverError):
+class NoExecutors(DriverError):
     """The Spark cluster gave no executor in time."""
 
-    code = ExitCode.STARVED
+    code = ExitCode.NO_EXECUTORS
     default_reason = "NoExecutors"
     default_remedy = "See whether the workers are scheduled, and whether their cores and memory fit."
 
@@ -87,15 +87,15 @@ class BatchFailed(DriverError):
 
 
 _KINDS: Final[dict[str, type[DriverError]]] = {
-    kind.__name__: kind for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, Starved, BatchFailed)
+    kind.__name__: kind for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed)
 }
 
 
-class Crossing(Exception):
+class WorkerError(Exception):
     """A DriverError on its way from a Python worker to the driver."""
 
 
-def crossing(error: DriverError) -> Crossing:
+def as_worker_error(error: DriverError) -> WorkerError:
     """Return the exception to raise in a Python worker so that the driver sees `error`."""
     fields = {
         "kind": type(error).__name__,
@@ -103,7 +103,7 @@ def crossing(error: DriverError) -> Crossing:
         "reason": error.reason,
         "remedy": error.remedy,
     }
-    return Crossing(_MARK + json.dumps(fields))
+    return WorkerError(_MARK + json.dumps(fields))
 
 
 def from_text(text: str) -> DriverError | None:

@@ -39,7 +39,7 @@ class CreateFence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
+class TakeOverFence:
     """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more. Conditional."""
 
     epoch: int
@@ -83,7 +83,7 @@ Action: TypeAlias = (
     | InstallCluster
     | UninstallCluster
     | CreateFence
-    | Fence
+    | TakeOverFence
     | StartRun
     | StopRun
     | DeleteRun

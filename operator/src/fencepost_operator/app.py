@@ -24,19 +24,19 @@ from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
-from fencepost_operator.api import Policy
+from fencepost_operator.api import ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
-from fencepost_operator.handlers.loops import Loops
-from fencepost_operator.handlers.probes import Probes
-from fencepost_operator.handlers.watches import watch
-from fencepost_operator.metrics import PrometheusMetrics
-from fencepost_operator.reconciler import Ports, Reconciler
+from fencepost_operator.runtime.controller import Controller
+from fencepost_operator.runtime.http import Probes
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_CENSUS: Final = 60.0
+_RELIST_INTERVAL: Final = 60.0
 """Seconds between two lists of all pipelines, in case a watch fell silent without an error."""
 
 
@@ -82,16 +82,16 @@ async def run(settings: Settings) -> None:
                 metrics=metrics,
                 clock=clock,
             ),
-            policy=Policy(
+            config=ReconcileConfig(
                 cluster_uid=uid,
                 scope=settings.scope,
                 cluster_domain=settings.cluster_domain,
                 resync=settings.resync,
             ),
         )
-        loops = Loops(reconciler.reconcile, metrics=metrics, clock=clock)
+        loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
-        await stack.enter_async_context(_census(pipelines, loops, settings))
+        await stack.enter_async_context(_relist(pipelines, loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, namespaces=settings.watch_namespaces)
         log.info("stopping", extra={"reason": "Stopping"})
@@ -115,12 +115,12 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
 
 
 @asynccontextmanager
-async def _census(pipelines: KubernetesPipelines, loops: Loops, settings: Settings) -> AsyncIterator[None]:
+async def _relist(pipelines: KubernetesPipelines, loops: Controller, settings: Settings) -> AsyncIterator[None]:
     """Look for pipelines without a loop now and then, while the context lasts."""
 
     async def look() -> None:
         while True:
-            await asyncio.sleep(jittered(_CENSUS))
+            await asyncio.sleep(jittered(_RELIST_INTERVAL))
             try:
                 for key in await pipelines.keys(settings.watch_namespaces):
                     loops.ensure(key)

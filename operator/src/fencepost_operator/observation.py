@@ -25,7 +25,7 @@ class Known(Generic[T_co]):
     value: T_co
 
 
-class Obstacle(StrEnum):
+class UnknownReason(StrEnum):
     """Why a fact could not be seen."""
 
     UNREACHABLE = "Unreachable"
@@ -37,7 +37,7 @@ class Obstacle(StrEnum):
 class Unknown:
     """A fact that could not be seen; `message` and `remedy` are for a person."""
 
-    obstacle: Obstacle
+    reason: UnknownReason
     message: str
     remedy: str = ""
 
@@ -68,7 +68,7 @@ NODE_LOST: Final = "NodeLost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodTrouble:
+class PodIssue:
     """A pod of the cluster or the run that cannot get going, in Kubernetes' own words.
 
     `reason` is a container waiting reason or scheduling reason (ImagePullBackOff, Unschedulable, CrashLoopBackOff,
@@ -92,17 +92,17 @@ class SparkCluster:
     workers: int
     ready_workers: int
     master_ready: bool
-    troubles: tuple[PodTrouble, ...] = ()
+    issues: tuple[PodIssue, ...] = ()
 
 
-class Death(StrEnum):
+class Liveness(StrEnum):
     """Whether a run's driver is known to be dead."""
 
     ALIVE = "Alive"
     """Its container runs, or may start at any moment."""
-    PROVEN = "Proven"
+    DEAD = "Proven"
     """Its container terminated, or its pod is gone while its node (same uid) is Ready, or no pod ever was."""
-    UNPROVEN = "Unproven"
+    UNKNOWN = "Unproven"
     """Its pod is gone or stuck, and nothing proves that the process ended."""
 
 
@@ -123,7 +123,7 @@ class DriverPod:
     """OOMKilled, Error, Completed … once the container has terminated."""
     finished_at: datetime | None
     verdict: Verdict | None
-    trouble: PodTrouble | None
+    trouble: PodIssue | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +140,14 @@ class Run:
     finished: bool
     """The Job controller says Complete or Failed."""
     pod: DriverPod | None
-    trouble: PodTrouble | None = None
+    trouble: PodIssue | None = None
     """The Job's own trouble: quota, admission, a pod that cannot be created."""
     orphaned: bool = False
     """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
+class NodeState:
     """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone."""
 
     name: str
@@ -156,7 +156,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Watermarks:
     """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
 
     ends: Mapping[str, int]
@@ -188,7 +188,7 @@ class Observation:
     cluster: Fact[SparkCluster | None]
     runs: Fact[tuple[Run, ...]]
     """All driver Jobs of the pipeline that the operator made, and pods that outlive theirs, oldest epoch first."""
-    run_node: Fact[Nodes | None]
+    run_node: Fact[NodeState | None]
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
-    source: Fact[Source]
+    source: Fact[Watermarks]

@@ -13,7 +13,7 @@ from typing import Protocol
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
-from fencepost_operator.observation import Nodes, References, Release, Run, Source, SparkCluster
+from fencepost_operator.observation import NodeState, References, Release, Run, SparkCluster, Watermarks
 
 
 class Clock(Protocol):
@@ -85,7 +85,7 @@ class Runs(Protocol):
         """Delete the Job in the foreground; nothing to do when it is gone."""
         ...
 
-    async def node(self, name: str) -> Nodes:
+    async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
         ...
 
@@ -127,7 +127,7 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends."""
 
-    async def ends(self, connection: KafkaConnection) -> Source:
+    async def ends(self, connection: KafkaConnection) -> Watermarks:
         """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
         ...
 

@@ -22,9 +22,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
-from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
 from fencepost.fence import Fence, FenceRow
+from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
 from testbed.environment import Environment
 

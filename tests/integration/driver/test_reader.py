@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Producer
 
-from fencepost.kafka import KafkaLog
-from fencepost.plan import next_batch
-from fencepost.reader import read
+from fencepost.driver.plan import next_batch
+from fencepost.kafka.log import KafkaLog
+from fencepost.kafka.reader import read
 from integration.driver.support import Kafka, wait_until
 from testbed.environment import Environment
 

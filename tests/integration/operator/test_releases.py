@@ -80,12 +80,12 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
 
     async def seen() -> Any:
         cluster = await releases.cluster(place)
-        return cluster if cluster and len(cluster.troubles) == 3 else None
+        return cluster if cluster and len(cluster.issues) == 3 else None
 
     cluster = await eventually(seen)
     assert (cluster.generation, cluster.config_hash, cluster.workers) == (1, "abc", 2)
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
-    assert {trouble.reason for trouble in cluster.troubles} == {"ErrImageNeverPull"}
+    assert {trouble.reason for trouble in cluster.issues} == {"ErrImageNeverPull"}
 
     await releases.install(place, values(workers=1))
     scaled = await releases.cluster(place)
@@ -222,6 +222,6 @@ async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: 
 
     async def refused() -> bool:
         cluster = await releases.cluster(place)
-        return cluster is not None and {trouble.reason for trouble in cluster.troubles} == {"FailedCreate"}
+        return cluster is not None and {trouble.reason for trouble in cluster.issues} == {"FailedCreate"}
 
     assert await eventually(refused)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.cassandra_fence import CassandraFenceTable
 from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
-from fencepost.memory_fence import MemoryFenceTable
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey

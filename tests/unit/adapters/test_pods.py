@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost_operator.adapters import pods
-from fencepost_operator.observation import NODE_LOST, PodTrouble
+from fencepost_operator.observation import NODE_LOST, PodIssue
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
 
 def test_a_container_that_waits_is_trouble() -> None:
     found = pods.trouble(pod(waiting("ImagePullBackOff", "no such image")))
-    assert found == PodTrouble(pod="a", reason="ImagePullBackOff", message="no such image")
+    assert found == PodIssue(pod="a", reason="ImagePullBackOff", message="no such image")
 
 
 def test_a_container_that_keeps_ending_says_how() -> None:
@@ -44,7 +44,7 @@ def test_a_container_that_keeps_ending_says_how() -> None:
 def test_a_pod_that_fits_nowhere_is_trouble() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
     found = pods.trouble(pod(conditions=[condition]))
-    assert found == PodTrouble(pod="a", reason="Unschedulable", message="0/2 nodes")
+    assert found == PodIssue(pod="a", reason="Unschedulable", message="0/2 nodes")
 
 
 def test_a_pod_without_status_is_no_trouble() -> None:
@@ -69,7 +69,7 @@ def test_a_hiccup_of_the_scheduler_is_none() -> None:
     assert pods.trouble(pod(conditions=[condition])) is None
 
 
-def silent(seconds: float, *, status: str = "False", containers: str = "True", **metadata: Any) -> PodTrouble | None:
+def silent(seconds: float, *, status: str = "False", containers: str = "True", **metadata: Any) -> PodIssue | None:
     """Return what is said of a pod whose Ready condition changed that long ago."""
     at = (NOW - timedelta(seconds=seconds)).isoformat()
     seen = pod(

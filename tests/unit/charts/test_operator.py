@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
-from fencepost_operator.api import ObjectKey, Policy, Status
+from fencepost_operator.api import ObjectKey, ReconcileConfig, Status
 from fencepost_operator.backoff import JITTER
-from fencepost_operator.handlers.loops import PATIENCE, SILENCE
-from fencepost_operator.metrics import PrometheusMetrics
+from fencepost_operator.runtime.controller import PATIENCE, STUCK_AFTER
+from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.settings import SLOWEST_RESYNC, Settings
 from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
 
@@ -126,10 +126,10 @@ def test_the_alert_on_passes_is_later_than_the_slowest_healthy_pass_and_sooner_t
     (alert,) = [rule for group in groups for rule in group["rules"] if rule["alert"] == "FencepostOperatorLoopStuck"]
     match = re.fullmatch(r"time\(\) - fencepost_pipeline_last_success_timestamp_seconds > (\d+)", alert["expr"])
     assert match is not None
-    seen_within = 2 * Policy(cluster_uid="").fact_timeout
+    seen_within = 2 * ReconcileConfig(cluster_uid="").fact_timeout
     healthy = SLOWEST_RESYNC * (1 + JITTER) + seen_within + HELM_PATIENCE
     assert healthy <= float(match[1]) <= PATIENCE
-    assert SILENCE > PATIENCE + SLOWEST_RESYNC * (1 + JITTER)
+    assert STUCK_AFTER > PATIENCE + SLOWEST_RESYNC * (1 + JITTER)
 
 
 def test_the_chart_and_the_settings_have_one_bound_of_the_resync() -> None:

@@ -15,7 +15,7 @@ import pytest
 from fencepost_operator import adapters
 from fencepost_operator.adapters.api_server import SECRETS, Resource
 from fencepost_operator.api import GROUP, PLURAL, VERSION
-from fencepost_operator.handlers.watches import CHILDREN
+from fencepost_operator.runtime.watches import CHILDREN
 from unit.charts.rendering import Object, objects
 
 Right: TypeAlias = tuple[str, str]

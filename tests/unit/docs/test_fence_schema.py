@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from fencepost.cassandra_fence import table_statements
-from reference import ROOT
+from fencepost.fence.cassandra import table_statements
+from generators.reference import ROOT
 
 
 def told(statement: str) -> str:

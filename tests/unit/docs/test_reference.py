@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reference import CRD, REFERENCE, ROOT, render
+from generators.reference import CRD, REFERENCE, ROOT, render
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 

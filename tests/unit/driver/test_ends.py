@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fencepost import session
 from fencepost.contract import Cassandra, ContractError, DriverConfig, ExitCode, KafkaSource, Variable, Verdict
-from fencepost.entrypoint import load
-from fencepost.errors import BadSpec, DataLoss, DependencyDown, crossing, from_text
+from fencepost.driver.entrypoint import load
+from fencepost.driver.verdict import judge
+from fencepost.errors import BadSpec, DataLoss, DependencyDown, as_worker_error, from_text
 from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
-from fencepost.kafka import client_properties
+from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
 from fencepost.sinks.cassandra import Table
-from fencepost.verdict import judge
+from fencepost.spark import session
 
 CONFIG = DriverConfig(
     pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
@@ -96,7 +96,7 @@ def test_kafka_properties_of_the_secret_win_and_the_drivers_own_are_kept(tmp_pat
 
 def test_an_error_survives_the_way_through_spark() -> None:
     sent = DataLoss("t/0 [1, 2) is {gone}", reason="OffsetOutOfRange")
-    text = f"PythonException: Traceback\n  File ...\nfencepost.errors.Crossing: {crossing(sent)}\n\tat org.apache"
+    text = f"PythonException: Trace\n File ...\nfencepost.errors.WorkerError: {as_worker_error(sent)}\n\tat org.apache"
     found = from_text(text)
     assert isinstance(found, DataLoss)
     assert (found.message, found.reason) == (sent.message, "OffsetOutOfRange")
@@ -116,7 +116,7 @@ def test_an_error_survives_the_way_through_spark() -> None:
         (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
         (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),
         (KeyError("x"), ExitCode.FAILED, "KeyError"),
-        (RuntimeError(str(crossing(DataLoss("x")))), ExitCode.DATA_LOSS, "DataLoss"),
+        (RuntimeError(str(as_worker_error(DataLoss("x")))), ExitCode.DATA_LOSS, "DataLoss"),
     ],
 )
 def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, reason: str) -> None:
@@ -131,7 +131,7 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
 def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str, partitions: int) -> None:
     batch = {f"topic/{number}": (10**9, 10**9 + 5) for number in range(partitions)}
     long = DependencyDown(text * 2000, reason="CassandraUnavailable", remedy=f"Do {text}.")
-    for error in (long, RuntimeError(str(crossing(long))), RuntimeError(text * 2000)):
+    for error in (long, RuntimeError(str(as_worker_error(long))), RuntimeError(text * 2000)):
         written = judge(error, epoch=3, version=9, batch=batch).to_json()
         assert len(written.encode()) <= Verdict.LIMIT
         verdict = Verdict.from_json(written)
@@ -152,7 +152,7 @@ def test_a_verdict_is_written_as_people_read_it() -> None:
 
 def leave(path: Path) -> subprocess.CompletedProcess[str]:
     program = (
-        "import atexit, sys; from pathlib import Path; from fencepost.verdict import judge, leave;"
+        "import atexit, sys; from pathlib import Path; from fencepost.driver.verdict import judge, leave;"
         "from fencepost.errors import DataLoss; atexit.register(print, 'never');"
         "leave(judge(DataLoss('gone')), path=Path(sys.argv[1]))"
     )
@@ -169,7 +169,7 @@ def test_the_last_words_are_written_and_nothing_runs_after_them(tmp_path: Path) 
 def test_the_last_words_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     message = ascii("удалён \udcff")
     program = (
-        "import sys; from pathlib import Path; from fencepost.verdict import judge, leave;"
+        "import sys; from pathlib import Path; from fencepost.driver.verdict import judge, leave;"
         f"leave(judge(RuntimeError({message})), path=Path(sys.argv[1]))"
     )
     command = [sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "log")]
@@ -208,7 +208,7 @@ def test_a_table_says_what_does_not_fit() -> None:
 
 
 def test_log_lines_are_json_with_their_fields() -> None:
-    record = logging.LogRecord("fencepost.driver", logging.INFO, "", 0, "committed", None, None)
+    record = logging.LogRecord("fencepost.driver.run", logging.INFO, "", 0, "committed", None, None)
     record.fields = {"version": 3}
     assert '"message": "committed", "version": 3' in JsonFormatter().format(record)
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.batch import Batch, Watermarks, Written
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
+from fencepost.driver.loop import Loop, Report
 from fencepost.errors import DataLoss, DependencyDown
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
-from fencepost.loop import Loop, Report, Written
-from fencepost.memory_fence import MemoryFenceTable
-from fencepost.plan import Batch, LogState
+from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "scope/ns/name"
 
@@ -50,10 +50,10 @@ class FakeLog:
     topic_id: str = "id"
     fault: Callable[[], None] = lambda: None
 
-    def state(self) -> LogState:
+    def state(self) -> Watermarks:
         self.fault()
         begins = {key: self.begins.get(key, 0) for key in self.ends}
-        return LogState(begins=begins, ends=dict(self.ends), topic_ids={"t": self.topic_id})
+        return Watermarks(begins=begins, ends=dict(self.ends), topic_ids={"t": self.topic_id})
 
 
 @dataclass

@@ -8,24 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.batch import Batch, Range, Watermarks, between
 from fencepost.contract import StartingOffsets
+from fencepost.driver.plan import advance, next_batch, resume, shares, start_at, starting
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
-from fencepost.plan import (
-    Batch,
-    LogState,
-    Range,
-    advance,
-    between,
-    next_batch,
-    resume,
-    shares,
-    slices,
-    start_at,
-    starting,
-)
+from fencepost.spark.tasks import slices
 
-LOG = LogState(
+LOG = Watermarks(
     begins={"a/0": 0, "a/1": 5, "b/0": 0}, ends={"a/0": 10, "a/1": 25, "b/0": 0}, topic_ids={"a": "id-a", "b": "id-b"}
 )
 ROW = FenceRow(pipeline="p", owner="o")

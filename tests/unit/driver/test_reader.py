@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from fencepost import reader
-from fencepost.errors import Crossing, DataLoss, DependencyDown, from_text
-from fencepost.kafka import PATIENCE
-from fencepost.plan import Range
+from fencepost.batch import Range
+from fencepost.errors import DataLoss, DependencyDown, WorkerError, from_text
+from fencepost.kafka import reader
+from fencepost.kafka.log import PATIENCE
 
 PROPERTIES = {"bootstrap.servers": "k:9092"}
 
@@ -169,7 +169,7 @@ def test_a_chunk_of_large_records_is_bounded_in_bytes(read: Any) -> None:
 
 
 def test_retention_that_passed_the_range_is_data_loss(read: Any) -> None:
-    with pytest.raises(Crossing) as caught:
+    with pytest.raises(WorkerError) as caught:
         read([Range("t", 0, 0, 3)], {0.01: [*records(0, [0]), Message(0, 1, KafkaError._AUTO_OFFSET_RESET)]})
     assert isinstance(from_text(str(caught.value)), DataLoss)
     assert "t/0 [1, 3)" in str(caught.value)
@@ -179,7 +179,7 @@ def test_a_silent_kafka_is_waited_for_from_its_last_record_on(read: Any) -> None
     ranges = [Range("t", 0, 0, 3)]
     _, batches = read(ranges, {PATIENCE - 5: records(0, [0]), 2 * PATIENCE - 10: records(0, [1, 2])})
     assert offsets(batches) == [(0, 0), (0, 1), (0, 2)]
-    with pytest.raises(Crossing) as caught:
+    with pytest.raises(WorkerError) as caught:
         read(ranges, {5.0: records(0, [0])})
     found = from_text(str(caught.value))
     assert isinstance(found, DependencyDown)

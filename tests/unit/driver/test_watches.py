@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fencepost.errors import DependencyDown, Starved
+from fencepost.driver.watches import EXECUTOR_LIMIT, watch_executors, watch_fence
+from fencepost.errors import DependencyDown, NoExecutors
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, Starting, open_to
-from fencepost.memory_fence import MemoryFenceTable
-from fencepost.watches import EXECUTOR_LIMIT, watch_executors, watch_fence
+from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "scope/ns/name"
 
@@ -116,7 +116,7 @@ def forever(count: int) -> Iterator[int]:
 
 def test_a_run_whose_executors_never_come_is_starved(clock: Clock, ends: list[BaseException]) -> None:
     assert watch(forever(0), clock, ends) == []
-    assert [type(error) for error in ends] == [Starved]
+    assert [type(error) for error in ends] == [NoExecutors]
     assert clock.now == pytest.approx(EXECUTOR_LIMIT, abs=1.0)
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: 
 
     arrivals = watch(counts(), clock, ends)
     assert arrivals == [pytest.approx(0.6)]
-    assert [type(error) for error in ends] == [Starved]
+    assert [type(error) for error in ends] == [NoExecutors]
     assert clock.now == pytest.approx(0.6 + 5 + EXECUTOR_LIMIT, abs=2.0)
 
 

@@ -18,7 +18,7 @@ from cassandra.query import BatchStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import Cassandra
-from fencepost.errors import BadSpec, Crossing, DependencyDown, DriverError, PoisonRecord, from_text
+from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError, from_text
 from fencepost.sinks import writer
 from fencepost.sinks.types import encoder
 
@@ -102,7 +102,7 @@ def write(batch: pa.RecordBatch, timestamp: int = 7) -> int:
 
 def failure(batch: pa.RecordBatch) -> DriverError:
     """Write a batch; return what the driver learns of its failure."""
-    with pytest.raises(Crossing) as caught:
+    with pytest.raises(WorkerError) as caught:
         write(batch)
     found = from_text(str(caught.value))
     assert found is not None

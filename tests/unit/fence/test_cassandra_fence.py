@@ -13,7 +13,6 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 
-from fencepost.cassandra_fence import _COLUMNS, CassandraFenceTable
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -23,6 +22,7 @@ from fencepost.fence import (
     FenceSchemaMissing,
     FenceUnavailable,
 )
+from fencepost.fence.cassandra import _COLUMNS, CassandraFenceTable
 
 OPEN = [
     ConnectionShutdown("the connection is closed"),

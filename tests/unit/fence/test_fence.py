@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
-from fencepost.memory_fence import MemoryFenceTable
+from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "default/flights/departures"
 OWNER = "cluster-1/cr-1"

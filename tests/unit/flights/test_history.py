@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.memory_fence import MemoryFenceTable
+from fencepost.fence.memory import MemoryFenceTable
 from flights.history import HistoryRow, check_history, commits
 
 Story = list[HistoryRow]

@@ -12,7 +12,7 @@ import yaml
 
 from fakes.manifests import body
 from fencepost.contract import DriverConfig, StartingOffsets, Variable
-from fencepost_operator.api import Pipeline, Policy, Spec, read_pipeline
+from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
@@ -84,7 +84,7 @@ def values_of(case: str) -> dict[str, Any]:
 def job_of(case: str) -> dict[str, Any]:
     pipeline, spec = pipeline_and_spec(case)
     config = driver_config(
-        key=pipeline.key, spec=spec, references=HASHES, policy=Policy(cluster_uid="c"), epoch=5, generation=2
+        key=pipeline.key, spec=spec, references=HASHES, config=ReconcileConfig(cluster_uid="c"), epoch=5, generation=2
     )
     return run_job(pipeline=pipeline, spec=spec, config=config, generation=2, spec_hash="spec-hash")
 
@@ -137,7 +137,12 @@ def test_node_loss_is_given_up_soon_unless_the_user_says_otherwise() -> None:
     pipeline = read_pipeline(body(cluster={"tolerations": given}))
     assert isinstance(pipeline.spec, Spec)
     config = driver_config(
-        key=pipeline.key, spec=pipeline.spec, references={}, policy=Policy(cluster_uid="c"), epoch=1, generation=1
+        key=pipeline.key,
+        spec=pipeline.spec,
+        references={},
+        config=ReconcileConfig(cluster_uid="c"),
+        epoch=1,
+        generation=1,
     )
     job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
     found = {t["key"]: t["tolerationSeconds"] for t in job["spec"]["template"]["spec"]["tolerations"]}

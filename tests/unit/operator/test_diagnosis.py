@@ -10,8 +10,8 @@ import pytest
 from fencepost.contract import Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import jittered, restart_delay, retry_delay
-from fencepost_operator.diagnosis import TROUBLES, diagnose_end, diagnose_trouble
-from fencepost_operator.observation import DriverPod, PodTrouble, Run
+from fencepost_operator.decision.diagnosis import POD_ISSUES, diagnose_end, diagnose_pod_issue
+from fencepost_operator.observation import DriverPod, PodIssue, Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POD = DriverPod(
@@ -34,7 +34,7 @@ RUN = Run(
         (52, Reason.DATA_LOSS),
         (53, Reason.POISON_RECORD),
         (54, Reason.DEPENDENCY_DOWN),
-        (55, Reason.STARVED),
+        (55, Reason.NO_EXECUTORS),
         (137, Reason.KILLED),
         (143, Reason.KILLED),
         (99, Reason.RUN_FAILED),
@@ -67,15 +67,15 @@ def test_what_vanished_is_lost() -> None:
     assert (found.category, "Evicted" in found.summary) == (Reason.POD_LOST, True)
 
 
-@pytest.mark.parametrize("reason", [*TROUBLES, "SomethingNew"])
+@pytest.mark.parametrize("reason", [*POD_ISSUES, "SomethingNew"])
 def test_every_trouble_says_what_to_do(reason: str) -> None:
-    found = diagnose_trouble(PodTrouble(pod="p", reason=reason, message="because"))
+    found = diagnose_pod_issue(PodIssue(pod="p", reason=reason, message="because"))
     assert found.remedy
     assert "because" in found.message
 
 
 def test_long_messages_are_cut() -> None:
-    found = diagnose_trouble(PodTrouble(pod="p", reason="Unschedulable", message="x" * 5000))
+    found = diagnose_pod_issue(PodIssue(pod="p", reason="Unschedulable", message="x" * 5000))
     assert len(found.message) < 800
 
 

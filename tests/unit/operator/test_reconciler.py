@@ -11,11 +11,11 @@ import pytest
 from fakes.manifests import KEY, body
 from fakes.ports import FakeMetrics, FakeRuns, ports_of
 from fakes.stage import POLICY, Stage
-from fencepost_operator.api import ObjectKey, Policy
+from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
 from fencepost_operator.observation import Run
-from fencepost_operator.reconciler import Reconciler
+from fencepost_operator.runtime.reconciler import Reconciler
 
 
 async def running() -> Stage:
@@ -35,7 +35,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         ports = replace(ports_of(self.stage.world, self.stage.gate), metrics=self.metrics)
-        self.reconciler = Reconciler(ports=ports, policy=POLICY)
+        self.reconciler = Reconciler(ports=ports, config=POLICY)
 
     async def succeeds(self) -> bool:
         """Whether a pass, after some time, counts as a success."""
@@ -90,7 +90,7 @@ async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
 
     watched.stage.gate.before = refuse
     assert [await watched.succeeds() for _ in range(3)] == [True, True, True]
-    assert "setback" in watched.metrics.outcomes
+    assert "action_failure" in watched.metrics.outcomes
 
 
 async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
@@ -121,9 +121,9 @@ async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
 
 async def test_a_resync_that_is_quicker_than_the_refresh_stays() -> None:
     stage = await running()
-    policy = Policy(cluster_uid=POLICY.cluster_uid, resync=1.0)
+    config = ReconcileConfig(cluster_uid=POLICY.cluster_uid, resync=1.0)
     stage.world.advance(POLICY.resync)
-    again = await Reconciler(ports=ports_of(stage.world), policy=policy).reconcile(KEY)
+    again = await Reconciler(ports=ports_of(stage.world), config=config).reconcile(KEY)
     assert again is not None
     assert again <= 1.0 + JITTER
 

@@ -14,11 +14,11 @@ from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
     DeleteFence,
-    Fence,
     InstallCluster,
     RemoveFinalizer,
     StartRun,
     StopRun,
+    TakeOverFence,
     UninstallCluster,
 )
 from fencepost_operator.api import (
@@ -29,48 +29,48 @@ from fencepost_operator.api import (
     DeletionPolicy,
     FailureStatus,
     Pipeline,
-    Policy,
     Reason,
+    ReconcileConfig,
     RunStatus,
     Spec,
     State,
     Status,
     read_pipeline,
 )
-from fencepost_operator.decision import Decision, Setback, decide
+from fencepost_operator.decision.chain import ActionFailure, Decision, decide
+from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.diagnosis import diagnose_end
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,
     Known,
-    Nodes,
+    NodeState,
     Observation,
-    Obstacle,
-    PodTrouble,
+    PodIssue,
     References,
     Release,
     ReleaseState,
     Run,
-    Source,
     SparkCluster,
     Unknown,
+    UnknownReason,
+    Watermarks,
 )
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=1)
-POLICY = Policy(cluster_uid="cluster-1")
-SILENT = Unknown(obstacle=Obstacle.UNREACHABLE, message="no answer", remedy="wait")
-DENIED = Unknown(obstacle=Obstacle.DENIED, message="wrong password", remedy="correct the Secret")
+POLICY = ReconcileConfig(cluster_uid="cluster-1")
+SILENT = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer", remedy="wait")
+DENIED = Unknown(reason=UnknownReason.DENIED, message="wrong password", remedy="correct the Secret")
 
 GOOD = read_pipeline(body())
 assert isinstance(GOOD.spec, Spec)
 PRINTS = fingerprints(GOOD.spec, {})
 
-LOST_WORKER = PodTrouble(pod="orders-g1-worker-0", reason=NODE_LOST, message="node-3 is silent")
+LOST_WORKER = PodIssue(pod="orders-g1-worker-0", reason=NODE_LOST, message="node-3 is silent")
 LOST_MASTER = replace(LOST_WORKER, pod="orders-g1-master-0")
-TOO_LARGE = PodTrouble(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
+TOO_LARGE = PodIssue(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
     started_at=LONG_AGO, deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None,
@@ -146,7 +146,7 @@ WELL = World(
         runs=Known((JOB,)),
         run_node=Known(None),
         fence=Known(ROW),
-        source=Known(Source(ends={"orders/0": 50})),
+        source=Known(Watermarks(ends={"orders/0": 50})),
     ),
 )
 NEW = WELL.with_pipeline(status=Status(), finalizers=(FINALIZER,)).seen(
@@ -155,7 +155,7 @@ NEW = WELL.with_pipeline(status=Status(), finalizers=(FINALIZER,)).seen(
 DEAD = WELL.seen(runs=(replace(JOB, finished=True, pod=replace(POD, exit_code=137, phase="Failed")),))
 BURIED = DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, count=1, next_attempt_at=NOW))
 FENCED = BURIED.seen(fence=replace(ROW, epoch=3, driver=None, version=10))
-LAGGING = {"source": Source(ends={"orders/0": 60})}
+LAGGING = {"source": Watermarks(ends={"orders/0": 60})}
 DELETED = WELL.with_pipeline(deleting_since=NOW)
 OVER = DELETED.said(run=replace(RUN, stop_requested_at=NOW, ended_at=NOW, dead=True)).seen(runs=(), release=None)
 DROPPED = OVER.with_pipeline(deletion_policy=DeletionPolicy.DELETE)
@@ -163,7 +163,7 @@ LOST = {"run": replace(RUN, ended_at=NOW, dead=False)}
 
 CASES: dict[str, tuple[World, str, type | None, State]] = {
     "all is well": (WELL, "Streaming", None, State.RUNNING),
-    "far behind": (WELL.seen(source=Source(ends={"orders/0": 10**6})), "CatchingUp", None, State.CATCHING_UP),
+    "far behind": (WELL.seen(source=Watermarks(ends={"orders/0": 10**6})), "CatchingUp", None, State.CATCHING_UP),
     # gates
     "no finalizer": (WELL.with_pipeline(finalizers=()), "Pending", AddFinalizer, State.RUNNING),
     "invalid spec": (WELL.asked(batchInterval="x"), "InvalidSpec", None, State.STALLED),
@@ -179,7 +179,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     # a run lives
     "fence moved on": (WELL.seen(fence=replace(ROW, epoch=3)), "Superseded", StopRun, State.RESTARTING),
     "no commit for long": (
-        WELL.said(committed=COMMITTED).seen(**LAGGING), "Unresponsive", Fence, State.RESTARTING,
+        WELL.said(committed=COMMITTED).seen(**LAGGING), "Unresponsive", TakeOverFence, State.RESTARTING,
     ),
     "no commit, Kafka just back": (
         WELL.said(committed=replace(COMMITTED, observable_since=NOW)).seen(**LAGGING), "Streaming", None, State.RUNNING,
@@ -189,7 +189,8 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     ),
     "no commit, nothing to read": (WELL.said(committed=COMMITTED), "Streaming", None, State.RUNNING),
     "never claimed": (
-        WELL.said(run=replace(RUN, claimed_at=None)).seen(fence=replace(ROW, driver=None)), "NeverClaimed", Fence,
+        WELL.said(run=replace(RUN, claimed_at=None)).seen(fence=replace(ROW, driver=None)),
+        "NeverClaimed", TakeOverFence,
         State.RESTARTING,
     ),
     "never claimed, Kafka silent": (
@@ -217,7 +218,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "more workers": (WELL.asked(cluster={"workers": 3}), "Scaled", InstallCluster, State.RUNNING),
     "release lost": (WELL.seen(release=None), "Provisioning", InstallCluster, State.RUNNING),
     "topic gone": (
-        WELL.seen(source=Source(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.RUNNING,
+        WELL.seen(source=Watermarks(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.RUNNING,
     ),
     # suspended
     "suspend": (WELL.asked(suspend=True), "Stopping", StopRun, State.SUSPENDED),
@@ -226,20 +227,21 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         UninstallCluster, State.SUSPENDED,
     ),
     "suspend, run lost": (
-        WELL.asked(suspend=True).said(**LOST).seen(runs=()), "Fenced", Fence, State.SUSPENDED,
+        WELL.asked(suspend=True).said(**LOST).seen(runs=()), "Fenced", TakeOverFence, State.SUSPENDED,
     ),
     "suspended": (
         WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=None),
         "Suspended", None, State.SUSPENDED,
     ),
     # no run lives
-    "killed": (DEAD, "Fenced", Fence, State.RESTARTING),
+    "killed": (DEAD, "Fenced", TakeOverFence, State.RESTARTING),
     "killed and fenced": (FENCED, "RunStarted", StartRun,
                           State.RESTARTING),
     "failed again": (DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED), "BackingOff", None,
                      State.RESTARTING),
     "failed, spec changed": (
-        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, spec_hash="old")), "Fenced", Fence,
+        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, spec_hash="old")),
+        "Fenced", TakeOverFence,
         State.RESTARTING,
     ),
     "bad code": (
@@ -250,9 +252,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         DEAD.asked(restart={"maxAttempts": 2}).said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED),
         "RestartBudgetExhausted", None, State.STALLED,
     ),
-    "lost": (WELL.said(**LOST).seen(runs=()), "Fenced", Fence, State.PROVISIONING),
+    "lost": (WELL.said(**LOST).seen(runs=()), "Fenced", TakeOverFence, State.PROVISIONING),
     "orphaned": (
-        WELL.seen(runs=(replace(JOB, deleting=True, orphaned=True),)), "Fenced", Fence, State.RESTARTING,
+        WELL.seen(runs=(replace(JOB, deleting=True, orphaned=True),)), "Fenced", TakeOverFence, State.RESTARTING,
     ),
     "its Job gone, its pod finishing": (
         WELL.seen(runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=NOW)),)), "Streaming", None,
@@ -269,7 +271,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "killed, cluster unseen": (FENCED.seen(cluster=SILENT), "KubernetesUnreachable", None, State.RESTARTING),
     "first cluster": (NEW, "Provisioning", InstallCluster, State.PROVISIONING),
     "first topic missing": (
-        NEW.seen(source=Source(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.PENDING,
+        NEW.seen(source=Watermarks(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.PENDING,
     ),
     "master not ready": (
         FENCED.seen(cluster=replace(CLUSTER, master_ready=False)), "Provisioning", None, State.RESTARTING,
@@ -278,35 +280,35 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         FENCED.seen(cluster=replace(CLUSTER, ready_workers=0)), "RunStarted", StartRun, State.RESTARTING,
     ),
     "no worker fits": (
-        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(TOO_LARGE,))), "Unschedulable", None,
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))), "Unschedulable", None,
         State.RESTARTING,
     ),
     "master's node lost": (
-        FENCED.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Provisioning",
+        FENCED.seen(cluster=replace(CLUSTER, master_ready=False, issues=(LOST_MASTER,))), "Provisioning",
         InstallCluster, State.RESTARTING,
     ),
     "only worker's node lost": (
-        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))), "Provisioning",
+        FENCED.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))), "Provisioning",
         InstallCluster, State.RESTARTING,
     ),
     "one worker's node of two lost": (
-        FENCED.seen(cluster=replace(CLUSTER, troubles=(LOST_WORKER,))), "RunStarted", StartRun, State.RESTARTING,
+        FENCED.seen(cluster=replace(CLUSTER, issues=(LOST_WORKER,))), "RunStarted", StartRun, State.RESTARTING,
     ),
     "master's node lost under a living run": (
-        WELL.seen(cluster=replace(CLUSTER, master_ready=False, troubles=(LOST_MASTER,))), "Streaming", None,
+        WELL.seen(cluster=replace(CLUSTER, master_ready=False, issues=(LOST_MASTER,))), "Streaming", None,
         State.RUNNING,
     ),
     "workers' node lost, more are asked for": (
         WELL.asked(cluster={"workers": 3}).seen(
-            cluster=replace(CLUSTER, ready_workers=0, troubles=(LOST_WORKER,))
+            cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))
         ),
         "Scaled", InstallCluster, State.RUNNING,
     ),
     "one worker of two does not fit": (
-        FENCED.seen(cluster=replace(CLUSTER, troubles=(TOO_LARGE,))), "RunStarted", StartRun, State.RESTARTING,
+        FENCED.seen(cluster=replace(CLUSTER, issues=(TOO_LARGE,))), "RunStarted", StartRun, State.RESTARTING,
     ),
     "first epoch": (
-        WELL.said(run=None, epoch=0).seen(runs=(), fence=replace(ROW, epoch=0, driver=None)), "Fenced", Fence,
+        WELL.said(run=None, epoch=0).seen(runs=(), fence=replace(ROW, epoch=0, driver=None)), "Fenced", TakeOverFence,
         State.PROVISIONING,
     ),
     "first run": (
@@ -318,7 +320,8 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         "RunStarted", StartRun, State.STARTING,
     ),
     "row of an earlier object": (
-        WELL.said(run=None).seen(runs=(), fence=replace(ROW, driver=None, owner="cluster-1/old")), "Fenced", Fence,
+        WELL.said(run=None).seen(runs=(), fence=replace(ROW, driver=None, owner="cluster-1/old")),
+        "Fenced", TakeOverFence,
         State.PROVISIONING,
     ),
     # deletion
@@ -333,7 +336,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         State.DELETING,
     ),
     "deleted, all gone": (OVER.seen(fence=SILENT), "Released", RemoveFinalizer, State.DELETING),
-    "deleted, run lost": (OVER.said(**LOST), "Fenced", Fence, State.DELETING),
+    "deleted, run lost": (OVER.said(**LOST), "Fenced", TakeOverFence, State.DELETING),
     "deleted with row": (
         DROPPED, "Deleting", DeleteFence, State.DELETING,
     ),
@@ -375,13 +378,13 @@ def test_a_dead_drivers_cluster_is_used_again() -> None:
 @pytest.mark.parametrize(
     ("node", "dead"),
     [
-        (Nodes(name="node-1", uid="node-uid", ready=True), True),
-        (Nodes(name="node-1", uid="node-uid", ready=False), False),
-        (Nodes(name="node-1", uid="another", ready=True), False),
-        (Nodes(name="node-1", uid=None, ready=False), False),
+        (NodeState(name="node-1", uid="node-uid", ready=True), True),
+        (NodeState(name="node-1", uid="node-uid", ready=False), False),
+        (NodeState(name="node-1", uid="another", ready=True), False),
+        (NodeState(name="node-1", uid=None, ready=False), False),
     ],
 )
-def test_a_vanished_pod_is_proven_dead_by_its_node_alone(node: Nodes, dead: bool) -> None:
+def test_a_vanished_pod_is_proven_dead_by_its_node_alone(node: NodeState, dead: bool) -> None:
     run = WELL.seen(runs=(), run_node=node).decide().status.run
     assert run is not None
     assert run.dead is dead
@@ -405,12 +408,14 @@ def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> Non
 
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
     error = Rejected("exceeded quota", remedy="raise the quota")
-    setback = Setback(action=InstallCluster, reason=Reason.INSTALL_FAILED, error=error, remedy=error.remedy, attempts=3)
-    decision = NEW.decide(setback=setback)
+    action_failure = ActionFailure(
+        action=InstallCluster, reason=Reason.INSTALL_FAILED, error=error, remedy=error.remedy, attempts=3
+    )
+    decision = NEW.decide(action_failure=action_failure)
     assert decision.reason == "InstallFailed"
     assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
     assert isinstance(decision.action, InstallCluster)
-    assert WELL.decide(setback=setback).reason == "Streaming"
+    assert WELL.decide(action_failure=action_failure).reason == "Streaming"
 
 
 def test_a_fence_that_was_found_is_not_told_as_one_that_began() -> None:
@@ -467,7 +472,7 @@ def test_lag_counts_from_where_reading_is_or_will_begin(
 ) -> None:
     kafka = {"bootstrapServers": "kafka:9092", "topics": ["orders"], "startingOffsets": starting}
     world = WELL.asked(source={"kafka": kafka}).seen(
-        source=Source(ends={"orders/0": 60, "orders/1": 40}), fence=replace(ROW, offsets=offsets)
+        source=Watermarks(ends={"orders/0": 60, "orders/1": 40}), fence=replace(ROW, offsets=offsets)
     )
     assert world.decide().status.lag == lag
 

@@ -15,10 +15,10 @@ from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
     DeleteFence,
-    Fence,
     InstallCluster,
     RemoveFinalizer,
     StartRun,
+    TakeOverFence,
 )
 from fencepost_operator.api import (
     FINALIZER,
@@ -26,7 +26,7 @@ from fencepost_operator.api import (
     CommittedStatus,
     FailureStatus,
     Pipeline,
-    Policy,
+    ReconcileConfig,
     RunStatus,
     Spec,
     Status,
@@ -34,29 +34,29 @@ from fencepost_operator.api import (
     read_status,
     write_status,
 )
-from fencepost_operator.decision import Decision, decide
+from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import (
     DriverPod,
     Fact,
     Known,
-    Nodes,
+    NodeState,
     Observation,
-    Obstacle,
-    PodTrouble,
+    PodIssue,
     References,
     Release,
     ReleaseState,
     Run,
-    Source,
     SparkCluster,
     Unknown,
+    UnknownReason,
+    Watermarks,
 )
 
 T = TypeVar("T")
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-POLICY = Policy(cluster_uid="cluster-1")
+POLICY = ReconcileConfig(cluster_uid="cluster-1")
 MINE, THEIRS = "cluster-1/uid-1", "cluster-2/uid-9"
 
 parsed = read_pipeline(body()).spec
@@ -64,11 +64,11 @@ assert isinstance(parsed, Spec)
 PRINTS = fingerprints(parsed, {})
 
 MOMENTS = (NOW, NOW - timedelta(seconds=5), NOW - timedelta(seconds=70), NOW - timedelta(hours=1))
-TROUBLES = tuple(
-    PodTrouble(pod="p", reason=reason, message="m")
+POD_ISSUES = tuple(
+    PodIssue(pod="p", reason=reason, message="m")
     for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "NodeLost", "Odd")
 )
-NODES = (None, Nodes(name="node-1", uid="node-uid", ready=True), Nodes(name="node-1", uid=None, ready=False))
+NODES = (None, NodeState(name="node-1", uid="node-uid", ready=True), NodeState(name="node-1", uid=None, ready=False))
 CHANGES: tuple[dict[str, Any], ...] = (
     {"suspend": True},
     {"batchInterval": "soon"},
@@ -77,9 +77,9 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"cluster": {"workers": 2}},
 )
 SOURCES = (
-    Source(ends={"orders/0": 1_000_000}),
-    Source(ends={"orders/0": 5}),
-    Source(ends={}, missing_topics=("orders",)),
+    Watermarks(ends={"orders/0": 1_000_000}),
+    Watermarks(ends={"orders/0": 5}),
+    Watermarks(ends={}, missing_topics=("orders",)),
 )
 
 
@@ -102,7 +102,7 @@ class Dice:
         return (
             Known(value)
             if self.seldom(True, False)
-            else Unknown(obstacle=self.any(*Obstacle), message="no answer", remedy="wait")
+            else Unknown(reason=self.any(*UnknownReason), message="no answer", remedy="wait")
         )
 
     def moment(self) -> datetime:
@@ -124,7 +124,7 @@ def a_pod(dice: Dice, epoch: int) -> DriverPod:
         termination_reason=dice.any(None, "OOMKilled", "Error"),
         finished_at=NOW if code is not None else None,
         verdict=None,
-        trouble=dice.often(None, *TROUBLES),
+        trouble=dice.often(None, *POD_ISSUES),
     )
 
 
@@ -138,7 +138,7 @@ def a_job(dice: Dice, epoch: int) -> Run:
         deleting=dice.often(False, True),
         finished=dice.often(False, True),
         pod=a_pod(dice, epoch) if dice.often(True, False) else None,
-        trouble=dice.seldom(None, *TROUBLES),
+        trouble=dice.seldom(None, *POD_ISSUES),
         orphaned=dice.seldom(False, True),
     )
 
@@ -198,7 +198,7 @@ def a_cluster(dice: Dice) -> SparkCluster:
         workers=dice.often(1, 0, 2),
         ready_workers=dice.any(0, 1),
         master_ready=dice.often(True, False),
-        troubles=dice.often((), TROUBLES[:1], TROUBLES[3:4]),
+        issues=dice.often((), POD_ISSUES[:1], POD_ISSUES[3:4]),
     )
 
 
@@ -292,7 +292,7 @@ def conditions_are_whole(decision: Decision) -> None:
 
 def words_are_useful(decision: Decision) -> None:
     assert decision.status.message
-    assert decision.again > 0
+    assert decision.requeue_after > 0
     if "Stalled" in {condition.type for condition in decision.status.conditions}:
         assert decision.status.message.endswith("."), "a stalled pipeline says what to do"
 
@@ -308,7 +308,7 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
             assert (run.epoch, run.name) == (epoch, job["metadata"]["name"])
             assert not [job for job in known(observation.runs) if job.epoch == epoch]
             assert pipeline.deleting_since is None
-        case Fence(epoch=epoch, version=version):
+        case TakeOverFence(epoch=epoch, version=version):
             row, run = known(observation.fence), decision.status.run
             assert (row.epoch, row.version) == (epoch, version)
             assert run is None or run.created_at is None or run.ended_at is not None, "the run is not given up"

@@ -22,11 +22,11 @@ from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
 from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
-from fencepost.cassandra_fence import UNANSWERED, connect
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import Cassandra
-from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, crossing
+from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
+from fencepost.fence.cassandra import UNANSWERED, connect
 from fencepost.sinks.types import Encoded, Encoder, encoder
 
 BATCH_ROWS: Final = 200
@@ -64,7 +64,7 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     """Write all rows at `timestamp` (µs) and yield one row of RESULT_SCHEMA.
 
     At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
-    Raises Crossing: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
+    Raises WorkerError: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
     does not fit, DependencyDown when Cassandra does not answer, or refuses the user, for PATIENCE seconds.
     """
     try:
@@ -81,7 +81,7 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
                     requests.send(insert, request)
         requests.finish()
     except DriverError as error:
-        raise crossing(error) from error
+        raise as_worker_error(error) from error
     yield pa.RecordBatch.from_arrays([pa.array([target.sink]), pa.array([rows], pa.int64())], schema=RESULT_SCHEMA)
 
 

@@ -84,7 +84,7 @@ class ApiServer:
         configuration.connection_pool_maxsize = _CONNECTIONS
         configuration.retries = False
         self._configuration = configuration
-        self._rest = RESTClientObject(configuration)
+        self._suspended = RESTClientObject(configuration)
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None) -> Self:
@@ -100,7 +100,7 @@ class ApiServer:
 
     async def close(self) -> None:
         """End the connections."""
-        await self._rest.close()
+        await self._suspended.close()
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Json | None:
         """Return the object, or None when the API server says that it is not there."""
@@ -181,7 +181,7 @@ class ApiServer:
             bearer = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             if bearer:
                 headers["Authorization"] = bearer
-            answer = await self._rest.request(  # type: ignore[no-untyped-call]
+            answer = await self._suspended.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
             status, text = answer.status, await answer.read()

@@ -14,7 +14,6 @@ from typing import Final, Protocol, TypeVar
 
 from cassandra.cluster import Session
 
-from fencepost.cassandra_fence import CassandraFenceTable, connect, create_schema
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -25,6 +24,7 @@ from fencepost.fence import (
     FenceSchemaMissing,
     FenceUnavailable,
 )
+from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fencepost.contract import offset_key
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
-from fencepost_operator.observation import Source
+from fencepost_operator.observation import Watermarks
 
 _T = TypeVar("_T")
 _ANSWER_WITHIN: Final = 8.0
@@ -67,7 +67,7 @@ class KafkaOffsets:
         self._secrets = secrets
         self._clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
-    async def ends(self, connection: KafkaConnection) -> Source:
+    async def ends(self, connection: KafkaConnection) -> Watermarks:
         """Return the bounds of each partition's log, as readers of committed records see them, and what is missing."""
         client = await self._client(connection)
         try:
@@ -125,7 +125,7 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
         ) from error
 
 
-async def _ends(admin: AdminClient, topics: tuple[str, ...]) -> Source:
+async def _ends(admin: AdminClient, topics: tuple[str, ...]) -> Watermarks:
     wanted: list[TopicPartition] = []
     missing: list[str] = []
     described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_ANSWER_WITHIN)
@@ -139,12 +139,12 @@ async def _ends(admin: AdminClient, topics: tuple[str, ...]) -> Source:
         else:
             wanted += [TopicPartition(topic, partition.id) for partition in description.partitions]
     if not wanted:
-        return Source(ends={}, missing_topics=tuple(missing))
+        return Watermarks(ends={}, missing_topics=tuple(missing))
     starts, ends = await asyncio.gather(
         _positions(admin, wanted, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
         _positions(admin, wanted, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
     )
-    return Source(ends=ends, starts=starts, missing_topics=tuple(missing))
+    return Watermarks(ends=ends, starts=starts, missing_topics=tuple(missing))
 
 
 async def _positions(admin: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[str, int]:

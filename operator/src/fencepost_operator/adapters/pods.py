@@ -1,4 +1,4 @@
-"""What pods say about themselves: readiness, troubles, how a container ended."""
+"""What pods say about themselves: readiness, issues, how a container ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fencepost_operator.adapters.api_server import EVENTS, ApiServer, Json
-from fencepost_operator.observation import NODE_LOST, PodTrouble
+from fencepost_operator.observation import NODE_LOST, PodIssue
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons that are no trouble by themselves."""
@@ -50,18 +50,18 @@ def statuses(pod: Json) -> Iterator[Json]:
     yield from status.get("containerStatuses") or []
 
 
-def trouble(pod: Json) -> PodTrouble | None:
+def trouble(pod: Json) -> PodIssue | None:
     """Return why a pod cannot get going, as far as the pod itself knows."""
     name = pod["metadata"]["name"]
     for status in statuses(pod):
         waiting = (status.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in _ON_THE_WAY:
-            return PodTrouble(pod=name, reason=waiting.get("reason") or "Waiting", message=_why(status, waiting))
+            return PodIssue(pod=name, reason=waiting.get("reason") or "Waiting", message=_why(status, waiting))
     scheduled = condition(pod, "PodScheduled") or {}
     # SchedulerError is the scheduler's own hiccup (a conflict on a fresh volume claim, say): it tries again by itself.
     if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulerError":
         reason, message = scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
-        return PodTrouble(pod=name, reason=reason, message=message)
+        return PodIssue(pod=name, reason=reason, message=message)
     return None
 
 
@@ -70,7 +70,7 @@ def may_live(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") not in _OVER
 
 
-def lost(pod: Json, now: datetime) -> PodTrouble | None:
+def lost(pod: Json, now: datetime) -> PodIssue | None:
     """Return the trouble of a pod whose node has been silent for long; no StatefulSet replaces it.
 
     When a node falls silent, the node controller sets a pod's Ready to False and leaves ContainersReady as the kubelet
@@ -83,7 +83,7 @@ def lost(pod: Json, now: datetime) -> PodTrouble | None:
     if now - since < _SILENT:
         return None
     node, name = pod.get("spec", {}).get("nodeName"), pod["metadata"]["name"]
-    return PodTrouble(pod=name, reason=NODE_LOST, message=f"node {node} is silent since {since:%Y-%m-%d %H:%M:%S} UTC")
+    return PodIssue(pod=name, reason=NODE_LOST, message=f"node {node} is silent since {since:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _marked_at(pod: Json) -> datetime | None:
@@ -94,7 +94,7 @@ def _marked_at(pod: Json) -> datetime | None:
     return None if pod.get("spec", {}).get("readinessGates") else instant(ready.get("lastTransitionTime"))
 
 
-async def deep_trouble(api: ApiServer, pod: Json, now: datetime) -> PodTrouble | None:
+async def find_issue(api: ApiServer, pod: Json, now: datetime) -> PodIssue | None:
     """Return a pod's trouble; when its containers stay in creation, its events are asked for a volume's."""
     found = lost(pod, now) or trouble(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
@@ -106,7 +106,7 @@ async def deep_trouble(api: ApiServer, pod: Json, now: datetime) -> PodTrouble |
     return await newest_warning(api, pod, _MOUNTING)
 
 
-async def newest_warning(api: ApiServer, found: Json, reasons: frozenset[str]) -> PodTrouble | None:
+async def newest_warning(api: ApiServer, found: Json, reasons: frozenset[str]) -> PodIssue | None:
     """Return the newest Warning event about an object with one of the reasons."""
     metadata = found["metadata"]
     events = await api.list(EVENTS, namespace=metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}")
@@ -114,7 +114,7 @@ async def newest_warning(api: ApiServer, found: Json, reasons: frozenset[str]) -
     if not relevant:
         return None
     newest = max(relevant, key=_last_seen)
-    return PodTrouble(pod=metadata["name"], reason=newest["reason"], message=newest.get("message") or "")
+    return PodIssue(pod=metadata["name"], reason=newest["reason"], message=newest.get("message") or "")
 
 
 def _last_seen(event: Json) -> str:

@@ -19,7 +19,7 @@ from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
-from fencepost_operator.observation import PodTrouble, Release, ReleaseState, SparkCluster
+from fencepost_operator.observation import PodIssue, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
 _STATES: Final = {
@@ -72,7 +72,7 @@ class HelmReleases:
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
-            troubles=await self._troubles(list(current.values()), mine),
+            issues=await self._troubles(list(current.values()), mine),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -132,9 +132,9 @@ class HelmReleases:
         found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
-    async def _troubles(self, sets: list[Json], members: list[Json]) -> tuple[PodTrouble, ...]:
+    async def _troubles(self, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
         now = self.clock.now()
-        found = [await pods.deep_trouble(self.api, pod, now) for pod in members]
+        found = [await pods.find_issue(self.api, pod, now) for pod in members]
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):

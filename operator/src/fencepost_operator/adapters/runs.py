@@ -16,7 +16,7 @@ from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExi
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import PortError
-from fencepost_operator.observation import DriverPod, Nodes, PodTrouble, Run
+from fencepost_operator.observation import DriverPod, NodeState, PodIssue, Run
 from fencepost_operator.ports import Clock
 
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -42,8 +42,8 @@ class KubernetesRuns:
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
         present = {job["metadata"]["uid"] for job in found}
         left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
-        runs = [self._run(job, epoch, _made_by(job, drivers)) for epoch, job in jobs.items()]
-        runs += [self._bereaved(key, epoch, members) for epoch, members in left.items() if epoch not in jobs]
+        runs = [self._run(job, epoch, _pods_of(job, drivers)) for epoch, job in jobs.items()]
+        runs += [self._run_without_job(key, epoch, members) for epoch, members in left.items() if epoch not in jobs]
         return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
@@ -57,17 +57,17 @@ class KubernetesRuns:
         """Delete the Job in the foreground; nothing to do when it is gone."""
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
 
-    async def node(self, name: str) -> Nodes:
+    async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
         found = await self.api.get(NODES, name=name)
         if found is None:
-            return Nodes(name=name, uid=None, ready=False)
-        return Nodes(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
+            return NodeState(name=name, uid=None, ready=False)
+        return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
 
     async def _run(self, job: Json, epoch: int, members: Sequence[Json]) -> Run:
         metadata, created = job["metadata"], _created(job)
         finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
-        trouble: PodTrouble | None = None
+        trouble: PodIssue | None = None
         if not members and not finished and self.clock.now() - created > _PROMPT:
             trouble = await pods.newest_warning(self.api, job, _REFUSALS)
         return Run(
@@ -78,13 +78,13 @@ class KubernetesRuns:
             created_at=created,
             deleting="deletionTimestamp" in metadata,
             finished=finished,
-            pod=await self._driver(max(members, key=_liveliest)) if members else None,
+            pod=await self._driver(max(members, key=_by_liveness)) if members else None,
             trouble=trouble,
         )
 
-    async def _bereaved(self, key: ObjectKey, epoch: int, members: Sequence[Json]) -> Run:
+    async def _run_without_job(self, key: ObjectKey, epoch: int, members: Sequence[Json]) -> Run:
         """Return a run of which only pods are left; their Job may have been deleted in the background."""
-        pod = max(members, key=_liveliest)
+        pod = max(members, key=_by_liveness)
         driver = await self._driver(pod)
         return Run(
             name=names.job_name(key.name, epoch),
@@ -118,10 +118,10 @@ class KubernetesRuns:
             termination_reason=ended.get("reason") or (status.get("reason") if not state.get("running") else None),
             finished_at=pods.instant(ended.get("finishedAt")),
             verdict=Verdict.from_json(ended["message"]) if ended.get("message") else None,
-            trouble=await pods.deep_trouble(self.api, pod, self.clock.now()),
+            trouble=await pods.find_issue(self.api, pod, self.clock.now()),
         )
 
-    async def _node_of(self, pod: Json) -> Nodes | None:
+    async def _node_of(self, pod: Json) -> NodeState | None:
         """Return the node of a pod whose end nobody saw; None when it has none or that is not known."""
         name = pod["spec"].get("nodeName")
         if not name:
@@ -147,7 +147,7 @@ def _by_epoch(members: Iterable[Json]) -> Mapping[int, Sequence[Json]]:
     return found
 
 
-def _made_by(job: Json, members: Iterable[Json]) -> Sequence[Json]:
+def _pods_of(job: Json, members: Iterable[Json]) -> Sequence[Json]:
     """Return the pods of a Job by their label: an orphan loses its owner before the Job is gone, and lives."""
     return [pod for pod in members if _job_uid(pod) == job["metadata"]["uid"]]
 
@@ -174,6 +174,6 @@ def _generation(found: Json) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _liveliest(pod: Json) -> tuple[bool, str]:
+def _by_liveness(pod: Json) -> tuple[bool, str]:
     """Order pods so that the one that may still run is last, the newest among equals."""
     return pods.may_live(pod), pod["metadata"].get("creationTimestamp", "")

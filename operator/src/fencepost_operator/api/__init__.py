@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
-from fencepost_operator.api.policy import Policy
+from fencepost_operator.api.reconcile_config import ReconcileConfig
 from fencepost_operator.api.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -20,7 +20,7 @@ from fencepost_operator.api.spec import (
     WorkerSpec,
 )
 from fencepost_operator.api.status import ClusterStatus, CommittedStatus, FailureStatus, RunStatus, Status
-from fencepost_operator.api.words import (
+from fencepost_operator.api.vocabulary import (
     ADOPT_ANNOTATION,
     FINALIZER,
     GROUP,
@@ -60,8 +60,8 @@ __all__ = [
     "MasterSpec",
     "ObjectKey",
     "Pipeline",
-    "Policy",
     "Reason",
+    "ReconcileConfig",
     "RestartSpec",
     "RunStatus",
     "SinkSpec",

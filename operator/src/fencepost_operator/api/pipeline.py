@@ -11,7 +11,7 @@ from fencepost_operator.api.codec import decode, encode
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
 from fencepost_operator.api.status import Status
-from fencepost_operator.api.words import FINALIZER, ObjectKey
+from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

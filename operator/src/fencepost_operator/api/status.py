@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fencepost_operator.api.words import Condition, State
+from fencepost_operator.api.vocabulary import Condition, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

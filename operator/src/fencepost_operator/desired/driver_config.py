@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, StartingOffsets
-from fencepost_operator.api import ObjectKey, Policy, Spec
+from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import names
 from fencepost_operator.desired.hashes import code_hash
@@ -17,14 +17,14 @@ def driver_config(
     key: ObjectKey,
     spec: Spec,
     references: Mapping[str, str | None],
-    policy: Policy,
+    config: ReconcileConfig,
     epoch: int,
     generation: int,
 ) -> DriverConfig:
     """Return the configuration of the run of an epoch on a generation of the cluster."""
     checkpoint = spec.checkpoint
     return DriverConfig(
-        pipeline=names.fence_key(policy.scope, key.namespace, key.name),
+        pipeline=names.fence_key(config.scope, key.namespace, key.name),
         epoch=epoch,
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,
@@ -40,7 +40,7 @@ def driver_config(
         consistency=checkpoint.consistency,
         batch_interval=spec.batch_interval,
         spark_master=names.master_url(
-            key.name, generation, namespace=key.namespace, cluster_domain=policy.cluster_domain
+            key.name, generation, namespace=key.namespace, cluster_domain=config.cluster_domain
         ),
         spark_conf=_spark_conf(spec),
         executors=spec.cluster.workers,

@@ -1,0 +1,109 @@
+"""How much more than a bare lightweight transaction does a commit at the fence cost?
+
+Both are asked in turns, over one session, against the same node, so that what else the machine does falls on both.  The
+order is drawn anew each turn and a pause comes before each: a commit appends to its history without waiting, and what
+was asked right after it would pay for that (measured so, a commit seemed cheaper than the update that it contains).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from bench.figures import Result, Sample
+from fencepost.fence import Fence, FenceRow, Starting
+from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from flights.console import Console
+from testbed.environment import load
+
+KEYSPACE: Final = "fencepost_bench"
+ROUNDS: Final = 1_000
+WARM: Final = 100
+SETTLE_SECONDS: Final = 0.02
+PARTITIONS: Final = 8
+"""Kafka partitions in the offsets of the fence row."""
+
+
+def measure(console: Console) -> Result:
+    """Time commits, bare conditional updates and SERIAL reads."""
+    with _session() as session:
+        create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
+        fence, row = _claimed(session)
+        bare = _bare_update(session)
+        took: dict[str, list[float]] = {"commit": [], "bare": [], "read": []}
+        held = [row]
+
+        def commit() -> None:
+            held[0] = _commit(fence, held[0])
+
+        asked: list[tuple[str, Callable[[], object]]] = [("commit", commit), ("bare", bare), ("read", fence.read)]
+        for turn in range(WARM + ROUNDS):
+            console.live(f"commit: {turn} of {WARM + ROUNDS}")
+            random.shuffle(asked)
+            for name, ask in asked:
+                time.sleep(SETTLE_SECONDS)
+                before = time.perf_counter()
+                ask()
+                if turn >= WARM:
+                    took[name].append((time.perf_counter() - before) * 1000)
+        session.execute(f"DROP KEYSPACE {KEYSPACE}")
+    samples = [
+        Sample("fence commit", "ms", took["commit"]),
+        Sample("bare conditional update", "ms", took["bare"]),
+        Sample("SERIAL read of the fence", "ms", took["read"]),
+    ]
+    ratios = (samples[0].percentile(share) / samples[1].percentile(share) for share in (0.5, 0.99))
+    return Result(
+        "commit",
+        samples,
+        {"partitions in the offsets": PARTITIONS, "nodes": 1},
+        ["a commit is {:.2f} times a bare update at p50, {:.2f} times at p99".format(*ratios)],
+    )
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    there = load()
+    session = connect(
+        contact_points=[there.cassandra_host],
+        port=there.cassandra_port,
+        local_datacenter=None,
+        credentials=(there.cassandra_username, there.cassandra_password),
+    )
+    try:
+        yield session
+    finally:
+        session.cluster.shutdown()
+
+
+def _claimed(session: Any) -> tuple[Fence, FenceRow]:
+    """A fence whose row is claimed anew, wherever an earlier measurement left it."""
+    fence = Fence(CassandraFenceTable.over(session, KEYSPACE), "bench/bench/commit")
+    row = fence.take_over(fence.create("bench"), owner="bench")
+    offsets = {f"flights/{partition}": 1_000_000 for partition in range(PARTITIONS)}
+    start = Starting(offsets=offsets, planned=offsets, topic_ids={"flights": "topic-id"})
+    return fence, fence.claim(epoch=row.epoch, driver="bench", code="bench", start=lambda _: start)
+
+
+def _commit(fence: Fence, row: FenceRow) -> FenceRow:
+    moved = {key: offset + 100 for key, offset in row.offsets.items()}
+    return fence.commit(row, offsets=moved, planned=moved, records=100 * len(moved), duration_ms=1)
+
+
+def _bare_update(session: Any) -> Callable[[], None]:
+    """A conditional update of one number in one row, prepared."""
+    session.execute(f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.bare (k text PRIMARY KEY, v bigint)")
+    session.execute(f"INSERT INTO {KEYSPACE}.bare (k, v) VALUES ('k', 0)")  # noqa: S608 - a name cannot be bound
+    statement = session.prepare(f"UPDATE {KEYSPACE}.bare SET v = ? WHERE k = 'k' IF v = ?")  # noqa: S608
+    turns = itertools.count()
+
+    def update() -> None:
+        turn = next(turns)
+        if not session.execute(statement, (turn + 1, turn)).was_applied:
+            raise RuntimeError("a conditional update that nobody contends for was refused")
+
+    return update

@@ -1,0 +1,76 @@
+"""Write docs/reference.md from the CRD, so that it cannot say anything else; `make reference` runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
+REFERENCE: Final = ROOT / "docs/reference.md"
+
+HEAD: Final = """# Every field of a StreamingPipeline
+
+`apiVersion: streaming.fencepost.dev/v1alpha1`, `kind: StreamingPipeline`, short name `spl`. The same text is in the
+cluster: `kubectl explain spl.spec.source.kafka`. This page is written from the CRD (`make reference`).
+"""
+
+WHOLE: Final = {"spec.cluster.affinity", "spec.cluster.tolerations"}
+"""Fields that are Kubernetes' own types: their inside is in Kubernetes' reference."""
+
+
+def render(crd: dict[str, Any]) -> str:
+    """Return the page for a CRD of one version."""
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return "\n".join([HEAD, *_section("spec", schema["spec"]), "", *_section("status", schema["status"]), ""])
+
+
+def _section(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield f"## {name}\n"
+    yield "| field | type | default | what it is |\n|---|---|---|---|"
+    for path, field, required in _fields(name, schema):
+        default = f"`{_literal(field['default'])}`" if "default" in field else ("required" if required else "")
+        yield f"| `{path.removeprefix(name + '.')}` | {_type(field)} | {default} | {_cell(field)} |"
+
+
+def _fields(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    required = set(schema.get("required", ()))
+    for name, field in schema.get("properties", {}).items():
+        inner = f"{path}.{name}"
+        yield inner, field, name in required
+        if inner in WHOLE:
+            continue
+        if "properties" in field:
+            yield from _fields(inner, field)
+        elif "properties" in field.get("items", {}):
+            yield from _fields(f"{inner}[]", field["items"])
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return " or ".join(str(value) for value in field["enum"])
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}"
+    if "additionalProperties" in field:
+        return f"map to {_type(field['additionalProperties'])}"
+    return str(field.get("type", ""))
+
+
+def _literal(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cell(field: dict[str, Any]) -> str:
+    words = " ".join(str(field.get("description", "")).split())
+    bounds = [f"{word} {field[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in field]
+    return (f"{words} ({', '.join(bounds)})" if bounds else words).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render(yaml.safe_load(CRD.read_text())))

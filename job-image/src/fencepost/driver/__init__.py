@@ -1,0 +1,1 @@
+"""The driver: one run of one pipeline, from its start to its verdict."""

@@ -1,0 +1,305 @@
+"""The driver's composition root: starts everything at once, joins it in order, and ends in exactly one way.
+
+Order: the JVM first (it takes longest), then Cassandra and Kafka beside the session; a warm session and a first
+executor before the claim, because cold they cost many seconds during which nothing could commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from fencepost.contract import (
+    CODE_DIR,
+    KAFKA_PROPERTIES_DIR,
+    DriverConfig,
+    ExitCode,
+    Variable,
+    Verdict,
+)
+from fencepost.driver import verdict, watches
+from fencepost.driver.loop import Loop, Report
+from fencepost.errors import BatchFailed, DependencyDown, DriverError
+from fencepost.fence import Fence, FenceUnavailable, open_to
+from fencepost.spark import gateway, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.fence import FenceRow
+    from fencepost.fence.cassandra import CassandraFenceTable
+    from fencepost.kafka.log import KafkaLog
+
+log = logging.getLogger(__name__)
+
+SESSION_LIMIT: Final = 90.0
+"""Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
+CASSANDRA_LIMIT: Final = 60.0
+"""Seconds for the first connection to Cassandra."""
+GRACE_RESERVE: Final = 2.0
+"""Seconds of the grace period kept for the verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the pod gives besides the configuration."""
+
+    driver: str
+    credentials: tuple[str, str] | None
+    variables: Mapping[str, str]
+    termination_log: Path
+    code_dir: Path = Path(CODE_DIR)
+    kafka_properties: Path = Path(KAFKA_PROPERTIES_DIR)
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str], *, termination_log: Path) -> Environment:
+        """Read the pod's variables."""
+        username = variables.get(Variable.CASSANDRA_USERNAME)
+        password = variables.get(Variable.CASSANDRA_PASSWORD)
+        return cls(
+            driver=variables.get(Variable.POD_UID) or f"{os.uname().nodename}-{os.getpid()}",
+            credentials=(username, password) if username and password else None,
+            variables=dict(variables),
+            termination_log=termination_log,
+        )
+
+
+class Driver:
+    """One run. `run` does not return: it ends the process with a verdict."""
+
+    def __init__(self, config: DriverConfig, environment: Environment) -> None:
+        self._config = config
+        self._environment = environment
+        self._stop = threading.Event()
+        self._loop: Loop | None = None
+        self._started = time.monotonic()
+        self._leaving = threading.Lock()
+
+    def run(self) -> NoReturn:
+        """Do everything, and end the process."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the process ends here, with its verdict
+            self.end(error)
+        self._leave(self._stopped())
+
+    def _stopped(self) -> Verdict:
+        return Verdict(
+            exit_code=int(ExitCode.STOPPED),
+            reason="Stopped",
+            message="stopped on request; what was begun is committed",
+            remedy="",
+            epoch=self._config.epoch,
+            version=self._loop.version if self._loop else None,
+        )
+
+    def end(self, error: BaseException) -> NoReturn:
+        """End the process for `error`, from any thread."""
+        loop = self._loop
+        judged = verdict.judge(
+            error,
+            epoch=self._config.epoch,
+            version=loop.version if loop else None,
+            batch=loop.hand.spans() if loop else None,
+        )
+        if judged.exit_code == ExitCode.FAILED:
+            log.error("the run failed", exc_info=error)
+        self._leave(judged)
+
+    def _leave(self, last: Verdict) -> NoReturn:
+        self._leaving.acquire()  # the first word is the last one; a second thread waits here for the end
+        level = logging.INFO if last.exit_code == 0 else logging.ERROR
+        log.log(level, "%s: %s", last.reason, last.message, extra={"fields": {"exit_code": last.exit_code}})
+        verdict.leave(last, path=self._environment.termination_log)
+
+    def _work(self) -> None:
+        config = self._config
+        conf = session.settings(config, self._environment.variables)
+        session.forget_secret()
+        jvm = gateway.Gateway.start(memory=session.driver_memory(config))
+        with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
+            cassandra = pool.submit(self._cassandra)
+            kafka = pool.submit(self._kafka)
+            for part in (cassandra, kafka):
+                # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
+                part.add_done_callback(self._end_if_failed)
+            # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
+            # a third of the session's time.
+            import pyspark.sql  # noqa: PLC0415
+            import pyspark.testing.utils  # noqa: F401, PLC0415
+
+            with self._limit(SESSION_LIMIT, _no_session(config)):
+                jvm.connect(SESSION_LIMIT)
+                spark = session.create(conf)
+            self._lap("session")
+            table = cassandra.result()
+            source, properties = kafka.result()
+        self._watch_fence(table)
+        self._compose(spark, table, source, properties)
+        table.finish_history()
+
+    def _compose(
+        self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
+    ) -> None:
+        """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
+        from fencepost.driver.entrypoint import load  # noqa: PLC0415
+        from fencepost.sinks.cassandra import bind  # noqa: PLC0415
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+        config = self._config
+        engine = SparkEngine(
+            spark=spark,
+            config=config,
+            transform=load(config.entrypoint, self._environment.code_dir),
+            sinks=bind(config, table.session, self._environment.credentials),
+            properties=properties,
+        )
+        self._watch_executors(spark)
+        # Not after the first executor but before it: analysis and code generation overlap its start, and the tasks wait
+        # for it in Spark's queue.
+        engine.warm()
+        self._lap("warm")
+        self._loop = Loop(
+            config=config,
+            driver=self._environment.driver,
+            fence=Fence(table, config.pipeline),
+            source=source,
+            engine=engine,
+            stop=self._stop,
+            report=self._report,
+        )
+        if not self._stop.is_set():
+            self._loop.run()
+
+    def _cassandra(self) -> CassandraFenceTable:
+        """Connect, and end early when the epoch is over or another driver's."""
+        from fencepost.fence.cassandra import CassandraFenceTable  # noqa: PLC0415
+
+        config = self._config
+        deadline = time.monotonic() + CASSANDRA_LIMIT
+        while True:
+            try:
+                table = CassandraFenceTable.connect(
+                    contact_points=config.cassandra.contact_points,
+                    port=config.cassandra.port,
+                    local_datacenter=config.cassandra.local_datacenter,
+                    keyspace=config.fence_keyspace,
+                    credentials=self._environment.credentials,
+                    consistency=config.consistency,
+                )
+                self._check_held(table.read(config.pipeline))
+            except FenceUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1.0)
+                continue
+            self._lap("cassandra")
+            return table
+
+    def _check_held(self, row: FenceRow | None) -> None:
+        """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
+        # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
+        open_to(row, self._config.pipeline, epoch=self._config.epoch, driver=self._environment.driver)
+
+    def _kafka(self) -> tuple[KafkaLog, Mapping[str, str]]:
+        """Connect, so that wrong servers or credentials end the run before it is warm."""
+        from fencepost.kafka.log import KafkaLog, client_properties  # noqa: PLC0415
+
+        properties = client_properties(self._config.source, self._environment.kafka_properties)
+        source = KafkaLog(properties, self._config.source.topics, stopping=self._stop.is_set)
+        source.state()
+        self._lap("kafka")
+        return source, properties
+
+    def _watch_fence(self, table: CassandraFenceTable) -> None:
+        def check() -> None:
+            self._check_held(table.read(self._config.pipeline))
+
+        watches.start("fence", lambda: watches.watch_fence(check, end=self.end))
+
+    def _watch_executors(self, spark: SparkSession) -> None:
+        if session.is_local(self._config):
+            return
+        watches.start(
+            "executors",
+            lambda: watches.watch_executors(
+                lambda: session.executors(spark), arrived=lambda: self._lap("executor"), end=self.end
+            ),
+        )
+
+    @contextmanager
+    def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:
+        """End the process for `error` when the block takes longer."""
+        timer = threading.Timer(seconds, self.end, [error])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Ask the loop to stop; a batch that outlives the grace period ends uncommitted, with a word of its own."""
+        self._stop.set()
+        if self._loop is None:
+            # Nothing is claimed, so nothing is in hand; what is starting need not be waited for.
+            threading.Thread(target=self._leave, args=[self._stopped()], name="stop", daemon=True).start()
+            return
+        left = max(1.0, self._config.termination_grace - GRACE_RESERVE)
+        overdue = BatchFailed(
+            f"signal {number}: the batch in hand did not end within {left:.0f} s; it is not committed",
+            reason="StopTimedOut",
+            remedy="Nothing is lost; a longer terminationGracePeriodSeconds or smaller batches let it finish.",
+        )
+        timer = threading.Timer(left, self.end, [overdue])
+        timer.daemon = True
+        timer.start()
+        log.info("stopping after the batch in hand")
+
+    def _report(self, report: Report) -> None:
+        fields = {
+            "epoch": report.epoch,
+            "version": report.version,
+            "records": report.records,
+            "rows": report.rows,
+            "ms": report.phases,
+            "lag": report.lag,
+        }
+        log.info("committed", extra={"fields": fields})
+
+    def _end_if_failed(self, part: Future[Any]) -> None:
+        error = part.exception()
+        if error is not None:
+            self.end(error)
+
+    def _lap(self, name: str) -> None:
+        log.info("ready: %s", name, extra={"fields": {"seconds": round(time.monotonic() - self._started, 2)}})
+
+
+def _no_session(config: DriverConfig) -> DependencyDown:
+    return DependencyDown(
+        f"no Spark session at {config.spark_master} within {SESSION_LIMIT:.0f} s: the master is not reachable, or its"
+        " secret is another one",
+        reason="SparkUnavailable",
+    )
+
+
+def run(variables: Mapping[str, str], *, termination_log: Path, parse: Callable[[str], DriverConfig]) -> NoReturn:
+    """Run the driver that the environment describes, and end the process."""
+    try:
+        config = parse(variables.get(Variable.CONFIG, ""))
+    except Exception as error:  # noqa: BLE001 - the process ends here, with its verdict
+        verdict.leave(verdict.judge(error), path=termination_log)
+    Driver(config, Environment.read(variables, termination_log=termination_log)).run()

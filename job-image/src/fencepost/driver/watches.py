@@ -1,0 +1,78 @@
+"""Watches beside the loop: they end a run whose batch hangs, where the loop itself would wait for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from fencepost.errors import DependencyDown, NoExecutors
+from fencepost.fence import FenceUnavailable
+
+FENCE_CHECK: Final = 5.0
+"""Seconds between two looks at the fence."""
+EXECUTOR_LIMIT: Final = 120.0
+"""Seconds that a run waits for its first executor, and that it lives without any."""
+FIRST_EXECUTOR_CHECK: Final = 0.2
+"""Seconds between two looks for the first executor: how long it took is worth knowing."""
+EXECUTOR_CHECK: Final = 1.0
+"""Seconds between two looks at the executors after that."""
+
+End = Callable[[BaseException], object]
+"""Ends the run for an error; a watch says nothing after it."""
+
+
+def start(name: str, watch: Callable[[], None]) -> None:
+    """Run a watch in a thread of its own, which does not keep the process alive."""
+    threading.Thread(target=watch, name=name, daemon=True).start()
+
+
+def watch_fence(check: Callable[[], object], *, end: End, sleep: Callable[[float], object] = time.sleep) -> None:
+    """End the run with what `check` raises, Fenced or FenceMissing, once this driver holds the fence no more.
+
+    An idle driver commits nothing that could be refused; one that was frozen wakes among executors that are gone, and
+    its batch might hang.  A database that does not answer is no reason to end: the next commit pursues it.
+    """
+    while True:
+        sleep(FENCE_CHECK)
+        try:
+            check()
+        except FenceUnavailable:
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever it was, the process ends with its verdict
+            end(error)
+            return
+
+
+def watch_executors(
+    count: Callable[[], int],
+    *,
+    arrived: Callable[[], object],
+    end: End,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """End the run with NoExecutors when it had no executor for EXECUTOR_LIMIT: its job would wait for ever.
+
+    `count` gives the executors that are there; when it raises, Spark's JVM is gone and the run ends with
+    DependencyDown.  `arrived` is called once, for the first one.
+    """
+    seen = False
+    lonely_since: float | None = now()
+    while True:
+        sleep(EXECUTOR_CHECK if seen else FIRST_EXECUTOR_CHECK)
+        try:
+            there = count()
+        except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
+            end(DependencyDown(f"the Spark application is gone: {error}", reason="SparkUnavailable"))
+            return
+        if there:
+            if not seen:
+                arrived()
+            seen, lonely_since = True, None
+        elif lonely_since is None:
+            lonely_since = now()
+        elif now() - lonely_since > EXECUTOR_LIMIT:
+            end(NoExecutors(f"no executor for {EXECUTOR_LIMIT:.0f} s"))
+            return

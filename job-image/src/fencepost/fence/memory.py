@@ -1,0 +1,73 @@
+"""A fence table in memory: the test double of `fencepost.fence.cassandra`, held to the same contract suite.
+
+Faults are injected per call: a function of the call's name that may raise before the effect or after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencepost.fence import FenceRow
+
+
+def no_fault(_call: str) -> None:
+    """Let every call pass."""
+
+
+@dataclass(slots=True)
+class MemoryFenceTable:
+    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise."""
+
+    rows: dict[str, FenceRow] = field(default_factory=dict)
+    history: list[FenceRow] = field(default_factory=list)
+    before: Callable[[str], None] = no_fault
+    after: Callable[[str], None] = no_fault
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, pipeline: str) -> FenceRow | None:
+        """Return the row, or None."""
+        self.before("read")
+        with self._lock:
+            row = self.rows.get(pipeline)
+        self.after("read")
+        return row
+
+    def insert(self, row: FenceRow) -> bool:
+        """Insert unless there is a row."""
+        self.before("insert")
+        with self._lock:
+            fresh = row.pipeline not in self.rows
+            if fresh:
+                self._put(row)
+        self.after("insert")
+        return fresh
+
+    def swap(self, before: FenceRow, after: FenceRow) -> bool:
+        """Replace on condition of epoch, version and driver."""
+        self.before("swap")
+        with self._lock:
+            applied = self._matches(before)
+            if applied:
+                self._put(after)
+        self.after("swap")
+        return applied
+
+    def delete(self, row: FenceRow) -> bool:
+        """Delete on the same condition."""
+        self.before("delete")
+        with self._lock:
+            applied = self._matches(row)
+            if applied:
+                del self.rows[row.pipeline]
+        self.after("delete")
+        return applied
+
+    def _put(self, row: FenceRow) -> None:
+        self.rows[row.pipeline] = row
+        self.history.append(row)
+
+    def _matches(self, row: FenceRow) -> bool:
+        seen = self.rows.get(row.pipeline)
+        return seen is not None and (seen.epoch, seen.version, seen.driver) == (row.epoch, row.version, row.driver)

@@ -1,0 +1,1 @@
+"""Spark: the session, the JVM behind it, and one batch as one job."""

@@ -1,0 +1,150 @@
+"""The driver's JVM, started directly.
+
+PySpark would run a shell script that runs a JVM that prints the command of a second JVM.  Starting Spark's gateway
+ourselves saves the first, and lets the start overlap the Python imports; PySpark then finds a gateway that is already
+there through its own variables, PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET.  The JVM ends when this process does:
+it reads its standard input, and that closes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from fencepost.errors import DependencyDown
+
+ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
+"""The class-data-sharing archive of the image: with it and no C2, the driver's JVM needs 5.6 s of CPU time until its
+first batch instead of 21.9 s (local mode, both cores busy; dev/bench/driver)."""
+
+LATE_C2: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Ten times HotSpot's defaults: C2 compiles what a day of batches runs, and not what the start runs.
+
+Until warm and then per batch of 1,000, on the testbed: C1 alone 8.8 s and 421 ms, this 8.7 s and 377 ms, HotSpot's own
+thresholds 11.9 s and 381 ms."""
+
+CONF_DIR: Final = Path("/opt/fencepost/conf")
+"""An empty folder: Spark's launcher puts one first on every class path, and the archive admits only an empty one."""
+
+MODULE_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens={module}=ALL-UNNAMED"
+        for module in (
+            "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+            "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+            "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+            "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+            "java.security.jgss/sun.security.krb5",
+        )
+    ),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+)  # fmt: skip
+"""What org.apache.spark.launcher.JavaModuleOptions of Spark 4.3 gives, less the incubating vector module."""
+
+
+def spark_home() -> Path:
+    """Return SPARK_HOME, or the folder of the pyspark package."""
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home)
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+def sharing_options() -> tuple[str, ...]:
+    """Return the options for the archive when the image has one; a mismatch makes a JVM slower, never wrong."""
+    return (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto") if ARCHIVE.is_file() else ()
+
+
+def java_command(*, memory: str, options: Sequence[str], conf_dir: Path) -> list[str]:
+    """Return the command of the gateway's JVM. `memory` is as in spark.driver.memory."""
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home) / "bin" / "java") if java_home else shutil.which("java") or "java"
+    return [
+        java,
+        "-cp",
+        f"{conf_dir}/:{spark_home()}/jars/*",
+        f"-Xmx{memory}",
+        *MODULE_OPTIONS,
+        *sharing_options(),
+        *LATE_C2,
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        *options,
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A JVM that is starting; `connect` waits for it."""
+
+    process: subprocess.Popen[bytes]
+    answer: Path
+
+    @classmethod
+    def start(
+        cls, *, memory: str, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> Gateway:
+        """Start the JVM and return at once."""
+        folder = Path(tempfile.mkdtemp(prefix="fencepost-"))
+        conf_dir = CONF_DIR if CONF_DIR.is_dir() else folder / "conf"
+        conf_dir.mkdir(exist_ok=True)
+        answer = folder / "gateway"
+        env = {
+            **(os.environ if environment is None else environment),
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
+            "SPARK_CONF_DIR": str(conf_dir),
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_CONNECT_MODE": "0",
+        }
+        process = subprocess.Popen(
+            java_command(memory=memory, options=options, conf_dir=conf_dir),
+            stdin=subprocess.PIPE,
+            stdout=2,  # what Java prints is a log
+            env=env,
+            # A signal for the driver is Python's to handle: the batch in hand is finished first.
+            preexec_fn=_ignore_signals,  # noqa: PLW1509 - nothing is threaded yet
+        )
+        return cls(process=process, answer=answer)
+
+    def connect(self, timeout: float = 60.0) -> None:
+        """Wait until the gateway listens, and tell PySpark where. Raises DependencyDown when it does not come up."""
+        deadline = time.monotonic() + timeout
+        while not self.answer.is_file():
+            if self.process.poll() is not None:
+                raise DependencyDown(f"the driver's JVM ended with {self.process.returncode}", reason="JvmFailed")
+            if time.monotonic() > deadline:
+                raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason="JvmFailed")
+            time.sleep(0.02)
+        content = self.answer.read_bytes()
+        port, length = struct.unpack("!ii", content[:8])
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
+        shutil.rmtree(self.answer.parent, ignore_errors=True)
+
+
+def _ignore_signals() -> None:
+    """Leave the terminal's and the kubelet's signals to Python, also when they go to the whole group."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)

@@ -1,0 +1,42 @@
+"""The batch as a DataFrame: one Spark task a slice, each reading its ranges in a Python worker.
+
+`mapInArrow` over `spark.range`, not the Python Data Source API, which plans each read in one more Python process on the
+driver.  Over fake records, 2 cores under changing load, four runs each: a batch of 1,000 on two tasks took p50 222 to
+455 ms here and 260 to 363 with the data source (less than the noise apart), on one task 200 to 274; 1 M records 2.4 to
+9.8 s and 2.5 to 7.3.  So the simpler way, with one process fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from fencepost.batch import Range
+from fencepost.kafka.reader import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA: Final = (
+    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
+    " headers array<struct<key: string, value: binary>>"
+)
+"""The author's input columns, as Spark's DDL."""
+
+
+def frame(spark: SparkSession, slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str]) -> DataFrame:
+    """Return the records of all slices, lazily."""
+    one_row_a_slice = spark.range(0, len(slices), 1, len(slices))
+    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties)), SCHEMA)
+
+
+def _read_slices(
+    slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str], rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Read the slices whose numbers the rows hold: the task's share."""
+    for batch in rows:
+        for index in batch.column(0).to_pylist():
+            yield from read(slices[index], properties)

@@ -1,0 +1,178 @@
+"""What a pod or a Job shows, as words for a person: what happened, why, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.contract import ExitCode
+from fencepost_operator.api import Reason
+from fencepost_operator.observation import NODE_LOST, PodIssue, Run
+
+SIGKILL_EXIT: Final = 137
+SIGTERM_EXIT: Final = 143
+DETAIL_LIMIT: Final = 600
+"""Characters of somebody else's message that we repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A finding. `category` is its word, `summary` what happened, `detail` the evidence, `remedy` what to do."""
+
+    category: Reason
+    summary: str
+    detail: str = ""
+    remedy: str = ""
+    exit_code: int | None = None
+
+    @property
+    def message(self) -> str:
+        """Summary and evidence in one line."""
+        return f"{self.summary}: {self.detail}" if self.detail else self.summary
+
+
+IMAGE: Final = ("cannot pull its image", "correct job.image or cluster.image, or name job.imagePullSecrets")
+POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
+    "ImagePullBackOff": (Reason.IMAGE_PULL_FAILED, *IMAGE),
+    "ErrImagePull": (Reason.IMAGE_PULL_FAILED, *IMAGE),
+    "InvalidImageName": (Reason.IMAGE_PULL_FAILED, *IMAGE),
+    "ErrImageNeverPull": (
+        Reason.IMAGE_PULL_FAILED,
+        "must not pull its image, and the node does not have it",
+        "load the image on the nodes or change job.imagePullPolicy",
+    ),
+    "Unschedulable": (
+        Reason.UNSCHEDULABLE,
+        "does not fit on any node",
+        "ask for less (cluster.worker, cluster.workers, job.resources), loosen nodeSelector and affinity, or add nodes",
+    ),
+    "CreateContainerConfigError": (
+        Reason.CONTAINER_CONFIG_ERROR,
+        "cannot be configured",
+        "create the Secret, ConfigMap or key that the message names",
+    ),
+    "CreateContainerError": (
+        Reason.CONTAINER_CONFIG_ERROR,
+        "cannot be created",
+        "see the message; the image or its entrypoint may not be a fencepost-job image",
+    ),
+    "RunContainerError": (
+        Reason.CONTAINER_CONFIG_ERROR,
+        "cannot be run",
+        "see the message; the image or its entrypoint may not be a fencepost-job image",
+    ),
+    "FailedMount": (Reason.CONTAINER_CONFIG_ERROR, "cannot mount a volume", "see the message and mend the volume"),
+    "CrashLoopBackOff": (
+        Reason.CRASH_LOOP,
+        "ends again and again",
+        "read its log with kubectl logs --previous; too little memory or another kind of image can be the cause",
+    ),
+    NODE_LOST: (
+        Reason.POD_LOST,
+        "is on a node that is no longer heard of",
+        "bring the node back, or delete its Node object when the machine is gone for good",
+    ),
+    "FailedCreate": (
+        Reason.POD_REFUSED,
+        "is refused by the API server",
+        "raise the namespace's quota, or change what the admission message names",
+    ),
+}
+
+
+def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
+    """Return why a pod cannot get going."""
+    category, summary, remedy = POD_ISSUES.get(
+        trouble.reason,
+        (Reason.POD_TROUBLE, f"cannot get going ({trouble.reason})", "see kubectl describe pod"),
+    )
+    return Diagnosis(
+        category=category,
+        summary=f"Pod {trouble.pod} {summary}",
+        detail=trouble.message[:DETAIL_LIMIT],
+        remedy=remedy,
+    )
+
+
+LOGS: Final = "read the driver's log with kubectl logs"
+ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
+    ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver ended without being asked by the operator", ""),
+    ExitCode.FENCED: (Reason.FENCED_OUT, "The driver found the fence held by another run or pod", ""),
+    ExitCode.BAD_SPEC: (
+        Reason.BAD_SPEC,
+        "The spec or the author's code cannot work as it is",
+        "mend the spec, the ConfigMap or the image; a change starts a new run",
+    ),
+    ExitCode.DATA_LOSS: (
+        Reason.DATA_LOSS,
+        "Kafka no longer has what the checkpoint points at",
+        "restore the topic; else see docs/runbooks/FencepostPipelineNotReady.md for going on without what is lost",
+    ),
+    ExitCode.POISON_RECORD: (
+        Reason.POISON_RECORD,
+        "A record fails each time it is tried",
+        "mend the transform for the record that the message names",
+    ),
+    ExitCode.DEPENDENCY_DOWN: (
+        Reason.DEPENDENCY_DOWN,
+        "Kafka or Cassandra did not answer for longer than the driver waits",
+        "check Kafka and Cassandra",
+    ),
+    ExitCode.NO_EXECUTORS: (
+        Reason.NO_EXECUTORS,
+        "The Spark cluster gave no executor in time",
+        "check that the workers are ready and their memory and cores suffice",
+    ),
+    SIGKILL_EXIT: (Reason.KILLED, "The driver was killed (SIGKILL)", LOGS),
+    SIGTERM_EXIT: (Reason.KILLED, "The driver was terminated before it could end by itself (SIGTERM)", LOGS),
+}
+
+
+def diagnose_end(run: Run | None, name: str) -> Diagnosis:
+    """Return how a run ended; `run` is its Job as far as it is still there."""
+    pod = run.pod if run else None
+    if run is None or pod is None:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"The driver of {name} vanished",
+            detail=run.trouble.message[:DETAIL_LIMIT]
+            if run and run.trouble
+            else "its Job or pod was deleted, or its node was lost",
+            remedy="if that comes again and again, see kubectl get events for what takes it away",
+        )
+    if pod.termination_reason == "OOMKilled":
+        return Diagnosis(
+            category=Reason.OUT_OF_MEMORY,
+            summary="The driver's container was out of memory",
+            remedy="raise job.resources; a lower source.kafka.maxRecordsPerBatch helps from the next batch on",
+            exit_code=pod.exit_code,
+        )
+    if pod.exit_code is None and run.orphaned:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"The Job of {name} was deleted without its pod {pod.name}, which is replaced and may run on",
+            remedy=f"delete pod {pod.name}; it commits nothing more",
+        )
+    if pod.exit_code is None:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
+            detail=pod.trouble.message[:DETAIL_LIMIT] if pod.trouble else "",
+            remedy="check the node that it was on",
+        )
+    return _of_exit(pod.exit_code, run)
+
+
+def _of_exit(code: int, run: Run) -> Diagnosis:
+    category, summary, remedy = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}", LOGS))
+    verdict = run.pod.verdict if run.pod else None
+    if verdict is None:
+        return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
+    return Diagnosis(
+        category=category,
+        summary=summary,
+        detail=f"{verdict.reason}: {verdict.message}"[:DETAIL_LIMIT],
+        remedy=verdict.remedy or remedy,
+        exit_code=code,
+    )

@@ -1,0 +1,58 @@
+"""The Events of a decision: what is new since the status that was there, told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fencepost_operator.api import Condition, Event, EventType, Reason, Status
+from fencepost_operator.decision.context import Outcome
+
+TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
+"""Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
+
+
+def status_events(before: Status, after: Status, outcome: Outcome) -> tuple[Event, ...]:
+    """Return the Events that lead from one status to the next."""
+    return (*_facts(before, after), *_turn(before, after, outcome))
+
+
+def ready_of(status: Status) -> Condition | None:
+    """Return the Ready condition."""
+    return next((condition for condition in status.conditions if condition.type == "Ready"), None)
+
+
+def _facts(before: Status, after: Status) -> Iterator[Event]:
+    if before.epoch is None and after.epoch:
+        message = f"Found this pipeline's fence at epoch {after.epoch}: it goes on from the last commit there"
+        yield _normal(Reason.RESUMED, message)
+    elif after.epoch and after.epoch != before.epoch:
+        yield _normal(Reason.FENCED, f"Epoch {after.epoch} began; no driver of an older epoch can commit")
+    run, failure, cluster = after.run, after.failure, after.cluster
+    if cluster is not None and cluster.ready_at is not None and (not before.cluster or not before.cluster.ready_at):
+        yield _normal(Reason.CLUSTER_READY, f"The Spark master of cluster generation {cluster.generation} is ready")
+    if run is not None and run.claimed_at is not None and not _had_claimed(before, run.epoch):
+        yield _normal(Reason.RUN_CLAIMED, f"{run.name} claimed epoch {run.epoch}")
+    if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
+        remedy = f". {failure.remedy[:1].upper()}{failure.remedy[1:]}." if failure.remedy else ""
+        message = f"Run {failure.epoch} failed ({failure.reason}): {failure.message}{remedy}"
+        yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
+
+
+def _had_claimed(before: Status, epoch: int) -> bool:
+    return before.run is not None and before.run.epoch == epoch and before.run.claimed_at is not None
+
+
+def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
+    was = ready_of(before)
+    if was is not None and was.reason == Reason.SUSPENDED and outcome.reason not in {Reason.SUSPENDED, Reason.DELETING}:
+        yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
+    if (was is not None and was.reason == outcome.reason) or outcome.reason in TOLD_BY_FACTS:
+        return
+    if after.failure is not None and after.failure != before.failure and after.failure.reason == outcome.reason:
+        return
+    yield Event(EventType.WARNING if outcome.warning else EventType.NORMAL, outcome.reason, outcome.message)
+
+
+def _normal(reason: Reason, message: str) -> Event:
+    return Event(EventType.NORMAL, reason, message)

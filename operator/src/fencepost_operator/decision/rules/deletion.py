@@ -1,0 +1,159 @@
+"""The end of a pipeline: stop the run, take the cluster down, settle the fence, let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import DeleteFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
+from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
+from fencepost_operator.decision.context import Context, Outcome, waiting
+from fencepost_operator.decision.liveness import is_over
+from fencepost_operator.decision.status import patience
+from fencepost_operator.observation import Known, Run, Unknown
+
+
+def is_deleted(context: Context) -> Outcome | None:
+    """A deleted pipeline goes through its cleanup, whatever else is wrong with it."""
+    if context.pipeline.deleting_since is None:
+        return None
+    if not context.pipeline.has_finalizer:
+        message, again = "Cleanup is done", context.config.resync
+        return waiting(context, Reason.RELEASED, message, state=State.DELETING, requeue_after=again)
+    for step in (_stop_runs, _uninstall, _settle_fence):
+        if outcome := step(context):
+            return replace(outcome, state=State.DELETING)
+    return waiting(
+        context,
+        Reason.RELEASED,
+        "Nothing of the pipeline is left" + _what_stays(context),
+        state=State.DELETING,
+        action=RemoveFinalizer(),
+    )
+
+
+def _stop_runs(context: Context) -> Outcome | None:
+    """Ask every driver to stop, and wait for them as long as they may take."""
+    observation = context.observation
+    if isinstance(observation.runs, Unknown):
+        message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
+        return waiting(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True)
+    living = [run for run in context.runs if not is_over(run) and not run.orphaned]
+    unasked = [run for run in living if not run.deleting]
+    if unasked:
+        return waiting(
+            context,
+            Reason.STOPPING,
+            f"Stopping {unasked[0].name}: its batch is finished and committed first",
+            action=StopRun(name=unasked[0].name),
+            status=_asked(context, unasked[0]),
+        )
+    run = context.active_run
+    if run is None and not (living and _may_wait(context)):
+        return None
+    name = run.name if run else living[0].name
+    return waiting(context, Reason.STOPPING, f"Waiting for {name} to stop")
+
+
+def _may_wait(context: Context) -> bool:
+    """Return whether a driver that was asked to stop still has time to."""
+    run, since = context.run, context.pipeline.deleting_since
+    asked = (run.stop_requested_at if run else None) or since or context.now
+    return context.now - asked <= patience(context.pipeline, context.config)
+
+
+def _asked(context: Context, target: Run) -> Status:
+    run = context.run
+    if run is None or run.name != target.name:
+        return context.status
+    return replace(context.status, run=replace(run, stop_requested_at=run.stop_requested_at or context.now))
+
+
+def _uninstall(context: Context) -> Outcome | None:
+    release = context.observation.release
+    if isinstance(release, Unknown):
+        message = f"The Helm release cannot be looked up: {release.message}"
+        return waiting(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=release.remedy, warning=True)
+    if release.value is None:
+        return None
+    return waiting(context, Reason.DELETING, "Taking the Spark cluster down", action=UninstallCluster())
+
+
+def _settle_fence(context: Context) -> Outcome | None:
+    """Fence a driver that may live on, and drop the row when the pipeline's config says so.
+
+    Retain needs no Cassandra as long as the driver is dead; a successor fences before it starts in any case.
+    """
+    drop = context.pipeline.deletion_policy is DeletionPolicy.DELETE
+    if not drop and context.unconfirmed_run is None:
+        return None
+    if not isinstance(context.pipeline.spec, Spec) or _credentials_are_deleted(context):
+        return None
+    fence = context.observation.fence
+    if isinstance(fence, Unknown):
+        return _wait_for_checkpoint(context, fence)
+    row = fence.value
+    if row is None or row.owner.partition("/")[0] != context.config.cluster_uid:
+        return None
+    return _end_epoch(context, row) or (_drop(context, row) if drop else None)
+
+
+def _end_epoch(context: Context, row: FenceRow) -> Outcome | None:
+    run = context.unconfirmed_run
+    if run is None or row.epoch != run.epoch:
+        return None
+    return waiting(
+        context,
+        Reason.FENCED,
+        f"{run.name} is not proven dead: its epoch {row.epoch} is ended so that it commits no more",
+        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+    )
+
+
+def _drop(context: Context, row: FenceRow) -> Outcome:
+    return waiting(
+        context,
+        Reason.DELETING,
+        "Dropping the checkpoint (deletionPolicy: Delete)",
+        action=DeleteFence(epoch=row.epoch, version=row.version),
+    )
+
+
+def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
+    if context.unconfirmed_run is not None:
+        why = "the driver is not proven dead and must be fenced"
+        remedy = "make Cassandra reachable, or remove the finalizer when you know that the driver is dead"
+    else:
+        why, remedy = "deletionPolicy is Delete", "make Cassandra reachable, or set deletionPolicy to Retain"
+    return waiting(
+        context,
+        Reason.CHECKPOINT_UNREACHABLE,
+        f"The checkpoint cannot be reached, and {why}: {fence.message}",
+        remedy=remedy,
+        warning=True,
+        requeue_after=context.config.resync,
+    )
+
+
+def _credentials_are_deleted(context: Context) -> bool:
+    """Return whether the credentials went first, as when a whole namespace is deleted: nobody can wait for that."""
+    references, since = context.observation.references, context.pipeline.deleting_since
+    secret = context.spec.checkpoint.credentials_secret
+    if secret is None or since is None or not isinstance(references, Known):
+        return False
+    gone = references.value.hashes.get(f"Secret/{secret}", "") is None
+    return gone and (context.now - since).total_seconds() > context.config.credentials_grace
+
+
+def _what_stays(context: Context) -> str:
+    if context.status.epoch is None:
+        return ""
+    if context.pipeline.deletion_policy is DeletionPolicy.RETAIN:
+        return "; its checkpoint is kept (deletionPolicy: Retain)"
+    return (
+        "; its checkpoint is kept, for nobody has its credentials any more" if _cannot_read_credentials(context) else ""
+    )
+
+
+def _cannot_read_credentials(context: Context) -> bool:
+    return isinstance(context.pipeline.spec, Spec) and _credentials_are_deleted(context)

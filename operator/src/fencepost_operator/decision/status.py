@@ -1,0 +1,220 @@
+"""What one observation adds to the status, before any rule decides: facts only, no wishes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fencepost.contract import split_offset_key
+from fencepost.fence import FenceRow
+from fencepost_operator.api import (
+    RETRY_ANNOTATION,
+    ClusterStatus,
+    CommittedStatus,
+    FailureStatus,
+    Pipeline,
+    ReconcileConfig,
+    RunStatus,
+    Spec,
+    Status,
+)
+from fencepost_operator.backoff import restart_delay
+from fencepost_operator.decision.context import USUAL_GRACE, job_of
+from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
+from fencepost_operator.decision.liveness import liveness_of
+from fencepost_operator.desired import labels, names
+from fencepost_operator.observation import Known, Liveness, Observation, Run, Watermarks
+
+
+def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
+    """Return the status with all that this observation shows."""
+    status = pipeline.status
+    row = observation.fence.value if isinstance(observation.fence, Known) else None
+    if row is not None:
+        status = replace(status, epoch=max(row.epoch, status.epoch or 0))
+    status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
+    if isinstance(observation.runs, Known):
+        status = _run(status, pipeline, observation, row, config)
+    lag = _lag(pipeline.spec, row, observation)
+    status = replace(status, lag=lag, committed=_committed(status.committed, row, lag, observation))
+    return _reset_restart_budget(status, pipeline.spec, row, observation.now)
+
+
+def patience(pipeline: Pipeline, config: ReconcileConfig) -> timedelta:
+    """Return how long a run may take to stop."""
+    grace = pipeline.spec.job.termination_grace if isinstance(pipeline.spec, Spec) else USUAL_GRACE
+    return timedelta(seconds=grace + config.stop_margin)
+
+
+def failure_after(  # one place that counts, for runs that ended and runs that are given up
+    pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, progressed: bool, now: datetime
+) -> FailureStatus:
+    """Return the failure of a run: counted on from the last one unless something was committed or changed since."""
+    before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
+    counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
+    count = (before.count if before is not None and counts else 0) + 1
+    longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
+    return FailureStatus(
+        count=count,
+        epoch=run.epoch,
+        at=now,
+        reason=diagnosis.category,
+        message=diagnosis.message,
+        remedy=diagnosis.remedy,
+        exit_code=diagnosis.exit_code,
+        next_attempt_at=now + restart_delay(count, longest=longest),
+        spec_hash=run.spec_hash,
+        retry=retry,
+    )
+
+
+def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:
+    """Return whether something was committed since the run was recorded."""
+    return row is not None and row.committed_at is not None and row.committed_at != run.resumed_from
+
+
+def _run(
+    status: Status, pipeline: Pipeline, observation: Observation, row: FenceRow | None, config: ReconcileConfig
+) -> Status:
+    runs = observation.runs.value if isinstance(observation.runs, Known) else ()
+    run = _newest(status.run, runs, row)
+    if run is None:
+        return status
+    now, job = observation.now, job_of(run, runs)
+    run = _record_claim(_record_pod(run, job), row, now)
+    if run.created_at is None or (run.ended_at is not None and run.dead):
+        return replace(status, run=run)
+    liveness = liveness_of(run, job, observation.run_node, now=now, patience=patience(pipeline, config))
+    if liveness in {None, Liveness.ALIVE}:
+        return replace(status, run=run)
+    ended = replace(run, ended_at=run.ended_at or now, dead=liveness is Liveness.DEAD)
+    first_seen = run.ended_at is None and run.stop_requested_at is None
+    if not first_seen:
+        return replace(status, run=ended)
+    failure = failure_after(
+        pipeline, status, run, diagnose_end(job, run.name), progressed=has_progressed(run, row), now=now
+    )
+    return replace(status, run=ended, failure=failure)
+
+
+def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:
+    """Return the recorded run, or what can be told of a newer one when the record was lost."""
+    newest = max(runs, key=lambda job: job.epoch, default=None)
+    if newest is None or (recorded is not None and recorded.epoch >= newest.epoch):
+        return recorded
+    if row is None or newest.epoch > row.epoch:
+        return recorded
+    return RunStatus(
+        name=newest.name,
+        epoch=newest.epoch,
+        spec_hash=newest.spec_hash,
+        cluster_generation=newest.cluster_generation,
+        recorded_at=newest.created_at,
+        resumed_from=row.committed_at,
+    )
+
+
+def _record_pod(run: RunStatus, job: Run | None) -> RunStatus:
+    """Note where the run is while it can be seen: its pod's node is what later proves a liveness."""
+    if job is None:
+        return run
+    run = replace(run, created_at=job.created_at)
+    pod = job.pod
+    if pod is None:
+        return run
+    return replace(
+        run,
+        pod_name=pod.name,
+        pod_uid=pod.uid,
+        node_name=pod.node or run.node_name,
+        node_uid=pod.node_uid or run.node_uid,
+        started_at=pod.started_at or run.started_at,
+    )
+
+
+def _record_claim(run: RunStatus, row: FenceRow | None, now: datetime) -> RunStatus:
+    if run.claimed_at is not None or row is None or row.epoch != run.epoch or row.driver is None:
+        return run
+    return replace(run, claimed_at=now) if row.driver == run.pod_uid else run
+
+
+def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Observation) -> ClusterStatus | None:
+    cluster, release = observation.cluster, observation.release
+    if not isinstance(cluster, Known):
+        return recorded
+    seen = cluster.value
+    if recorded is None and seen is not None and isinstance(release, Known) and release.value is not None:
+        name = pipeline.key.name
+        recorded = ClusterStatus(
+            release=names.release_name(name),
+            generation=seen.generation,
+            config_hash=seen.config_hash,
+            requested_at=observation.now,
+            workers=seen.workers,
+            selector=labels.worker_selector(name, seen.generation),
+        )
+    if recorded is None:
+        return None
+    if seen is None or seen.generation != recorded.generation:
+        return replace(recorded, ready_workers=0)
+    ready_at = recorded.ready_at or (observation.now if seen.master_ready else None)
+    return replace(recorded, ready_workers=seen.ready_workers, ready_at=ready_at)
+
+
+def _lag(spec: object, row: FenceRow | None, observation: Observation) -> int | None:
+    source = observation.source
+    if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
+        return None
+    return sum(max(0, end - _position(spec, row, key, source.value)) for key, end in source.value.ends.items())
+
+
+def _position(spec: Spec, row: FenceRow, key: str, source: Watermarks) -> int:
+    """Return the next offset to read.
+
+    Where nothing is committed yet, reading begins as the spec says for a topic that the row does not know, and at the
+    start of a partition that a known topic has grown.
+    """
+    if key in row.offsets:
+        return row.offsets[key]
+    topic = split_offset_key(key)[0]
+    if any(split_offset_key(known)[0] == topic for known in row.offsets):
+        return source.starts.get(key, 0)
+    if key in spec.source.starting_partitions:
+        return spec.source.starting_partitions[key]
+    return source.ends[key] if spec.source.starting_position == "latest" else source.starts.get(key, 0)
+
+
+def _committed(
+    before: CommittedStatus | None, row: FenceRow | None, lag: int | None, observation: Observation
+) -> CommittedStatus | None:
+    if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
+        return replace(before, observable_since=None) if before is not None else None
+    if row is None:
+        return before
+    now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
+    since = before.since if before is not None else None
+    return CommittedStatus(
+        version=row.version,
+        at=row.committed_at,
+        since=None if not lag else now if moved or since is None else since,
+        observable_since=(before.observable_since if before is not None else None) or now,
+        records=row.records,
+        offsets=dict(row.offsets),
+    )
+
+
+def _reset_restart_budget(status: Status, spec: object, row: FenceRow | None, now: datetime) -> Status:
+    """Forget how many runs failed in a row once a living one has committed, or holds the fence with nothing to read."""
+    run, failure = status.run, status.failure
+    if run is None or run.ended_at is not None or failure is None or not failure.count:
+        return status
+    if not has_progressed(run, row) and not _idles(run, spec, lag=status.lag, now=now):
+        return status
+    return replace(status, failure=replace(failure, count=0, next_attempt_at=None))
+
+
+def _idles(run: RunStatus, spec: object, *, lag: int | None, now: datetime) -> bool:
+    """Return whether a run has nothing to commit and has lived for longer than one with records may take to."""
+    if run.claimed_at is None or lag != 0 or not isinstance(spec, Spec):
+        return False
+    return now - run.claimed_at >= timedelta(seconds=spec.restart.stall_timeout)

@@ -1,0 +1,133 @@
+"""One task a pipeline: passes one after another, woken by events, and by the clock when none comes.
+
+A loop never ends by an exception, and there is never a second one for the same pipeline, deleted or not: the pipeline's
+only writer is the pass that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.errors import PortError
+from fencepost_operator.logs import PIPELINE
+from fencepost_operator.ports import Clock, Metrics
+
+log = logging.getLogger(__name__)
+
+Reconcile: TypeAlias = Callable[[ObjectKey], Coroutine[None, None, float | None]]
+"""One pass: returns the seconds after which to look again, or None when the pipeline is gone."""
+
+PATIENCE: Final = 300.0
+"""Seconds after which a pass that does not end is given up."""
+STUCK_AFTER: Final = 2 * PATIENCE + 120.0
+"""Seconds without a new pass after which a loop counts as stuck."""
+
+_QUIET: Final = 0.2
+"""Least seconds between two passes: a burst of events is one reason to look."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A pipeline's task and what wakes it."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class Controller:
+    """All loops. `wake` is cheap and may be called from any callback of the event loop's thread."""
+
+    def __init__(
+        self, reconcile: Reconcile, *, metrics: Metrics, clock: Clock, patience: float = PATIENCE, quiet: float = _QUIET
+    ) -> None:
+        self._reconcile = reconcile
+        self._metrics = metrics
+        self._clock = clock
+        self._patience = patience
+        self._quiet = quiet
+        self._loops: dict[ObjectKey, _Loop] = {}
+
+    def wake(self, key: ObjectKey) -> None:
+        """Look at the pipeline soon; begins its loop when there is none."""
+        self.ensure(key)
+        self._loops[key].wake.set()
+
+    def ensure(self, key: ObjectKey) -> None:
+        """Begin the pipeline's loop unless there is one."""
+        if key not in self._loops:
+            loop = self._loops[key] = _Loop()
+            loop.task = asyncio.create_task(self._run(key, loop), name=f"loop of {key}")
+
+    def __len__(self) -> int:
+        """Return how many loops there are."""
+        return len(self._loops)
+
+    async def close(self) -> None:
+        """End all loops where they are; what they began, the next operator finishes."""
+        tasks = [loop.task for loop in self._loops.values() if loop.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._loops.clear()
+
+    async def _run(self, key: ObjectKey, loop: _Loop) -> None:
+        PIPELINE.set(str(key))
+        failures = 0
+        while True:
+            loop.wake.clear()
+            self._metrics.heartbeat(key, self._clock.now())
+            try:
+                wait = await self._pass(key)
+            except _PassFailed:
+                failures += 1
+                wait = jittered(retry_delay(failures))
+            else:
+                failures = 0
+            if wait is None and not loop.wake.is_set():
+                self._metrics.forget(key)
+                del self._loops[key]
+                return
+            await asyncio.sleep(self._quiet if not failures else min(1.0, wait or 0.0))
+            await _woken(loop.wake, within=wait or 0.0)
+
+    async def _pass(self, key: ObjectKey) -> float | None:
+        """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._reconcile(key)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            failure: BaseException = error  # not ours: a future that somebody else cancelled
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the pipeline must be looked at again
+            failure = error
+        seconds = time.monotonic() - started
+        self._metrics.reconciled(key, outcome="error", seconds=seconds)
+        if isinstance(failure, PortError):
+            log.warning("the pass failed: %s", failure, extra={"reason": "PassFailed", "remedy": failure.remedy})
+        else:
+            log.error("the pass failed after %.1f s", seconds, exc_info=failure, extra={"reason": "PassFailed"})
+        raise _PassFailed from failure
+
+
+class _PassFailed(Exception):
+    """A pass ended by an exception, which was logged."""
+
+
+async def _woken(event: asyncio.Event, *, within: float) -> None:
+    """Return when the event is set, or after that many seconds."""
+    try:
+        async with asyncio.timeout(within):
+            await event.wait()
+    except TimeoutError:
+        return

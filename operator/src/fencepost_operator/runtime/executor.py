@@ -1,0 +1,105 @@
+"""Carries out one action: each is one call of one port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from fencepost_operator.actions import (
+    Action,
+    AddFinalizer,
+    CreateFence,
+    DeleteFence,
+    DeleteRun,
+    InstallCluster,
+    RemoveFinalizer,
+    StartRun,
+    StopRun,
+    TakeOverFence,
+    UninstallCluster,
+)
+from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig, Spec
+from fencepost_operator.desired import names
+from fencepost_operator.desired.connections import cassandra_connection
+from fencepost_operator.errors import Denied, FencepostError, Rejected
+from fencepost_operator.ports import FenceStore, Pipelines, Releases, Runs
+
+
+class Targets(Protocol):
+    """The ports that an action writes to."""
+
+    @property
+    def pipelines(self) -> Pipelines: ...  # noqa: D102
+    @property
+    def releases(self) -> Releases: ...  # noqa: D102
+    @property
+    def runs(self) -> Runs: ...  # noqa: D102
+    @property
+    def fences(self) -> FenceStore: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Executes actions. Raises PortError and Conflict as the ports do."""
+
+    ports: Targets
+    config: ReconcileConfig
+
+    async def execute(self, pipeline: Pipeline, action: Action) -> None:
+        """Do it; done twice, it is done once."""
+        key, ports = pipeline.key, self.ports
+        match action:
+            case AddFinalizer():
+                await ports.pipelines.set_finalizer(pipeline, present=True)
+            case RemoveFinalizer():
+                await ports.pipelines.set_finalizer(pipeline, present=False)
+            case InstallCluster(values=values):
+                await ports.releases.install(key, values)
+            case UninstallCluster():
+                await ports.releases.uninstall(key)
+            case StartRun(job=job):
+                await ports.runs.start(key, job)
+            case StopRun(name=name) | DeleteRun(name=name):
+                await ports.runs.stop(key, name)
+            case CreateFence(owner=owner):
+                await ports.fences.create(self._connection(pipeline), self._row(pipeline), owner)
+            case TakeOverFence(epoch=epoch, version=version, owner=owner):
+                await ports.fences.take_over(self._connection(pipeline), self._row(pipeline), epoch, version, owner)
+            case DeleteFence(epoch=epoch, version=version):
+                await ports.fences.delete(self._connection(pipeline), self._row(pipeline), epoch, version)
+            case _:
+                assert_never(action)
+
+    def _row(self, pipeline: Pipeline) -> str:
+        return names.fence_key(self.config.scope, pipeline.key.namespace, pipeline.key.name)
+
+    @staticmethod
+    def _connection(pipeline: Pipeline) -> CassandraConnection:
+        if not isinstance(pipeline.spec, Spec):
+            raise Rejected("the spec is invalid, so the checkpoint cannot be found", remedy="correct the spec")
+        return cassandra_connection(pipeline.key, pipeline.spec)
+
+
+def reason_of_failure(action: Action, error: FencepostError) -> Reason:
+    """Return the word for an action that failed."""
+    match action:
+        case AddFinalizer() | RemoveFinalizer():
+            return Reason.UPDATE_FAILED
+        case InstallCluster():
+            return Reason.INSTALL_FAILED
+        case UninstallCluster():
+            return Reason.UNINSTALL_FAILED
+        case StartRun():
+            return Reason.START_FAILED
+        case StopRun() | DeleteRun():
+            return Reason.STOP_FAILED
+        case CreateFence() | TakeOverFence() | DeleteFence():
+            return _reason_of_checkpoint(error)
+        case _:
+            assert_never(action)
+
+
+def _reason_of_checkpoint(error: FencepostError) -> Reason:
+    if isinstance(error, Denied):
+        return Reason.CHECKPOINT_CREDENTIALS_REJECTED
+    return Reason.CHECKPOINT_REJECTED if isinstance(error, Rejected) else Reason.CHECKPOINT_UNREACHABLE

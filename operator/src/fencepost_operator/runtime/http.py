@@ -1,0 +1,61 @@
+"""HTTP for Prometheus and the kubelet, served by the loop that does the work: when it is blocked, probes fail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from fencepost_operator.ports import Clock
+from fencepost_operator.runtime.controller import STUCK_AFTER
+from fencepost_operator.runtime.metrics import CONTENT_TYPE, PrometheusMetrics
+
+
+class Probes:
+    """/metrics, /healthz and /readyz. `unready` returns why the operator cannot work yet, or None."""
+
+    def __init__(
+        self,
+        metrics: PrometheusMetrics,
+        *,
+        clock: Clock,
+        unready: Callable[[], str | None],
+        stuck_after: float = STUCK_AFTER,
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._unready = unready
+        self._silence = stuck_after
+
+    @asynccontextmanager
+    async def served(self, port: int) -> AsyncIterator[None]:
+        """Serve on all addresses while the context lasts."""
+        application = web.Application()
+        application.router.add_get("/metrics", self.metrics)
+        application.router.add_get("/healthz", self.healthz)
+        application.router.add_get("/readyz", self.readyz)
+        runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, None, port).start()
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Return the metrics."""
+        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """Return 503 and the names of the loops that are stuck, else 200."""
+        silent = self._metrics.stuck_since(self._clock.now(), bound=self._silence)
+        if not silent:
+            return web.Response(text="ok\n")
+        lines = [f"the loop of {key} began no pass for {age:.0f} s\n" for key, age in silent.items()]
+        return web.Response(status=503, text="".join(lines))
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """Return 503 and the reason until the operator watches pipelines."""
+        reason = self._unready()
+        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=f"{reason}\n")

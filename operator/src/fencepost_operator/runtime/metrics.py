@@ -1,0 +1,126 @@
+"""Prometheus metrics and the health of the loops.
+
+Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from fencepost_operator.api import ObjectKey, State, Status
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_PIPELINE: Final = ("namespace", "name")
+_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
+
+
+class PrometheusMetrics:
+    """Implements the Metrics port over a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        registry = self._registry
+        self._reconciles = Counter(
+            "fencepost_reconcile", "Passes of the loop, by what came of them.", ["outcome"], registry=registry
+        )
+        self._durations = Histogram(
+            "fencepost_reconcile_duration_seconds", "Duration of a pass.", buckets=_SECONDS, registry=registry
+        )
+        self._helm = Histogram(
+            "fencepost_helm_duration_seconds", "Duration of a helm call.", ["operation"], buckets=_SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
+        self._lag = self._gauge("lag_records", "Records in Kafka past the committed offsets.")
+        self._epoch = self._gauge("epoch", "Epoch of the fence.")
+        self._restarts = self._gauge("restarts_total", "Runs started to replace one that failed.")
+        self._beats = self._gauge("heartbeat_timestamp_seconds", "When the pipeline's loop last began a pass.")
+        self._successes = self._gauge(
+            "last_success_timestamp_seconds",
+            "When a pass over the pipeline last succeeded; before the first one has, when its loop began.",
+        )
+        self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
+        self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
+        self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
+        self._alive: dict[ObjectKey, datetime] = {}
+
+    def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:  # noqa: ARG002 - by outcome only
+        """Count a pass and its duration."""
+        self._reconciles.labels(outcome).inc()
+        self._durations.observe(seconds)
+
+    def helm_took(self, operation: str, seconds: float) -> None:
+        """Count a helm call and its duration."""
+        self._helm.labels(operation).observe(seconds)
+
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
+        """Set the pipeline's gauges; a figure that is not known has no series, rather than an old value."""
+        labels = (key.namespace, key.name)
+        ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions)
+        self._ready.labels(*labels).set(ready)
+        self._restarts.labels(*labels).set(status.restarts)
+        for state in State:
+            self._state.labels(*labels, state.value).set(state is status.state)
+        for gauge, figure in ((self._lag, status.lag), (self._epoch, status.epoch)):
+            if figure is None:
+                _drop(gauge, *labels)
+            else:
+                gauge.labels(*labels).set(figure)
+        self._commit(key, committed)
+
+    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
+        """Say that the pipeline's loop is alive: it begins a pass."""
+        if key not in self._alive:
+            self.succeeded(key, now)  # a pipeline whose passes fail from the first one on must have an age as well
+        self._alive[key] = now
+        self._beats.labels(key.namespace, key.name).set(now.timestamp())
+
+    def succeeded(self, key: ObjectKey, now: datetime) -> None:
+        """Say that a pass did all that it is there for."""
+        self._successes.labels(key.namespace, key.name).set(now.timestamp())
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the pipeline's series."""
+        self._alive.pop(key, None)
+        for gauge in (self._ready, self._lag, self._epoch, self._restarts, self._beats, self._successes):
+            _drop(gauge, key.namespace, key.name)
+        for state in State:
+            _drop(self._state, key.namespace, key.name, state.value)
+        self._commit(key, {})
+        self._partitions.pop(key, None)
+
+    def stuck_since(self, now: datetime, *, bound: float) -> Mapping[ObjectKey, float]:
+        """Return the pipelines whose loop did not begin a pass for more than `bound` seconds, and how long."""
+        ages = {key: (now - beat).total_seconds() for key, beat in self._alive.items()}
+        return {key: age for key, age in ages.items() if age > bound}
+
+    def exposition(self) -> bytes:
+        """Return the text that Prometheus scrapes."""
+        return generate_latest(self._registry)
+
+    def _commit(self, key: ObjectKey, committed: Mapping[str, int]) -> None:
+        partitions: dict[tuple[str, str], int] = {}
+        for place, offset in committed.items():
+            topic, _, partition = place.rpartition("/")
+            partitions[topic, partition] = offset
+        for gone in self._partitions.get(key, frozenset()) - partitions.keys():
+            _drop(self._offsets, key.namespace, key.name, *gone)
+        for (topic, partition), offset in partitions.items():
+            self._offsets.labels(key.namespace, key.name, topic, partition).set(offset)
+        self._partitions[key] = frozenset(partitions)
+
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._registry)
+
+
+def _drop(gauge: Gauge, *labels: str) -> None:
+    gauge.remove(*labels)

@@ -1,0 +1,134 @@
+"""Looks at everything a decision needs, at once; what cannot be seen in time is Unknown, never absent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from fencepost.fence import FenceRow
+from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
+from fencepost_operator.desired import names
+from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
+from fencepost_operator.desired.hashes import referenced
+from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
+from fencepost_operator.observation import (
+    Fact,
+    Known,
+    NodeState,
+    Observation,
+    References,
+    Run,
+    Unknown,
+    UnknownReason,
+    Watermarks,
+)
+from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Releases, Runs
+
+T = TypeVar("T")
+
+UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
+NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="nobody looked", remedy="")
+
+
+class Sources(Protocol):
+    """The ports that an observation reads."""
+
+    @property
+    def releases(self) -> Releases: ...  # noqa: D102
+    @property
+    def runs(self) -> Runs: ...  # noqa: D102
+    @property
+    def objects(self) -> Objects: ...  # noqa: D102
+    @property
+    def fences(self) -> FenceStore: ...  # noqa: D102
+    @property
+    def offsets(self) -> Offsets: ...  # noqa: D102
+    @property
+    def clock(self) -> Clock: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Makes observations of pipelines."""
+
+    ports: Sources
+    config: ReconcileConfig
+
+    async def observe(self, pipeline: Pipeline) -> Observation:
+        """Return one snapshot; all facts are asked for at once, the run's node after the runs."""
+        key = pipeline.key
+        references, release, cluster, runs, fence, source = await asyncio.gather(
+            self._references(pipeline),
+            self._see(self.ports.releases.release(key)),
+            self._see(self.ports.releases.cluster(key)),
+            self._see(self.ports.runs.list(key, pipeline.uid)),
+            self._fence(pipeline),
+            self._source(pipeline),
+        )
+        return Observation(
+            now=whole_milliseconds(self.ports.clock.now()),
+            references=references,
+            release=release,
+            cluster=cluster,
+            runs=runs,
+            run_node=await self._run_node(pipeline.status.run, runs),
+            fence=fence,
+            source=source,
+        )
+
+    async def _references(self, pipeline: Pipeline) -> Fact[References]:
+        if not isinstance(pipeline.spec, Spec):
+            return UNREADABLE
+        wanted = referenced(pipeline.spec)
+        if not wanted:
+            return Known(References(hashes={}))
+        return await self._see(self.ports.objects.references(pipeline.key, wanted))
+
+    async def _fence(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
+        if not isinstance(pipeline.spec, Spec):
+            return UNREADABLE
+        key = pipeline.key
+        row = names.fence_key(self.config.scope, key.namespace, key.name)
+        return await self._see(self.ports.fences.read(cassandra_connection(key, pipeline.spec), row))
+
+    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
+        if not isinstance(pipeline.spec, Spec):
+            return UNREADABLE
+        if pipeline.deleting_since is not None:
+            return NOT_NEEDED
+        return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
+        """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""
+        if run is None or run.node_name is None or run.dead or isinstance(runs, Unknown):
+            return Known(None)
+        if any(job.name == run.name and job.pod is not None for job in runs.value):
+            return Known(None)
+        return await self._see(self.ports.runs.node(run.node_name))
+
+    async def _see(self, question: Awaitable[T]) -> Fact[T]:
+        try:
+            async with asyncio.timeout(self.config.fact_timeout):
+                return Known(await question)
+        except TimeoutError:
+            return Unknown(
+                reason=UnknownReason.UNREACHABLE,
+                message=f"no answer within {self.config.fact_timeout:.0f} s",
+                remedy="check that it runs and that the operator can reach it",
+            )
+        except Denied as error:
+            return Unknown(reason=UnknownReason.DENIED, message=str(error), remedy=error.remedy)
+        except Rejected as error:
+            return Unknown(reason=UnknownReason.REJECTED, message=str(error), remedy=error.remedy)
+        except PortError as error:
+            return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
+        except Conflict as error:
+            return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def whole_milliseconds(moment: datetime) -> datetime:
+    """Return the moment as precise as a status keeps it."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,0 +1,171 @@
+"""The body of a pipeline's loop: observe, decide, record, tell, act.  It knows neither kopf nor any vendor."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.actions import Action
+from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
+from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.decision.chain import ActionFailure, Decision, decide
+from fencepost_operator.errors import Conflict, PortError
+from fencepost_operator.observation import Observation, Unknown
+from fencepost_operator.ports import (
+    Clock,
+    FenceStore,
+    Metrics,
+    Objects,
+    Offsets,
+    Pipelines,
+    Releases,
+    Runs,
+)
+from fencepost_operator.runtime.executor import Executor, reason_of_failure
+from fencepost_operator.runtime.observer import Observer
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 0.0
+AFTER_CONFLICT: Final = 0.1
+"""Seconds: somebody else has just written, and may be about to write more."""
+
+_CONFLICT: Final = "conflict"
+_GONE: Final = "gone"
+_BLIND: Final = "blind"
+"""The runs could not be listed: a driver that is dead by now would not be noticed."""
+_FRUITLESS: Final = frozenset({_CONFLICT, _GONE, _BLIND})
+"""Outcomes of passes that end without an error and look after nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The whole world of the loop."""
+
+    pipelines: Pipelines
+    releases: Releases
+    runs: Runs
+    objects: Objects
+    fences: FenceStore
+    offsets: Offsets
+    metrics: Metrics
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A action_failure and when its action may be tried again."""
+
+    action_failure: ActionFailure
+    retry_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    """Makes passes over pipelines.
+
+    All that must survive a crash is in the status; only how often an action has just failed is kept here.
+    """
+
+    ports: Ports
+    config: ReconcileConfig
+    _trials: dict[ObjectKey, _Trial] = field(default_factory=dict)
+
+    async def reconcile(self, key: ObjectKey) -> float | None:
+        """Make one pass; return the seconds after which to look again, or None when the pipeline is gone.
+
+        Raises PortError when the API server cannot be asked for the pipeline or refuses its status.
+        """
+        started = time.monotonic()
+        try:
+            again, outcome = await self._pass(key)
+        except Conflict as error:
+            log.debug("%s was changed by somebody else: %s", key, error)
+            again, outcome = AFTER_CONFLICT, _CONFLICT
+        self.ports.metrics.reconciled(key, outcome=outcome, seconds=time.monotonic() - started)
+        if outcome not in _FRUITLESS:
+            self.ports.metrics.succeeded(key, self.ports.clock.now())
+        return again
+
+    async def _pass(self, key: ObjectKey) -> tuple[float | None, str]:
+        pipeline = await self.ports.pipelines.read(key)
+        if pipeline is None:
+            self._trials.pop(key, None)
+            self.ports.metrics.forget(key)
+            return None, _GONE
+        observation = await Observer(self.ports, self.config).observe(pipeline)
+        trial = self._trials.get(key)
+        decision = decide(pipeline, observation, self.config, action_failure=trial.action_failure if trial else None)
+        recorded = await self._record(pipeline, decision)
+        action = decision.action
+        if action is None:
+            self._trials.pop(key, None)
+            blind = isinstance(observation.runs, Unknown)
+            return self._pause(pipeline, decision), _BLIND if blind else "steady"
+        if trial is not None and trial.action_failure.action is type(action) and observation.now < trial.retry_at:
+            return (trial.retry_at - observation.now).total_seconds(), "waiting"
+        return await self._act(recorded, observation, action)
+
+    async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
+        """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
+        if decision.status != pipeline.status:
+            pipeline = await self.ports.pipelines.write_status(pipeline, decision.status)
+        await self._publish_events(pipeline, decision.events)
+        committed = decision.status.committed
+        self.ports.metrics.observed(pipeline.key, decision.status, committed.offsets if committed else {})
+        return pipeline
+
+    async def _publish_events(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
+        for event in events:
+            log.info("%s: %s", pipeline.key, event.message, extra={"reason": event.reason})
+        if not events:
+            return
+        try:
+            await self.ports.pipelines.publish(pipeline, events)
+        except PortError as error:
+            log.warning("%s: Events could not be published: %s", pipeline.key, error)
+
+    async def _act(self, pipeline: Pipeline, observation: Observation, action: Action) -> tuple[float, str]:
+        key = pipeline.key
+        try:
+            await Executor(self.ports, self.config).execute(pipeline, action)
+        except PortError as error:
+            return await self._with_failure(pipeline, observation, action, error), "action_failure"
+        self._trials.pop(key, None)
+        return AT_ONCE, type(action).__name__
+
+    async def _with_failure(
+        self, pipeline: Pipeline, observation: Observation, action: Action, error: PortError
+    ) -> float:
+        """Say that the action failed, in the status and by an Event, and wait longer each time."""
+        before = self._trials.get(pipeline.key)
+        again = before is not None and before.action_failure.action is type(action)
+        attempts = before.action_failure.attempts + 1 if before is not None and again else 1
+        delay = retry_delay(attempts)
+        action_failure = ActionFailure(
+            action=type(action),
+            reason=reason_of_failure(action, error),
+            error=error,
+            remedy=error.remedy,
+            attempts=attempts,
+        )
+        self._trials[pipeline.key] = _Trial(action_failure, observation.now + timedelta(seconds=delay))
+        log.warning(
+            "%s: %s failed: %s", pipeline.key, type(action).__name__, error, extra={"reason": action_failure.reason}
+        )
+        await self._record(pipeline, decide(pipeline, observation, self.config, action_failure=action_failure))
+        return delay
+
+    def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
+        """Return how long to wait: less where something changes, and spread where nothing is expected.
+
+        Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
+        """
+        if decision.requeue_after < self.config.resync:
+            return decision.requeue_after
+        changes = decision.status != pipeline.status
+        return jittered(min(self.config.refresh, decision.requeue_after) if changes else decision.requeue_after)

@@ -1,0 +1,120 @@
+"""kopf: the watches of the API server, and nothing else of it.
+
+docs/design.md names one kopf daemon a pipeline.  A daemon puts a finalizer of kopf's own on the object, patches
+annotations while it waits for the daemon to stop, and is not started again for an object that is being deleted when
+the operator restarts, so a second way through every cleanup would be needed.  Therefore events only wake our own loop
+(`handlers.loops`), which is that daemon in all but name: kopf then writes nothing to any object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import kopf
+from kopf._core.engines.peering import Identity
+
+from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
+from fencepost_operator.desired import labels
+from fencepost_operator.runtime.controller import Controller
+
+CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
+_ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
+"""Metadata that changes when somebody wants something: the generation grows with the spec, not with the status."""
+_SERVER_TIMEOUT: Final = 300
+"""Seconds after which the API server ends a watch, and kopf begins a new one."""
+_STOPPING: Final = 25.0
+"""Seconds for an orderly end; Kubernetes kills after 30."""
+
+
+class ChangeFilter:
+    """What was last seen of each pipeline, its status left out: our own writes of it are no reason to look again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ObjectKey, int] = {}
+
+    def is_change(self, key: ObjectKey, metadata: Mapping[str, Any], *, deleted: bool) -> bool:
+        """Return whether an event says anything but that the status was written; the first one always does."""
+        if deleted:
+            self._seen.pop(key, None)
+            return True
+        # The hash alone: annotations hold whole manifests, and there may be thousands of pipelines.
+        now = hash(json.dumps([metadata.get(part) for part in _ASKED], sort_keys=True))
+        before, self._seen[key] = self._seen.get(key), now
+        return now != before
+
+
+async def watch(loops: Controller, *, namespaces: Sequence[str]) -> None:
+    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good."""
+    await kopf.operator(
+        registry=_registry(loops),
+        settings=_settings(),
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        standalone=True,
+        # kopf would ask the password database who this is, and an arbitrary uid is not in there.
+        identity=Identity(socket.gethostname()),
+    )
+
+
+def _registry(loops: Controller) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+    changes = ChangeFilter()
+
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's
+        return _login(**arguments)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, id=f"{PLURAL}-changed", registry=registry)
+    async def pipeline_changed(
+        namespace: str | None,
+        name: str,
+        meta: kopf.Meta,
+        event: kopf.RawEvent,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        key = ObjectKey(namespace or "", name)
+        if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
+            loops.wake(key)
+
+    async def child_changed(namespace: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's
+        owner = meta.labels.get(labels.PIPELINE)
+        if owner and namespace:
+            loops.wake(ObjectKey(namespace, owner))
+
+    for group, version, plural in CHILDREN:
+        kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
+            child_changed
+        )
+    return registry
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.finalizer = f"{GROUP}/kopf"  # never written: no handler here asks for one
+    settings.process.ultimate_exiting_timeout = _STOPPING
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.watching.server_timeout = _SERVER_TIMEOUT
+    settings.watching.client_timeout = _SERVER_TIMEOUT + 30
+    settings.watching.connect_timeout = 10
+    for group, version, plural in CHILDREN:
+        selector = (group, version, plural) if group else (version, plural)
+        settings.watching.label_selectors[selector] = labels.PIPELINE
+    return settings
+
+
+def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's
+    """Return the pod's own credentials by the API server's address (no DNS needed), else those of a kubeconfig."""
+    found = kopf.login_with_service_account(**arguments)
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if found is None or not host:
+        return kopf.login_with_kubeconfig(**arguments)
+    host = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(found, server=f"https://{host}:{port}")

@@ -1,0 +1,185 @@
+"""Controller: one at a time for a pipeline, woken, never ended by an exception."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.logs import PIPELINE
+from fencepost_operator.runtime import controller as module
+from fencepost_operator.runtime.controller import Controller
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+
+PATIENCE: Final = 2.0
+KEY, OTHER = ObjectKey("n", "a"), ObjectKey("n", "b")
+
+
+@dataclass
+class Reconciler:
+    """Notes passes; `answer` makes each one's result, and may raise."""
+
+    answer: Callable[[ObjectKey], float | None] = lambda _key: 60.0
+    passes: list[ObjectKey] = field(default_factory=list)
+    running: set[ObjectKey] = field(default_factory=set)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def reconcile(self, key: ObjectKey) -> float | None:
+        assert key not in self.running
+        assert PIPELINE.get() == str(key)
+        self.passes.append(key)
+        self.running.add(key)
+        try:
+            await self.gate.wait()
+            return self.answer(key)
+        finally:
+            self.running.discard(key)
+
+
+@pytest.fixture
+def reconciler() -> Reconciler:
+    made = Reconciler()
+    made.gate.set()
+    return made
+
+
+@pytest.fixture
+async def loops(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Controller]:
+    monkeypatch.setattr(module, "retry_delay", lambda _failures: 0.01)
+    made = Controller(
+        reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), patience=PATIENCE, quiet=0.0
+    )
+    yield made
+    await made.close()
+    assert len(made) == 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the loop under test makes it true
+            await asyncio.sleep(0.005)
+
+
+async def passes(reconciler: Reconciler, count: int) -> None:
+    await until(lambda: len(reconciler.passes) >= count and not reconciler.running)
+
+
+async def test_an_event_begins_a_loop_and_the_next_one_wakes_it(loops: Controller, reconciler: Reconciler) -> None:
+    loops.wake(KEY)
+    await passes(reconciler, 1)
+    await asyncio.sleep(0.05)
+    assert reconciler.passes == [KEY]
+    loops.wake(KEY)
+    await passes(reconciler, 2)
+    loops.wake(OTHER)
+    await passes(reconciler, 3)
+    assert reconciler.passes == [KEY, KEY, OTHER]
+    assert len(loops) == 2
+
+
+async def test_the_census_wakes_nobody_that_is_there(loops: Controller, reconciler: Reconciler) -> None:
+    loops.wake(KEY)
+    await passes(reconciler, 1)
+    loops.ensure(KEY)
+    loops.ensure(OTHER)
+    await passes(reconciler, 2)
+    await asyncio.sleep(0.05)
+    assert reconciler.passes == [KEY, OTHER]
+
+
+async def test_events_during_a_pass_are_one_more_pass(loops: Controller, reconciler: Reconciler) -> None:
+    reconciler.gate.clear()
+    loops.wake(KEY)
+    await until(lambda: bool(reconciler.running))
+    for _ in range(10):
+        loops.wake(KEY)
+    reconciler.gate.set()
+    await passes(reconciler, 2)
+    await asyncio.sleep(0.05)
+    assert reconciler.passes == [KEY, KEY]
+
+
+async def test_a_loop_looks_again_by_itself(loops: Controller, reconciler: Reconciler) -> None:
+    reconciler.answer = lambda _key: 0.01
+    loops.wake(KEY)
+    await passes(reconciler, 3)
+
+
+async def test_a_pipeline_that_is_gone_ends_its_loop_and_may_come_back(
+    loops: Controller, reconciler: Reconciler
+) -> None:
+    reconciler.answer = lambda _key: None
+    loops.wake(KEY)
+    await passes(reconciler, 1)
+    await asyncio.sleep(0.02)
+    assert len(loops) == 0
+    reconciler.answer = lambda _key: 60.0
+    loops.wake(KEY)
+    await passes(reconciler, 2)
+    assert len(loops) == 1
+
+
+class Harmful(BaseException):
+    """What a library may raise past `except Exception`."""
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("bug"), Harmful("worse"), asyncio.CancelledError()])
+async def test_no_exception_ends_a_loop(
+    loops: Controller, reconciler: Reconciler, failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_key: ObjectKey) -> float | None:
+        if len(reconciler.passes) < 3:
+            raise failure
+        return 60.0
+
+    reconciler.answer = fail
+    loops.wake(KEY)
+    await passes(reconciler, 3)
+    assert len(loops) == 1
+    assert [record.message.startswith("the pass failed") for record in caplog.records] == [True, True]
+
+
+async def test_a_pass_that_hangs_is_given_up(loops: Controller, reconciler: Reconciler) -> None:
+    reconciler.gate.clear()
+    loops.wake(KEY)
+    await until(lambda: len(reconciler.passes) >= 2)
+
+
+async def test_passes_that_hang_or_fail_beat_and_do_not_succeed(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "retry_delay", lambda _failures: 0.01)
+    metrics, begun = PrometheusMetrics(), time.time()
+    made = Controller(reconciler.reconcile, metrics=metrics, clock=SystemClock(), patience=0.05, quiet=0.0)
+    reconciler.gate.clear()
+    made.wake(KEY)
+    await until(lambda: len(reconciler.passes) >= 1)
+    first = age(metrics, "last_success", begun)
+    await until(lambda: len(reconciler.passes) >= 4)
+    await made.close()
+    assert age(metrics, "last_success", begun) == first
+    assert age(metrics, "heartbeat", begun) > first
+
+
+def age(metrics: PrometheusMetrics, name: str, begun: float) -> float:
+    """When it was set, in seconds after the test began."""
+    (found,) = re.findall(
+        rf"^fencepost_pipeline_{name}_timestamp_seconds{{.*}} (\S+)$", metrics.exposition().decode(), flags=re.MULTILINE
+    )
+    return float(found) - begun
+
+
+async def test_closing_ends_passes_where_they_are(reconciler: Reconciler) -> None:
+    made = Controller(reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock())
+    reconciler.gate.clear()
+    made.wake(KEY)
+    await until(lambda: bool(reconciler.running))
+    await made.close()
+    assert not reconciler.running

@@ -1,0 +1,67 @@
+"""What the kubelet and Prometheus are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.runtime.http import Probes
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+
+KEY = ObjectKey("n", "a")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+
+class Place:
+    def __init__(self) -> None:
+        self.clock, self.metrics = Clock(), PrometheusMetrics()
+        self.unready: str | None = "the API server"
+        self.probes = Probes(self.metrics, clock=self.clock, unready=lambda: self.unready, stuck_after=60.0)
+        self.port = 0
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def place(unused_tcp_port: int) -> AsyncIterator[Place]:
+    made = Place()
+    made.port = unused_tcp_port
+    async with made.probes.served(unused_tcp_port):
+        yield made
+
+
+async def test_health_fails_while_a_loop_is_stuck(place: Place) -> None:
+    assert await place.get("/healthz") == (200, "ok\n")
+    place.metrics.heartbeat(KEY, place.clock.time)
+    place.clock.time += timedelta(seconds=59)
+    assert (await place.get("/healthz"))[0] == 200
+    place.clock.time += timedelta(seconds=2)
+    assert await place.get("/healthz") == (503, "the loop of n/a began no pass for 61 s\n")
+    place.metrics.forget(KEY)
+    assert (await place.get("/healthz"))[0] == 200
+
+
+async def test_ready_once_pipelines_are_watched(place: Place) -> None:
+    assert await place.get("/readyz") == (503, "the API server\n")
+    place.unready = None
+    assert await place.get("/readyz") == (200, "ok\n")
+
+
+async def test_metrics_are_served_as_prometheus_reads_them(place: Place) -> None:
+    place.metrics.reconciled(KEY, outcome="steady", seconds=0.1)
+    status, text = await place.get("/metrics")
+    assert status == 200
+    assert 'fencepost_reconcile_total{outcome="steady"} 1.0' in text

@@ -1,0 +1,161 @@
+"""Settings from the environment, series per pipeline, lines of logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fencepost_operator.api import Condition, ObjectKey, State, Status
+from fencepost_operator.logs import PIPELINE, JsonFormatter
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.settings import Settings, SettingsError
+
+KEY = ObjectKey("n", "a")
+
+
+def test_nothing_set_means_the_defaults() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"FENCEPOST_SCOPE": " ", "PATH": "/bin"}) == Settings()
+
+
+def test_everything_can_be_set() -> None:
+    found = Settings.from_environment(
+        {
+            "FENCEPOST_SCOPE": "production",
+            "FENCEPOST_WATCH_NAMESPACES": "b, a,,b",
+            "FENCEPOST_CLUSTER_DOMAIN": "example.internal",
+            "FENCEPOST_RESYNC_SECONDS": "2.5",
+            "FENCEPOST_LOG_LEVEL": "debug",
+            "FENCEPOST_CHART": "/chart",
+            "FENCEPOST_HELM": "/helm",
+            "FENCEPOST_METRICS_PORT": "9090",
+        }
+    )
+    assert found == Settings(
+        scope="production",
+        watch_namespaces=("b", "a"),
+        cluster_domain="example.internal",
+        resync=2.5,
+        log_level=logging.DEBUG,
+        chart=Path("/chart"),
+        helm=Path("/helm"),
+        metrics_port=9090,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("SCOPE", "a/b", "lower-case letters"),
+        ("WATCH_NAMESPACES", "a,B", "separated by commas"),
+        ("CLUSTER_DOMAIN", "https://a", "cluster.local"),
+        ("RESYNC_SECONDS", "soon", "1 to 60"),
+        ("RESYNC_SECONDS", "0", "1 to 60"),
+        ("RESYNC_SECONDS", "61", "1 to 60"),
+        ("RESYNC_SECONDS", "nan", "1 to 60"),
+        ("LOG_LEVEL", "loud", "DEBUG, INFO"),
+        ("CHART", "chart", "absolute path"),
+        ("HELM", "helm", "absolute path"),
+        ("METRICS_PORT", "70000", "1 to 65535"),
+        ("METRICS_PORT", "-1", "1 to 65535"),
+    ],
+)
+def test_a_bad_value_names_its_variable_and_what_to_set(name: str, value: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment({f"FENCEPOST_{name}": value})
+    assert str(caught.value).startswith(f"FENCEPOST_{name}='{value}'")
+    assert remedy in str(caught.value)
+
+
+def status(*, lag: int | None = 5, ready: str = "True") -> Status:
+    condition = Condition(
+        type="Ready",
+        status=ready,
+        reason="Streaming",
+        message="",
+        last_transition_time=datetime(2026, 1, 1, tzinfo=UTC),
+        observed_generation=1,
+    )
+    return Status(state=State.RUNNING, conditions=(condition,), epoch=3, restarts=2, lag=lag)
+
+
+def series(metrics: PrometheusMetrics) -> dict[str, float]:
+    lines = metrics.exposition().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("fencepost_pipeline"))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
+    metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
+    metrics.observed(KEY, status(), {"t/0": 7, "a/b/1": 9})
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_ready{at}}}"] == 1
+    assert found[f"fencepost_pipeline_lag_records{at}}}"] == 5
+    assert found[f"fencepost_pipeline_epoch{at}}}"] == 3
+    assert found[f"fencepost_pipeline_restarts_total{at}}}"] == 2
+    assert found[f'fencepost_pipeline_committed_offset{at},partition="0",topic="t"}}'] == 7
+    assert found[f'fencepost_pipeline_committed_offset{at},partition="1",topic="a/b"}}'] == 9
+    assert [name for name, value in found.items() if "_state" in name and value] == [
+        f'fencepost_pipeline_state{at},state="Running"}}'
+    ]
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+    metrics.forget(KEY)
+
+
+def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_ends_it() -> None:
+    metrics, begun = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
+    name, later = (
+        'fencepost_pipeline_last_success_timestamp_seconds{name="a",namespace="n"}',
+        begun + timedelta(hours=1),
+    )
+    metrics.heartbeat(KEY, begun)
+    metrics.heartbeat(KEY, later)
+    assert series(metrics)[name] == begun.timestamp()
+    metrics.succeeded(KEY, later)
+    assert series(metrics)[name] == later.timestamp()
+    metrics.forget(KEY)
+    metrics.heartbeat(KEY, later + timedelta(hours=1))
+    assert series(metrics)[name] == (later + timedelta(hours=1)).timestamp()
+
+
+def test_a_figure_that_is_not_known_has_no_series() -> None:
+    metrics = PrometheusMetrics()
+    metrics.observed(KEY, status(), {"t/0": 7, "t/1": 8})
+    metrics.observed(KEY, status(lag=None, ready="False"), {"t/1": 8})
+    found = series(metrics)
+    assert not any("lag_records" in name or 'partition="0"' in name for name in found)
+    assert found['fencepost_pipeline_ready{name="a",namespace="n"}'] == 0
+
+
+def test_a_line_of_log_is_json_with_the_pipeline_and_the_reason() -> None:
+    record = logging.LogRecord("a", logging.WARNING, "", 1, "epoch %d began", (3,), None)
+    record.reason = "Fenced"
+    token = PIPELINE.set("n/a")
+    try:
+        line = json.loads(JsonFormatter().format(record))
+    finally:
+        PIPELINE.reset(token)
+    assert {key: line[key] for key in ("level", "logger", "message", "pipeline", "reason")} == {
+        "level": "warning",
+        "logger": "a",
+        "message": "epoch 3 began",
+        "pipeline": "n/a",
+        "reason": "Fenced",
+    }
+
+
+def test_a_line_of_log_holds_the_whole_exception() -> None:
+    try:
+        int("what\nhappened")
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "", 1, "failed", (), sys.exc_info())
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    assert "ValueError: invalid literal" in json.loads(text)["exception"]

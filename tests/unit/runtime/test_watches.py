@@ -1,0 +1,112 @@
+"""Which events wake a pipeline's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import kopf
+import pytest
+
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels
+from fencepost_operator.runtime.controller import Controller
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.watches import _registry
+
+KEY: Final = ObjectKey("shop", "orders")
+METADATA: Final[dict[str, Any]] = {
+    "name": KEY.name,
+    "namespace": KEY.namespace,
+    "uid": "u-1",
+    "generation": 1,
+    "resourceVersion": "1",
+    "finalizers": ["fencepost"],
+    "labels": {"team": "a"},
+    "annotations": {"note": "a"},
+}
+
+
+async def _never(_key: ObjectKey) -> float | None:
+    raise AssertionError("no loop runs here")
+
+
+class Watched(Controller):
+    """Controller that only note who was woken, behind the handlers that kopf calls."""
+
+    def __init__(self) -> None:
+        super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
+        self.woken: list[ObjectKey] = []
+        found = _registry(self)._watching.get_all_handlers()
+        self._handlers: dict[str, Callable[..., Awaitable[None]]] = {str(one.id): one.fn for one in found}  # type: ignore[misc]
+
+    def wake(self, key: ObjectKey) -> None:
+        self.woken.append(key)
+
+    async def sees(self, kind: str | None, *, handler: str = "streamingpipelines-changed", **metadata: Any) -> int:
+        """How many loops an event wakes."""
+        raw: Any = {"metadata": METADATA | metadata, "status": {"lag": 7}}
+        found = kopf.Body(raw)
+        before = len(self.woken)
+        await self._handlers[handler](
+            namespace=KEY.namespace,
+            name=found.meta.name,
+            meta=found.meta,
+            event={"type": kind, "object": found},
+            type=kind,
+        )
+        return len(self.woken) - before
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+async def test_a_write_of_the_status_wakes_nobody(watched: Watched) -> None:
+    assert await watched.sees("ADDED") == 1
+    for version in range(2, 5):
+        assert await watched.sees("MODIFIED", resourceVersion=str(version), managedFields=[version]) == 0
+
+
+@pytest.mark.parametrize("kind", [None, "ADDED", "MODIFIED"])
+async def test_the_first_event_wakes_whatever_it_is(watched: Watched, kind: str | None) -> None:
+    assert await watched.sees(kind) == 1
+    assert watched.woken == [KEY]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uid": "u-2"},
+        {"generation": 2},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"finalizers": []},
+        {"labels": {"team": "b"}},
+        {"annotations": {"note": "a", "streaming.fencepost.dev/retry": "1"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_whatever_somebody_asks_for_wakes_once(watched: Watched, change: dict[str, Any]) -> None:
+    await watched.sees("ADDED")
+    assert await watched.sees("MODIFIED", **change) == 1
+    assert await watched.sees("MODIFIED", resourceVersion="3", **change) == 0
+
+
+async def test_the_order_of_labels_is_no_change(watched: Watched) -> None:
+    await watched.sees("ADDED", labels={"a": "1", "b": "2"})
+    assert await watched.sees("MODIFIED", labels={"b": "2", "a": "1"}) == 0
+
+
+async def test_an_end_wakes_and_is_forgotten(watched: Watched) -> None:
+    await watched.sees("ADDED")
+    assert await watched.sees("DELETED") == 1
+    assert await watched.sees("ADDED") == 1
+
+
+@pytest.mark.parametrize("kind", ["pods", "jobs", "statefulsets"])
+async def test_every_event_of_what_a_pipeline_owns_wakes(watched: Watched, kind: str) -> None:
+    for _ in range(2):
+        assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={labels.PIPELINE: KEY.name}) == 1
+    assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={}) == 0
