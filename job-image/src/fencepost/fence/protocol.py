@@ -68,6 +68,10 @@ class FenceRow:
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
     that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
     last batch.
+    `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
+    truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
+    discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
+    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     """
 
     pipeline: str
@@ -79,6 +83,9 @@ class FenceRow:
     offsets: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    log_ends: Mapping[str, int] = field(default_factory=dict)
     code: str | None = None
     committed_at: datetime | None = None
     records: int | None = None
