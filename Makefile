@@ -15,9 +15,10 @@ UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src dev tests examples
+PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image dev tests
 
 .PHONY: help
-help: ## Say what can be made
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 $(UV):
@@ -55,12 +56,13 @@ demo: up ## The main job: real flights through Kafka, Spark and Cassandra, with 
 	@$(BIN)/python -m demo
 
 .PHONY: check
-check: venv ## Lint, types, layers, charts: no cluster needed, and of the tools Helm alone
-	@$(BIN)/python -m testbed up --until helm
+check: venv ## Lint, types, layers, prose, charts: needs no cluster
+	@$(BIN)/python -m testbed up --until linters
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@"$$($(BIN)/python -m testbed env --tool vale)" --output=line $(PROSE)
 	@for chart in fencepost spark-cluster; do "$$($(BIN)/python -m testbed env --tool helm)" lint --strict --quiet charts/$$chart; done
 
 .PHONY: test
