@@ -77,6 +77,10 @@ test-unit: tools ## The tests that need no cluster
 bench: up ## Measure; asserts nothing
 	@$(BIN)/python -m bench all
 
+.PHONY: soak
+soak: up ## Two hours of steady load; prints the trend of every resource
+	@$(BIN)/python -m soak
+
 .PHONY: reference
 reference: venv ## Write docs/reference.md from the CRD
 	@$(BIN)/python -m generators.reference >docs/reference.md
