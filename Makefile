@@ -40,11 +40,11 @@ tools: venv ## Build or find the pinned kubectl, kind and Helm
 	@$(BIN)/python -m testbed up --until tools
 
 .PHONY: up
-up: venv ## Bring up the testbed: cluster, Kafka, Cassandra, images, operator
+up: venv ## Start the testbed: cluster, Kafka, Cassandra, images, operator
 	@$(BIN)/python -m testbed up
 
 .PHONY: down
-down: venv ## Stop what `up` started; images and caches stay
+down: venv ## Stop what `up` started; keep images and caches
 	@$(BIN)/python -m testbed down
 
 .PHONY: status
@@ -52,7 +52,7 @@ status: venv ## Show what of the testbed is up
 	@$(BIN)/python -m testbed status
 
 .PHONY: demo
-demo: up ## The main job: real flights through Kafka, Spark and Cassandra, with the driver killed halfway
+demo: up ## Run real flights through Kafka, Spark and Cassandra, with the driver killed halfway
 	@$(BIN)/python -m demo
 
 .PHONY: check
@@ -66,19 +66,19 @@ check: venv ## Lint, types, layers, prose, charts: needs no cluster
 	@for chart in fencepost spark-cluster; do "$$($(BIN)/python -m testbed env --tool helm)" lint --strict --quiet charts/$$chart; done
 
 .PHONY: test
-test: check up ## Every test, on the real parts
+test: check up ## Run every test on the real parts
 	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/integration tests/e2e --durations=12
 
 .PHONY: test-unit
-test-unit: tools ## The tests that need no cluster
+test-unit: tools ## Run the tests that need no cluster
 	@$(BIN)/pytest tests/unit tests/crash
 
 .PHONY: bench
-bench: up ## Measure; asserts nothing
+bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all
 
 .PHONY: soak
-soak: up ## Two hours of steady load; prints the trend of every resource
+soak: up ## Run two hours of steady load and print the trend of every resource
 	@$(BIN)/python -m soak
 
 .PHONY: reference
@@ -86,7 +86,7 @@ reference: venv ## Write docs/reference.md from the CRD
 	@$(BIN)/python -m generators.reference >docs/reference.md
 
 .PHONY: lock
-lock: venv ## Renew uv.lock
+lock: venv ## Update uv.lock
 	@$(UV) lock --upgrade
 
 .PHONY: clean
