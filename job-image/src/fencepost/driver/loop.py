@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
-from fencepost.contract import DriverConfig, split_offset_key
+from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.plan import Plan, Position
 from fencepost.errors import DependencyDown, DriverError
@@ -235,7 +235,7 @@ class Loop:
             if self._now() > deadline:
                 raise DependencyDown(
                     f"where to start is not known: {waiting_for}",
-                    reason="KafkaUnavailable",
+                    reason=Reason.KAFKA_UNREACHABLE,
                     remedy="See whether all brokers of the topic's replicas run.",
                 )
             self._wait(POLL)

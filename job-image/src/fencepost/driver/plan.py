@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fencepost.batch import Batch, Watermarks, between
-from fencepost.contract import StartingOffsets, split_offset_key
+from fencepost.contract import Reason, StartingOffsets, split_offset_key
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow, Starting
 
@@ -58,7 +58,7 @@ def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) 
         if key in found and not log.begins[key] <= offset <= log.ends[key]:
             raise BadSpec(
                 f"startingOffsets {key}={offset} is outside the log, which holds [{log.begins[key]}, {log.ends[key]})",
-                reason="StartingOffsetOutOfRange",
+                reason=Reason.STARTING_OFFSET_OUT_OF_RANGE,
                 remedy="Name an offset that the log holds.",
             )
     return {key: starting.partitions.get(key, offset) for key, offset in found.items()}
@@ -84,7 +84,7 @@ def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: Star
         if topic not in log.topic_ids and topic not in row.topic_ids:
             raise BadSpec(
                 f"topic {topic!r} does not exist",
-                reason="TopicNotFound",
+                reason=Reason.TOPIC_NOT_FOUND,
                 remedy="Create the topic, or correct spec.source.kafka.topics.",
             )
     offsets = {**row.offsets, **start_at(log, set(topics) - set(known), starting)}
@@ -114,12 +114,12 @@ def _is_answered(topic: str, topic_ids: Mapping[str, str], log: Watermarks) -> b
             return False
         raise DataLoss(
             f"topic {topic!r} does not exist: Kafka says so for {seconds:.0f} s; it had id {topic_ids[topic]}",
-            reason="TopicDeleted",
+            reason=Reason.TOPIC_DELETED,
         )
     if now != topic_ids[topic]:
         raise DataLoss(
             f"topic {topic!r} was recreated: its id is {now}, the committed offsets belong to {topic_ids[topic]}",
-            reason="TopicRecreated",
+            reason=Reason.TOPIC_RECREATED,
         )
     return True
 
@@ -153,12 +153,12 @@ def _within(key: str, offset: int, begin: int, end: int) -> None:
     if offset < begin:
         raise DataLoss(
             f"{key}: offsets [{offset}, {begin}) were deleted by retention before they were read",
-            reason="OffsetOutOfRange",
+            reason=Reason.OFFSET_OUT_OF_RANGE,
         )
     if offset > end:
         raise DataLoss(
             f"{key}: the log was truncated: offsets [{end}, {offset}) are committed and no longer exist",
-            reason="LogTruncated",
+            reason=Reason.LOG_TRUNCATED,
         )
 
 
