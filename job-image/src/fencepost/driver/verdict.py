@@ -19,6 +19,7 @@ from fencepost.fence import (
     FenceCredentialsRejected,
     Fenced,
     FenceMissing,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceUnavailable,
 )
@@ -56,11 +57,14 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:  # noqa: PLR09
             return ExitCode.FENCED, "Fenced", "Nothing to do: another run goes on from the last commit."
         case FenceMissing():
             return ExitCode.FENCED, "FenceMissing", "The pipeline was deleted; if not, the operator makes its row."
-        case FenceUnavailable():
-            return ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable", down
-        case FenceCredentialsRejected():
+        case FenceCredentialsRejected():  # before FenceUnavailable: a permission that is refused for long is both
             remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
             return ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected", remedy
+        case FenceUnavailable():
+            return ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable", down
+        case FenceSchemaInvalid():
+            remedy = "Correct the table as docs/fence-schema.cql has it; run that file to add what is missing."
+            return ExitCode.DEPENDENCY_DOWN, "FenceSchemaInvalid", remedy
         case FenceSchemaMissing():
             remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
             return ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing", remedy

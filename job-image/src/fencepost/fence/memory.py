@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.protocol import wall_clock
 
 
 def no_fault(_call: str) -> None:
@@ -22,6 +24,8 @@ class MemoryFenceTable:
 
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
+    progress: dict[str, BatchProgress] = field(default_factory=dict)
+    now: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -61,8 +65,32 @@ class MemoryFenceTable:
             applied = self._matches(row)
             if applied:
                 del self.rows[row.pipeline]
+                self.progress.pop(row.pipeline, None)
         self.after("delete")
         return applied
+
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Keep the newest report."""
+        self.before("report_progress")
+        at = datetime.fromtimestamp(self.now() // 1000 / 1e3, UTC)
+        with self._lock:
+            self.progress[pipeline] = BatchProgress(epoch=epoch, version=version, done=done, at=at)
+        self.after("report_progress")
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report."""
+        self.before("read_progress")
+        with self._lock:
+            found = self.progress.get(pipeline)
+        self.after("read_progress")
+        return found
+
+    def server_time(self) -> int:
+        """Return the time of `now`, as precise as a millisecond."""
+        self.before("server_time")
+        now = self.now() // 1000 * 1000
+        self.after("server_time")
+        return now
 
     def _put(self, row: FenceRow) -> None:
         self.rows[row.pipeline] = row

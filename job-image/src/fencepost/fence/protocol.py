@@ -12,8 +12,10 @@ what was in flight, and finds exactly one of applied, unchanged (try again) or l
 
 FenceError
 ├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
-├── FenceCredentialsRejected the database refused the user, or what the user asked for
-├── FenceSchemaMissing       the keyspace or the table is not there
+├── FenceCredentialsRejected the database refused the user
+│   └── FenceUnauthorized    … or a permission: it may pass, so it is also a FenceUnavailable and tried again
+├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
+├── FenceSchemaInvalid       the table is of another shape, or the request was refused
 ├── FenceMissing             the row is not there
 └── Fenced                   somebody else holds the row: stop at once
 """
@@ -25,6 +27,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
+
+from fencepost.fence.progress import BatchProgress
 
 UNCLAIMED: Final = None
 RETRY_PAUSE: Final = 0.25
@@ -43,8 +47,19 @@ class FenceCredentialsRejected(FenceError):
     """The database refused the credentials, or the permission for the statement."""
 
 
+class FenceUnauthorized(FenceCredentialsRejected, FenceUnavailable):
+    """The account lacks a permission, or no replica of the permissions answers: Cassandra does not say which.
+
+    The statement was not applied.  It is tried again like one without an answer.
+    """
+
+
 class FenceSchemaMissing(FenceError):
-    """The fence's keyspace or table does not exist."""
+    """The fence's keyspace or table does not exist: a read of Cassandra's schema says so."""
+
+
+class FenceSchemaInvalid(FenceError):
+    """The request does not fit the table as it is: a column is missing or of another type. Nothing was changed."""
 
 
 class FenceMissing(FenceError):
@@ -124,6 +139,18 @@ class FenceTable(Protocol):
 
     def delete(self, row: FenceRow) -> bool:
         """Delete the row, its history and its snapshots, on the same condition; return whether it was deleted."""
+        ...
+
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
+        ...
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report, of whichever epoch and version."""
+        ...
+
+    def server_time(self) -> int:
+        """Return the database's time in µs since 1970."""
         ...
 
 

@@ -45,7 +45,9 @@ RESERVED_KAFKA: Final = frozenset(
         "metadata.broker.list",
     }
 )
-OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})
+OWN_TABLES: Final = frozenset(
+    {"accepted_losses", "dead_letters", "fence", "fence_changes", "fence_history", "fence_progress", "snapshots"}
+)
 SMALLEST_WORKER: Final = 1024 * 1024 * 1024
 
 
