@@ -32,7 +32,9 @@ ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re
 IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 POSITION: Final = re.compile("earliest|latest")
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
-OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})
+OWN_TABLES: Final = frozenset(
+    {"accepted_losses", "dead_letters", "fence", "fence_changes", "fence_history", "fence_progress", "snapshots"}
+)
 SMALLEST_WORKER: Final = 1024 * 1024 * 1024
 
 
