@@ -182,14 +182,18 @@ class World:
     # what the operator does
 
     def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
-        """Create a Job unless its name is taken."""
+        """Create a Job. Raises FileExistsError when its name is taken."""
         name = manifest["metadata"]["name"]
-        if any(job.key == key and job.name == name and not job.gone for job in self.jobs):
-            return
+        if self.job(key, name) is not None:
+            raise FileExistsError(name)
         owner = manifest["metadata"]["ownerReferences"][0]["uid"]
         epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
         self.jobs.append(Job(manifest, key, owner, self.now, epoch))
         self.created_jobs.append(name)
+
+    def job(self, key: ObjectKey, name: str) -> Job | None:
+        """Return the Job of that name."""
+        return next((job for job in self.jobs if job.key == key and job.name == name and not job.gone), None)
 
     def delete_job(self, key: ObjectKey, name: str, *, cascade: str = "foreground") -> None:
         """Delete a Job as `kubectl delete --cascade` does: after its pod, before it, or without it ("orphan")."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from fencepost_operator.adapters.api_server import EVENTS, ApiServer, Json
 from fencepost_operator.observation import NODE_LOST, PodIssue
+from fencepost_operator.text import single_line
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons that are no trouble by themselves."""
@@ -41,6 +42,13 @@ def is_true(found: Json, kind: str) -> bool:
 def owner_uids(found: Json) -> frozenset[str]:
     """Return the uids of an object's owners."""
     return frozenset(owner["uid"] for owner in found["metadata"].get("ownerReferences") or [])
+
+
+def owners(found: Json) -> str:
+    """Return who owns an object, for a person."""
+    references = found["metadata"].get("ownerReferences") or []
+    named = (f"{owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})" for owner in references)
+    return single_line(" and ".join(named), limit=200) or "nobody"
 
 
 def statuses(pod: Json) -> Iterator[Json]:

@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from fencepost.contract import Verdict
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExists, ApiServer, Json
+from fencepost_operator.adapters.api_server import JOBS, METADATA_ONLY, NODES, PODS, AlreadyExists, ApiServer, Json
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.errors import PortError
+from fencepost_operator.errors import Conflict, PortError, Rejected
 from fencepost_operator.observation import DriverPod, NodeState, PodIssue, Run
 from fencepost_operator.ports import Clock
 
@@ -47,11 +47,19 @@ class KubernetesRuns:
         return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
-        """Create the Job; nothing to do when one of that name exists."""
+        """Create the Job; nothing to do when this very Job exists.
+
+        Raises Rejected when a Job of that name belongs to somebody else, or is ours and of another spec.
+        """
         try:
             await self.api.create(JOBS, namespace=key.namespace, body=job)
-        except AlreadyExists:
-            return
+        except AlreadyExists as error:
+            name = job["metadata"]["name"]
+            selector = f"metadata.name={name}"
+            found = await self.api.list(JOBS, namespace=key.namespace, fields=selector, accept=METADATA_ONLY)
+            if not found:
+                raise Conflict(f"Job {name} existed a moment ago and is gone") from error
+            _refuse_another_job(key, job, found[0])
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         """Delete the Job in the foreground; nothing to do when it is gone."""
@@ -132,6 +140,22 @@ class KubernetesRuns:
             return None
 
 
+def _refuse_another_job(key: ObjectKey, wanted: Manifest, found: Json) -> None:
+    """Raise Rejected unless the Job that exists is the one that is wanted: same owner, epoch, spec and cluster."""
+    name, owner = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]["uid"]
+    if owner not in pods.owner_uids(found):
+        raise Rejected(
+            f"Job {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
+            remedy=f"find out who created it, then run: kubectl delete job {name} --namespace {key.namespace}",
+        )
+    marks = (labels.EPOCH, labels.SPEC_HASH, labels.GENERATION)
+    if any(_note(found, mark) != _note(wanted, mark) for mark in marks):
+        raise Rejected(
+            f"Job {key.namespace}/{name} exists and was created for another spec or another Spark cluster",
+            remedy="wait: the operator stops that Job and starts a new one under the next epoch",
+        )
+
+
 def _epoch(key: ObjectKey, job: Json) -> int | None:
     match = re.fullmatch(re.escape(key.name) + r"-run-(0|[1-9]\d*)", job["metadata"]["name"])
     return int(match[1]) if match else None
@@ -162,7 +186,7 @@ def _created(found: Json) -> datetime:
     return created
 
 
-def _note(found: Json, name: str) -> str:
+def _note(found: Mapping[str, Any], name: str) -> str:
     """Return what an annotation or a label says, '' when there is none."""
     metadata = found["metadata"]
     text: str = {**metadata.get("labels", {}), **metadata.get("annotations", {})}.get(name, "")
