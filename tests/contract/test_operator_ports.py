@@ -144,6 +144,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
         ("orders-run-12", 12, "abc", 4),
     ]
     assert not any(run.finished or run.deleting for run in found)
+    assert {run.termination_grace for run in found} == {60}
     assert await runs.list(key, "another uid") == ()
 
     async def has_pod() -> Run | None:
@@ -152,7 +153,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     run = await stage.eventually(has_pod)
     assert run is not None
     assert run.pod is not None
-    assert run.pod.exit_code is None
+    assert (run.had_pod, run.pod.exit_code, run.pod.force_deleted) == (True, None, False)
     await runs.stop(key, "orders-run-7")
     await runs.stop(key, "orders-run-7")
 

@@ -183,6 +183,8 @@ class FakeRuns:
             finished=job.finished,
             pod=self._pod(job),
             orphaned=job.orphaned and job.pod is not None and job.pod.deleting_since is None,
+            termination_grace=job.termination_grace,
+            had_pod=job.had_pod,
         )
 
     def _pod(self, job: Job) -> DriverPod | None:
@@ -206,6 +208,7 @@ class FakeRuns:
             finished_at=driver.finished_at if ended else None,
             verdict=driver.verdict if ended else None,
             trouble=self.world.trouble if driver.started_at is None else None,
+            force_deleted=pod.force_deleted and not ended,
         )
 
 
