@@ -14,21 +14,34 @@ from fencepost.contract import offset_key, split_offset_key
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Kafka at one moment: per partition the first offset and the end, per topic its id. Absent topics are absent."""
+    """Kafka at one moment: per partition the first offset, the end and the leader epoch, per topic its id.
+
+    A partition without a leader is absent from `begins` and `ends`; its topic is still in `topic_ids`.
+    `leader_epochs` holds the epoch of the leader that answered; a partition whose epoch is not known is absent.
+    `missing` maps each topic that Kafka says does not exist to the seconds for which every answer has said so: one such
+    answer proves nothing, for a broker that has just started gives it too.
+    """
 
     begins: Mapping[str, int]
     ends: Mapping[str, int]
     topic_ids: Mapping[str, str]
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Offsets [start, until) of one partition."""
+    """Offsets [start, until) of one partition.
+
+    `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
+    when it is not known.  A reader gives it to Kafka, which then tells whether the log diverged before `start`.
+    """
 
     topic: str
     partition: int
     start: int
     until: int
+    leader_epoch: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:

@@ -35,7 +35,13 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
-from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
+from fencepost.fence import (
+    BatchProgress,
+    FenceCredentialsRejected,
+    FenceRow,
+    FenceSchemaMissing,
+    FenceUnavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +84,7 @@ _TABLES: Final = (
         " AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS',"
         " 'compaction_window_size': '1'}"
     ),
+    "fence_progress (pipeline text PRIMARY KEY, epoch bigint, version bigint, done bigint)",
     (
         "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
         " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
@@ -230,20 +237,30 @@ class CassandraFenceTable:
             applied = self.session.execute(update, values).was_applied
         return self._recorded(after, applied=applied)
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete the row IF it is still this one, then what hangs on it."""
-        with _translated("deleting the fence row"):
-            delete = self._prepare(
-                f"DELETE FROM {self._table('fence')} WHERE pipeline = ? IF epoch = ? AND version = ? AND driver = ?"
+    def forget(self, pipeline: str) -> None:
+        """Delete the history, snapshots, accepted losses and progress."""
+        self.finish_history()
+        with _translated("deleting what belongs to the fence row"):
+            delete = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
+            self.session.execute(delete, (pipeline, history_days()))
+            for table in ("snapshots", "accepted_losses", "fence_progress"):
+                delete = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
+                self.session.execute(delete, (pipeline,))
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        """Overwrite the progress: a plain write, to a table that no conditional update touches."""
+        columns = ("pipeline", "epoch", "version", "done")
+        with _translated("reporting progress"):
+            insert = self._prepare(
+                f"INSERT INTO {self._table('fence_progress')} ({', '.join(columns)}) VALUES (?, ?, ?, ?)"
             )
-            applied = self.session.execute(delete, (row.pipeline, row.epoch, row.version, row.driver)).was_applied
-            if applied:
-                forget = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
-                self.session.execute(forget, (row.pipeline, history_days()))
-                for table in ("snapshots", "accepted_losses"):
-                    forget = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
-                    self.session.execute(forget, (row.pipeline,))
-        return bool(applied)
+            self.session.execute(insert, tuple(getattr(progress, column) for column in columns))
+
+    def server_time(self) -> int:
+        """Return the coordinator's time, to a millisecond."""
+        with _translated("reading Cassandra's time"):
+            select = self._prepare("SELECT toUnixTimestamp(now()) AS now FROM system.local")
+            return int(self.session.execute(select, ()).one().now) * 1000
 
     def _recorded(self, row: FenceRow, *, applied: bool) -> bool:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""

@@ -125,13 +125,15 @@ class CassandraFenceStore:
         return await self._with_table(connection, fence)
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Drop the row, its history and its snapshots. Raises Conflict when the row is elsewhere."""
+        """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = holder.read()
-            if row is not None:
-                holder.delete(_expected(row, pipeline, epoch, version))
+            if row is None:
+                holder.forget()
+            else:
+                holder.release(_expected(row, pipeline, epoch, version))
 
         try:
             await self._with_table(connection, drop)
