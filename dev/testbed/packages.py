@@ -14,6 +14,7 @@ PACKAGE_OF: Final[Mapping[str, str]] = {
     "iptables": "iptables",
     "jq": "jq",
     "openssl": "openssl",
+    "cc": "build-essential",
 }
 
 
