@@ -65,11 +65,11 @@ check: venv ## Lint, types, layers, charts: no cluster needed, and of the tools 
 
 .PHONY: test
 test: check up ## Every test, on the real parts
-	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/integration tests/e2e --durations=12
+	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/security tests/integration tests/e2e --durations=12
 
 .PHONY: test-unit
 test-unit: tools ## The tests that need no cluster
-	@$(BIN)/pytest tests/unit tests/crash
+	@$(BIN)/pytest tests/unit tests/crash tests/security
 
 .PHONY: bench
 bench: up ## Measure; asserts nothing
