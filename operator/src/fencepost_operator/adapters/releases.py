@@ -16,6 +16,7 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
@@ -102,6 +103,7 @@ class HelmReleases:
             namespace=key.namespace,
             labels={labels.PIPELINE: key.name},
             values=values,
+            expected=_expected(key, values),
         )
 
     async def _refuse_another_s(self, key: ObjectKey) -> None:
@@ -152,6 +154,16 @@ class HelmReleases:
         finally:
             if not lock.locked():
                 self._turns.pop(key, None)
+
+
+def _expected(key: ObjectKey, values: Manifest) -> Expected:
+    """Return what the values may make; the names come from the key, not from a text in them."""
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner_name=key.name,
+        owner_uid=(values.get("ownerReference") or {}).get("uid"),
+    )
 
 
 def _revision(found: Json) -> int:
