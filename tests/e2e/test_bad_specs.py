@@ -1,4 +1,4 @@
-"""Five mistakes that only the operator can find: each is reported with a reason and a remedy, and recovers once fixed."""
+"""Five mistakes that only the operator finds: each has a reason and a remedy, and the pipeline recovers once fixed."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ class Watermarks:
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     missing: Mapping[str, float] = field(default_factory=dict)
     leaderless: frozenset[str] = frozenset()
+    high: Mapping[str, int] = field(default_factory=dict)
+    """High watermarks: of readers of committed records, an open transaction withholds what lies beyond the end."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
