@@ -64,6 +64,7 @@ class Reason(StrEnum):
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
     KAFKA_REJECTED = "KafkaRejected"
     SPARK_UNREACHABLE = "SparkUnreachable"
+    CLOCK_SKEW = "ClockSkew"
     # Pods that do not start
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"

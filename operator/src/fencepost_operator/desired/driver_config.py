@@ -41,6 +41,7 @@ def driver_config(
         spark_conf=_spark_conf(spec),
         executors=spec.cluster.workers,
         termination_grace=float(spec.job.termination_grace),
+        stall_timeout=spec.restart.stall_timeout,
     )
 
 
