@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     Fence,
     FenceRow,
@@ -38,9 +39,9 @@ FIRST_RELEASE = """pipeline text PRIMARY KEY, version bigint, owner text, epoch 
 def session() -> Iterator[Session]:
     place = environment.load()
     made = connect(
-        contact_points=[place.cassandra_host],
-        port=place.cassandra_port,
-        local_datacenter="datacenter1",
+        CassandraEndpoint(
+            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+        ),
         credentials=(place.cassandra_username, place.cassandra_password),
         consistency="ONE",
     )
@@ -229,9 +230,9 @@ async def test_an_account_without_a_grant_is_denied_and_never_an_absent_row(
     create_schema(session, keyspace, REPLICATION)
     place = environment.load()
     theirs = connect(
-        contact_points=[place.cassandra_host],
-        port=place.cassandra_port,
-        local_datacenter="datacenter1",
+        CassandraEndpoint(
+            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+        ),
         credentials=stranger,
         consistency="ONE",
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable, connect
 from fencepost.fence.memory import MemoryFenceTable
@@ -88,12 +89,12 @@ def healthy(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> Healthy:
     """Sends connections with the healthy cluster to memory, all others to their real sockets."""
     cluster = Healthy()
 
-    def dial(**place: Any) -> Any:
-        if place["contact_points"] == HEALTHY.contact_points:
+    def dial(endpoint: CassandraEndpoint, **options: Any) -> Any:
+        if endpoint.contact_points == HEALTHY.contact_points:
             cluster.opened += 1
             return cluster
-        silence.attempts.append(place["port"])
-        return connect(**place, request_timeout=silence.timeout)
+        silence.attempts.append(endpoint.port)
+        return connect(endpoint, **options, request_timeout=silence.timeout)
 
     monkeypatch.setattr(cassandra_sessions, "connect", dial)
     monkeypatch.setattr(CassandraFenceTable, "over", lambda *_: cluster.table)

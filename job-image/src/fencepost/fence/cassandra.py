@@ -39,6 +39,7 @@ from cassandra.policies import (
 from cassandra.protocol import ConfigurationException, ErrorMessage
 from cassandra.query import UNSET_VALUE
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     BatchProgress,
     FenceCredentialsRejected,
@@ -70,10 +71,8 @@ _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def connect(
+    endpoint: CassandraEndpoint,
     *,
-    contact_points: Sequence[str],
-    port: int,
-    local_datacenter: str | None,
     credentials: tuple[str, str] | None,
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
@@ -86,17 +85,17 @@ def connect(
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
-        DCAwareRoundRobinPolicy(local_dc=local_datacenter) if local_datacenter else RoundRobinPolicy()
+        DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
-    with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
-        points = list(contact_points)
+    with _translated(f"cassandra at {endpoint.address}"):
+        points = list(endpoint.contact_points)
         if not discover:
-            points = _addresses(contact_points, port)
+            points = _addresses(endpoint)
             allowed = frozenset(points)
             balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
             contact_points=points,
-            port=port,
+            port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connect_timeout=request_timeout,
             # The default backs off to ten minutes; a database that is back should be used within a second.
@@ -124,13 +123,16 @@ def connect(
             raise
 
 
-def _addresses(contact_points: Sequence[str], port: int) -> list[str]:
+def _addresses(endpoint: CassandraEndpoint) -> list[str]:
     """Return some of the addresses of the contact points: each silent one costs a connecting thread its timeout."""
     found: set[str] = set()
     failure: OSError | None = None
-    for name in random.sample(list(contact_points), k=min(len(contact_points), MOST_ADDRESSES)):
+    names = endpoint.contact_points
+    for name in random.sample(names, k=min(len(names), MOST_ADDRESSES)):
         try:
-            found |= {str(address[0]) for *_, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)}
+            found |= {
+                str(address[0]) for *_, address in socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
+            }
         except OSError as error:
             failure = OSError(f"{name}: {error}")
     if failure is not None and not found:
@@ -182,22 +184,14 @@ class CassandraFenceTable:
     @classmethod
     def connect(
         cls,
+        endpoint: CassandraEndpoint,
         *,
-        contact_points: Sequence[str],
-        port: int,
-        local_datacenter: str | None,
         keyspace: str,
         credentials: tuple[str, str] | None,
         consistency: str = "LOCAL_QUORUM",
     ) -> Self:
         """Connect and return the table; see `connect` for the errors."""
-        session = connect(
-            contact_points=contact_points,
-            port=port,
-            local_datacenter=local_datacenter,
-            credentials=credentials,
-            consistency=consistency,
-        )
+        session = connect(endpoint, credentials=credentials, consistency=consistency)
         return cls.over(session, keyspace)
 
     def finish_history(self) -> None:
@@ -246,17 +240,20 @@ class CassandraFenceTable:
             self._record(before, after)
         return applied
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete the row IF it is still this one, then everything else of the pipeline."""
-        with self._asking("deleting the fence row", schema.FENCE):
-            delete = self._prepare(
-                f"DELETE FROM {self._table(schema.FENCE)} WHERE pipeline = ?"
-                " IF epoch = ? AND version = ? AND driver = ?"
-            )
-            applied = bool(self.session.execute(delete, (row.pipeline, row.epoch, row.version, row.driver)).was_applied)
-        if applied:
-            self._forget(row.pipeline)
-        return applied
+    def forget(self, pipeline: str) -> None:
+        """Delete everything of the pipeline but its row."""
+        self.finish_history()
+        hours = history_hours()
+        for table, extra, values in (
+            (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
+            (schema.PROGRESS.name, "", (pipeline,)),
+            ("snapshots", "", (pipeline,)),
+            ("accepted_losses", "", (pipeline,)),
+        ):
+            with _translated(f"deleting from {self.keyspace}.{table}"):
+                if schema.columns_of(self.session, self.keyspace, table):
+                    forget = self._prepare(f'DELETE FROM "{self.keyspace}".{table} WHERE pipeline = ?{extra}')
+                    self.session.execute(forget, values)
 
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
         """Record how many records of the batch in progress are finished; the record expires after an hour.
@@ -290,19 +287,6 @@ class CassandraFenceTable:
             select = self._prepare("SELECT toTimestamp(now()) AS now FROM system.local")
             now: datetime = self.session.execute(select, ()).one().now
         return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
-
-    def _forget(self, pipeline: str) -> None:
-        hours = history_hours()
-        for table, extra, values in (
-            (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
-            (schema.PROGRESS.name, "", (pipeline,)),
-            ("snapshots", "", (pipeline,)),
-            ("accepted_losses", "", (pipeline,)),
-        ):
-            with _translated(f"deleting from {self.keyspace}.{table}"):
-                if schema.columns_of(self.session, self.keyspace, table):
-                    forget = self._prepare(f'DELETE FROM "{self.keyspace}".{table} WHERE pipeline = ?{extra}')
-                    self.session.execute(forget, values)
 
     def _record(self, before: FenceRow | None, after: FenceRow) -> None:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from fencepost.fence import BatchProgress, FenceRow
-from fencepost.fence.protocol import wall_clock
+from fencepost.fence.clock import wall_clock
 
 
 def no_fault(_call: str) -> None:
@@ -20,7 +20,10 @@ def no_fault(_call: str) -> None:
 
 @dataclass(slots=True)
 class MemoryFenceTable:
-    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise."""
+    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise.
+
+    `now` is the database's own time in µs.
+    """
 
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
@@ -58,16 +61,13 @@ class MemoryFenceTable:
         self.after("swap")
         return applied
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete on the same condition."""
-        self.before("delete")
+    def forget(self, pipeline: str) -> None:
+        """Delete history and progress."""
+        self.before("forget")
         with self._lock:
-            applied = self._matches(row)
-            if applied:
-                del self.rows[row.pipeline]
-                self.progress.pop(row.pipeline, None)
-        self.after("delete")
-        return applied
+            self.history = [row for row in self.history if row.pipeline != pipeline]
+            self.progress.pop(pipeline, None)
+        self.after("forget")
 
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
         """Keep the newest report."""

@@ -31,6 +31,7 @@ from cassandra import RequestExecutionException
 from cassandra.cluster import Session
 from cassandra.protocol import ErrorMessage
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable, connect
 from fencepost_operator.backoff import retry_delay
@@ -69,30 +70,21 @@ class Limits:
 class Place:
     """What makes two sessions the same."""
 
-    contact_points: tuple[str, ...]
-    port: int
-    local_datacenter: str
+    endpoint: CassandraEndpoint
     consistency: str
     credentials: tuple[str, str] | None = field(repr=False)
 
     def __str__(self) -> str:
-        return f"Cassandra at {','.join(self.contact_points)}:{self.port}"
+        return f"Cassandra at {self.endpoint.address}"
 
     @property
     def address(self) -> tuple[frozenset[str], int]:
         """What identifies the cluster, whoever logs in."""
-        return frozenset(self.contact_points), self.port
+        return frozenset(self.endpoint.contact_points), self.endpoint.port
 
     def open(self) -> Session:
         """Connect. Raises FenceError."""
-        return connect(
-            contact_points=self.contact_points,
-            port=self.port,
-            local_datacenter=self.local_datacenter or None,
-            credentials=self.credentials,
-            consistency=self.consistency,
-            discover=False,
-        )
+        return connect(self.endpoint, credentials=self.credentials, consistency=self.consistency, discover=False)
 
 
 @dataclass(slots=True, eq=False)

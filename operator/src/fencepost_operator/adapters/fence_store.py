@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from fencepost.fence import (
     Fence,
+    FenceClockSkew,
     FenceCredentialsRejected,
     Fenced,
     FenceMissing,
@@ -30,8 +31,6 @@ _T = TypeVar("_T")
 _PATIENCE: Final = 10.0
 """Seconds that a change without an answer is pursued here; after that the loop looks again."""
 _ANSWER_WITHIN: Final = 40.0
-_TAKE_OVER_TRIES: Final = 50
-"""How often a takeover of whatever version meets a commit that came first."""
 _SCHEMAS: Final = 1000
 """How many keyspaces are remembered as migrated."""
 
@@ -85,25 +84,23 @@ class CassandraFenceStore:
 
         def fence(table: CassandraFenceTable) -> FenceRow:
             holder = Fence(table, pipeline, patience=_PATIENCE)
-            for _ in range(_TAKE_OVER_TRIES if version is None else 1):
-                row = _expected(holder.read(), pipeline, epoch, version)
-                try:
-                    return holder.take_over(row, owner=owner)
-                except Fenced as error:
-                    lost = error
-            raise lost
+            if version is None:
+                return holder.take_over_epoch(epoch, owner=owner)
+            return holder.take_over(_expected(holder.read(), pipeline, epoch, version), owner=owner)
 
         await self._migrate(connection)
         return await self._with_table(connection, fence)
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Drop the row, its history and its snapshots. Raises Conflict when the row is elsewhere."""
+        """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = holder.read()
-            if row is not None:
-                holder.delete(_expected(row, pipeline, epoch, version))
+            if row is None:
+                holder.forget()
+            else:
+                holder.release(_expected(row, pipeline, epoch, version))
 
         try:
             await self._with_table(connection, drop)
@@ -153,9 +150,7 @@ class CassandraFenceStore:
 
     async def _place(self, connection: CassandraConnection) -> Place:
         return Place(
-            contact_points=connection.contact_points,
-            port=connection.port,
-            local_datacenter=connection.local_datacenter,
+            endpoint=connection.endpoint,
             consistency=connection.consistency,
             credentials=await self._credentials(connection),
         )
@@ -214,6 +209,8 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
         ) from error
     except FenceUnavailable as error:
         raise Unreachable(f"{place}: {error}", remedy=_CHECK) from error
+    except FenceClockSkew as error:
+        raise Rejected(f"{place}: {error}", remedy=error.remedy) from error
     except FenceSchemaMissing as error:
         raise _SchemaMissing(
             f"{place}: {error}",
