@@ -1,8 +1,8 @@
 """kopf's watches of the API server, and nothing else of kopf.
 
-An event only wakes the pipeline's own task in `runtime.controller`. kopf's daemons are not used: a daemon adds a finalizer
-of kopf's and annotations to the object, and after a restart of the operator it is not started for an object that is being
-deleted, so its cleanup would be skipped. With watches alone, kopf writes nothing to any object.
+An event only wakes the pipeline's own task in `runtime.controller`. kopf's daemons are not used: a daemon adds a
+finalizer of kopf's and annotations to the object, and after a restart of the operator it is not started for an object
+that is being deleted, so its cleanup would be skipped. With watches alone, kopf writes nothing to any object.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def watch(loops: Controller, *, namespaces: Sequence[str]) -> None:
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        # Otherwise kopf asks the password database for a user name, and an arbitrary uid is not in there. The type of the
-        # parameter is private; it is a string.
+        # Otherwise kopf asks the password database for a user name, and an arbitrary uid is not in there.
+        # The parameter's type is private to kopf; it is a string.
         identity=cast("Any", socket.gethostname()),
     )
 
