@@ -53,7 +53,7 @@ def session() -> Iterator[Session]:
 def keyspace(session: Session) -> Iterator[str]:
     name = f"fencepost_schema_{uuid.uuid4().hex[:12]}"
     yield name
-    session.execute(f"DROP KEYSPACE IF EXISTS {name}")
+    session.execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=60)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def stranger(session: Session) -> Iterator[tuple[str, str]]:
     name = f"stranger_{uuid.uuid4().hex[:8]}"
     session.execute(f"CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true")
     yield name, "secret"
-    session.execute(f"DROP ROLE {name}")
+    session.execute(f"DROP ROLE {name}", timeout=60)
 
 
 async def test_an_account_without_a_grant_is_denied_and_never_an_absent_row(

@@ -8,6 +8,8 @@ of a conditional statement is an unknown outcome for `Fence` to settle.
 from __future__ import annotations
 
 import logging
+import random
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
     FallthroughRetryPolicy,
+    HostFilterPolicy,
     LoadBalancingPolicy,
     RoundRobinPolicy,
     TokenAwarePolicy,
@@ -51,6 +54,9 @@ from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
 
 log = logging.getLogger(__name__)
 
+MOST_ADDRESSES: Final = 4
+"""Addresses of an untrusted cluster that one attempt to connect tries."""
+
 PROGRESS_KEPT: Final = 3600
 """Seconds after which a report of progress expires."""
 
@@ -70,24 +76,25 @@ def connect(
     credentials: tuple[str, str] | None,
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
+    discover: bool = True,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
 
+    Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
+    cluster lists, and no schema is read: for clusters that the process does not trust.
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
         DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
-    profile = ExecutionProfile(
-        load_balancing_policy=TokenAwarePolicy(balancing),
-        retry_policy=FallthroughRetryPolicy(),
-        consistency_level=getattr(ConsistencyLevel, consistency),
-        serial_consistency_level=ConsistencyLevel.SERIAL,
-        request_timeout=request_timeout,
-    )
     with _translated(f"cassandra at {endpoint.address}"):
+        points = list(endpoint.contact_points)
+        if not discover:
+            points = _addresses(endpoint)
+            allowed = frozenset(points)
+            balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
-            contact_points=list(endpoint.contact_points),
+            contact_points=points,
             port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connect_timeout=request_timeout,
@@ -97,13 +104,40 @@ def connect(
             idle_heartbeat_timeout=5,
             control_connection_timeout=request_timeout,
             protocol_version=5,
-            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            schema_metadata_enabled=discover,
+            token_metadata_enabled=discover,
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                    load_balancing_policy=TokenAwarePolicy(balancing) if discover else balancing,
+                    retry_policy=FallthroughRetryPolicy(),
+                    consistency_level=getattr(ConsistencyLevel, consistency),
+                    serial_consistency_level=ConsistencyLevel.SERIAL,
+                    request_timeout=request_timeout,
+                )
+            },
         )
         try:
             return cluster.connect()
         except BaseException:
             cluster.shutdown()
             raise
+
+
+def _addresses(endpoint: CassandraEndpoint) -> list[str]:
+    """Return some of the addresses of the contact points: each silent one costs a connecting thread its timeout."""
+    found: set[str] = set()
+    failure: OSError | None = None
+    names = endpoint.contact_points
+    for name in random.sample(names, k=min(len(names), MOST_ADDRESSES)):
+        try:
+            found |= {
+                str(address[0]) for *_, address in socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
+            }
+        except OSError as error:
+            failure = OSError(f"{name}: {error}")
+    if failure is not None and not found:
+        raise failure
+    return random.sample(sorted(found), k=min(len(found), MOST_ADDRESSES))
 
 
 def create_schema(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
@@ -117,8 +151,10 @@ def create_schema(session: Session, keyspace: str, replication: Mapping[str, str
 
 
 def is_current(session: Session, keyspace: str) -> bool:
-    """Return whether the keyspace has every table and column of this release."""
+    """Return whether nothing has to be added: the schema is of this release, or there is none at all."""
     with _translated(f"reading the schema of keyspace {keyspace}"):
+        if not schema.columns_of(session, keyspace, schema.FENCE.name):
+            return True
         return next(schema.missing_statements(session, keyspace, {}), None) is None
 
 

@@ -23,6 +23,8 @@ HISTORY_DAYS: Final = 7
 AGREEMENT_LIMIT: Final = 10.0
 """Seconds to wait until the nodes agree on the schema; a node that is down never does."""
 AGREEMENT_PAUSE: Final = 0.2
+STATEMENT_LIMIT: Final = 20.0
+"""Seconds for one schema change: the nodes make the files of a table while the client waits."""
 
 _OFFSETS: Final = "frozen<map<text, bigint>>"
 _LEADER_EPOCHS: Final = "frozen<map<text, int>>"
@@ -203,7 +205,7 @@ def apply_missing(session: Session, keyspace: str, replication: Mapping[str, str
     for number, statement in enumerate(missing_statements(session, keyspace, replication)):
         if number == 0:
             await_agreement(session)
-        session.execute(statement)
+        session.execute(statement, timeout=STATEMENT_LIMIT)
         await_agreement(session)
 
 
