@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fencepost.spark import gateway, session, source
 from fencepost.contract import Cassandra, DriverConfig, KafkaSource, Variable
+from fencepost.spark import gateway, session, source
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute
 MASTER = "spark://127.0.0.1:7077"

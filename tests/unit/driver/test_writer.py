@@ -356,3 +356,14 @@ def test_of_a_request_that_cassandra_refuses_the_row_is_named_and_the_others_are
     assert isinstance(found, PoisonRecord)
     assert found.message.endswith("row p=1, o=1")
     assert len(session.executed) == 3
+
+
+def test_a_slow_task_reports_its_rows_while_it_writes(session: Session, time: Time) -> None:
+    """Spark shows the driver what leaves the Python worker, and nothing else of a task that runs."""
+    session.executing = lambda: time.sleep(3)
+    many = writer.IN_FLIGHT + 3
+    reports = list(writer.write(TARGET, 7, iter([batch(list(range(many)), ["v"] * many)])))
+    rows = [report.column("rows").to_pylist()[0] for report in reports]
+    assert sum(rows) == many
+    assert len(rows) == 4  # three waits for the oldest of the requests under way, and the end
+    assert {len(report.column("filler").to_pylist()[0]) for report in reports[:-1]} == {len(writer.FILLER)}

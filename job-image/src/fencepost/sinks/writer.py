@@ -51,7 +51,13 @@ NULL_REMEDY: Final = (
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 """What an encoder raises for a value that does not fit."""
 
-RESULT_SCHEMA: Final = pa.schema([("sink", pa.string()), ("rows", pa.int64())])
+REPORT_INTERVAL: Final = 2.0
+"""Seconds between two reports of a task's rows."""
+FILLER: Final = bytes(65_536)
+"""As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
+RESULT_SCHEMA: Final = pa.schema([("sink", pa.string()), ("rows", pa.int64()), ("filler", pa.binary())])
+RESULT_COLUMNS: Final = "sink string, rows long, filler binary"
+"""RESULT_SCHEMA as Spark's DDL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +78,7 @@ _statements: dict[tuple[Target, tuple[str, ...]], _Insert] = {}
 
 
 def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write all rows at `timestamp` (µs) and yield one row of RESULT_SCHEMA.
+    """Write all rows at `timestamp` (µs); yield rows of RESULT_SCHEMA whose `rows` add up to what is written.
 
     At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
     Raises WorkerError: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
@@ -82,19 +88,39 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     try:
         session = _session(target)
         requests = _Requests(session)
-        rows = 0
+        counter = _Counter(target.sink)
         for batch in batches:
             if batch.num_rows:
                 insert = _insert(session, target, tuple(batch.schema.names))
                 if timestamp == WARM_TOKEN:
                     continue
-                rows += batch.num_rows
                 for request in insert.requests(batch, timestamp):
                     requests.send(request)
+                    counter.rows += len(request.indices)
+                    if counter.is_due():
+                        yield counter.report(FILLER)
         requests.finish()
     except DriverError as error:
         raise as_worker_error(error) from error
-    yield pa.RecordBatch.from_arrays([pa.array([target.sink]), pa.array([rows], pa.int64())], schema=RESULT_SCHEMA)
+    yield counter.report()
+
+
+class _Counter:
+    """Rows since the last report. A report every REPORT_INTERVAL shows the driver that this task makes progress."""
+
+    def __init__(self, sink: str) -> None:
+        self.rows = 0
+        self._sink = sink
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= REPORT_INTERVAL
+
+    def report(self, filler: bytes = b"") -> pa.RecordBatch:
+        """Return one row of RESULT_SCHEMA and begin again at zero."""
+        columns = [pa.array([self._sink]), pa.array([self.rows], pa.int64()), pa.array([filler])]
+        self.rows, self._last = 0, time.monotonic()
+        return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
 def _session(target: Target) -> Session:
