@@ -119,7 +119,7 @@ class Cluster:
         )
 
     def make(self, key: str, log: Transcript) -> None:
-        """Start the nodes that were made for this key; create the cluster anew where that is not possible."""
+        """Start the nodes that were made for this key; recreate the cluster where that is not possible."""
         found = containers(self.docker)
         if not owned(self.home, found):
             raise StepError(

@@ -17,9 +17,11 @@ from testbed.node_image import IMAGE, NodeImage
 from testbed.preflight import Preflight
 from testbed.release import Operator
 from testbed.steps import Milestone, Step
-from testbed.tools import host_tools, node_programs
+from testbed.tools import host_tools, node_programs, prose_linter
 
 IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
+READY: Final = "ready"
+"""The testbed without what only `make check` needs."""
 _FOLDER: Final = Path(__file__).parent
 
 
@@ -80,6 +82,8 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Go(home),
         *tools,
         Milestone("tools", tuple(tool.name for tool in tools)),
+        prose_linter(home),
+        Milestone("linters", ("helm", "vale")),
         DebianBase(home, docker, registry, "bookworm"),
         DebianBase(home, docker, registry, "trixie"),
         *node_programs(home),
@@ -98,4 +102,5 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Loaded(docker, "job-loaded", (job,), WORKERS, ("network", "job-image")),
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),
+        Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka")),
     ]

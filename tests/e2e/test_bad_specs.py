@@ -1,4 +1,4 @@
-"""Five mistakes that only the operator can find: each said with a reason and a remedy, and no trouble once mended."""
+"""Five mistakes that only the operator can find: each is reported with a reason and a remedy, and recovers once fixed."""
 
 from __future__ import annotations
 
