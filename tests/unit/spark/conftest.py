@@ -20,7 +20,8 @@ CONFIG = DriverConfig(
     source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)),
     sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=Cassandra(contact_points=("c",)),
     fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[2]",
-    spark_conf={"spark.executor.heartbeatInterval": "1s"}, executors=1, termination_grace=30.0,
+    spark_conf={"spark.executor.heartbeatInterval": "1s", "spark.sql.shuffle.partitions": "1"},
+    executors=1, termination_grace=30.0,
 )  # fmt: skip
 
 JVMS: list[Gateway] = []
