@@ -82,8 +82,9 @@ soak: up ## Run two hours of steady load and print the trend of every resource
 	@$(BIN)/python -m soak
 
 .PHONY: reference
-reference: venv ## Write docs/reference.md from the CRD
+reference: venv ## Write what follows from the CRD: docs/reference.md and the chart's copy
 	@$(BIN)/python -m generators.reference >docs/reference.md
+	@cp crds/*.yaml charts/fencepost/crds/
 
 .PHONY: lock
 lock: venv ## Update uv.lock

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from bench.figures import Result, Sample
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.console import Console
@@ -69,9 +70,7 @@ def measure(console: Console) -> Result:
 def _session() -> Iterator[Any]:
     there = load()
     session = connect(
-        contact_points=[there.cassandra_host],
-        port=there.cassandra_port,
-        local_datacenter=None,
+        CassandraEndpoint(contact_points=(there.cassandra_host,), port=there.cassandra_port),
         credentials=(there.cassandra_username, there.cassandra_password),
     )
     try:

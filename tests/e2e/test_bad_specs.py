@@ -40,7 +40,7 @@ MISTAKES: Final = (
     Mistake(
         name="bad-credentials",
         wrong={"checkpoint": {"cassandra": {"credentialsFrom": {"secretName": WRONG_SECRET}}}},
-        reason="CheckpointCredentialsRejected",
+        reason="CassandraCredentialsRejected",
         names="credentialsFrom",
     ),
     Mistake(

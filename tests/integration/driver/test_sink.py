@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
-from fencepost.contract import Cassandra
+from fencepost.contract import CassandraEndpoint
 from fencepost.errors import PoisonRecord, WorkerError, from_text
 from fencepost.sinks.writer import Target, write
 from testbed.environment import Environment
@@ -52,7 +52,7 @@ def table(environment: Environment, session: Session) -> Iterator[Table]:
         " PRIMARY KEY ((topic, partition), offset))"
     )
     credentials = (environment.cassandra_username, environment.cassandra_password)
-    address = Cassandra(contact_points=(environment.cassandra_host,), port=environment.cassandra_port)
+    address = CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port)
     yield Table(
         session,
         Target(

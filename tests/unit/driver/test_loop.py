@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Watermarks, Written
-from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.driver.loop import Loop, Report
 from fencepost.errors import DataLoss, DependencyDown
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
@@ -34,7 +34,7 @@ def config(epoch: int, **changes: Any) -> DriverConfig:
     )
     base = DriverConfig(
         pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,
-        sinks=(CassandraSink(name="s", keyspace="k", table="t"),), cassandra=Cassandra(contact_points=("c",)),
+        sinks=(CassandraSink(name="s", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
         fence_keyspace="f", consistency="ONE", batch_interval=1.0, spark_master="local", spark_conf={}, executors=1,
         termination_grace=30.0,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.spark import session
 from fencepost.spark.gateway import Gateway
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CONFIG = DriverConfig(
     pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
     source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)),
-    sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=Cassandra(contact_points=("c",)),
+    sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
     fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[2]",
     spark_conf={"spark.executor.heartbeatInterval": "1s", "spark.sql.shuffle.partitions": "1"},
     executors=1, termination_grace=30.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fencepost.batch import Batch, Watermarks, between
-from fencepost.contract import StartingOffsets, split_offset_key
+from fencepost.contract import Reason, StartingOffsets, split_offset_key
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow, Starting
 
@@ -22,7 +22,7 @@ def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) 
         if key in found and not log.begins[key] <= offset <= log.ends[key]:
             raise BadSpec(
                 f"startingOffsets {key}={offset} is outside the log, which holds [{log.begins[key]}, {log.ends[key]})",
-                reason="StartingOffsetOutOfRange",
+                reason=Reason.STARTING_OFFSET_OUT_OF_RANGE,
                 remedy="Name an offset that the log holds.",
             )
     return {key: starting.partitions.get(key, offset) for key, offset in found.items()}
@@ -38,7 +38,7 @@ def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: Star
         if topic not in log.topic_ids and topic not in row.topic_ids:
             raise BadSpec(
                 f"topic {topic!r} does not exist",
-                reason="TopicNotFound",
+                reason=Reason.TOPIC_NOT_FOUND,
                 remedy="Create the topic, or correct spec.source.kafka.topics.",
             )
     known = [topic for topic in topics if topic in row.topic_ids]
@@ -67,22 +67,24 @@ def advance(
 def _same_topic(topic: str, topic_ids: Mapping[str, str], log: Watermarks) -> None:
     now = log.topic_ids.get(topic)
     if now is None:
-        raise DataLoss(f"topic {topic!r} is gone; it had id {topic_ids[topic]}", reason="TopicDeleted")
+        raise DataLoss(f"topic {topic!r} is gone; it had id {topic_ids[topic]}", reason=Reason.TOPIC_DELETED)
     if now != topic_ids[topic]:
         raise DataLoss(
             f"topic {topic!r} was created anew: its id is {now}, the committed offsets are of {topic_ids[topic]}",
-            reason="TopicRecreated",
+            reason=Reason.TOPIC_RECREATED,
         )
 
 
 def _within(key: str, offset: int, begin: int, end: int) -> None:
     if offset < begin:
         raise DataLoss(
-            f"{key}: offsets [{offset}, {begin}) are gone by retention before they were read", reason="OffsetOutOfRange"
+            f"{key}: offsets [{offset}, {begin}) are gone by retention before they were read",
+            reason=Reason.OFFSET_OUT_OF_RANGE,
         )
     if offset > end:
         raise DataLoss(
-            f"{key}: the log ends at {end}, before the committed offset {offset}: it was cut", reason="LogTruncated"
+            f"{key}: the log ends at {end}, before the committed offset {offset}: it was cut",
+            reason=Reason.LOG_TRUNCATED,
         )
 
 

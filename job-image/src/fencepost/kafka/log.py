@@ -11,8 +11,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from fencepost.batch import Watermarks
-from fencepost.contract import KafkaSource, offset_key
-from fencepost.errors import DependencyDown
+from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_key
+from fencepost.errors import BadSpec, DependencyDown
 
 PATIENCE: Final = 120.0
 """Seconds without an answer before the run gives up: longer than a broker's restart."""
@@ -29,22 +29,28 @@ REFUSALS: Final = frozenset({
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-OWN_PROPERTIES: Final = frozenset({
-    "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "enable.partition.eof",
-    "group.instance.id",
-})  # fmt: skip
-"""Properties that the driver sets itself; the author's are ignored."""
 
+def client_properties(source: KafkaEndpoint, folder: Path) -> dict[str, str]:
+    """Return librdkafka's properties: the spec's, over them one file per property from `folder` (a mounted Secret).
 
-def client_properties(source: KafkaSource, folder: Path) -> dict[str, str]:
-    """Return librdkafka's properties: the spec's, over them one file a property from `folder` (a mounted Secret)."""
-    properties = dict(source.properties)
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            if path.is_file() and not path.name.startswith("."):
-                properties[path.name] = path.read_text().rstrip("\n")
-    kept = {key: value for key, value in properties.items() if key not in OWN_PROPERTIES}
-    return {**kept, "bootstrap.servers": source.bootstrap_servers}
+    Raises BadSpec naming each property that is not allowed and where it is set.
+    """
+    files = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+    secret = kafka_properties.of_secret(
+        {path.name: path.read_text(errors="replace") for path in files if not path.name.startswith(".")}
+    )
+    places = {
+        "spec.source.kafka.properties": source.properties,
+        "the Secret of spec.source.kafka.propertiesFrom": secret,
+    }
+    found = [
+        f"{place}: {problem.key} {problem.problem}; {problem.remedy}"
+        for place, properties in places.items()
+        for problem in kafka_properties.problems(properties)
+    ]
+    if found:
+        raise BadSpec(". ".join(found), reason=Reason.KAFKA_PROPERTIES_INVALID)
+    return {**source.properties, **secret, "bootstrap.servers": source.bootstrap_servers}
 
 
 class KafkaLog:
@@ -83,7 +89,7 @@ class KafkaLog:
                     raise refused(self._servers, cause) from error
                 if time.monotonic() > deadline or self._stopping():
                     raise DependencyDown(
-                        f"kafka at {self._servers} did not answer: {cause}", reason="KafkaUnavailable"
+                        f"kafka at {self._servers} did not answer: {cause}", reason=Reason.KAFKA_UNREACHABLE
                     ) from error
                 time.sleep(0.5)
 
@@ -119,7 +125,7 @@ def refused(servers: str, cause: object) -> DependencyDown:
     """Return the error for credentials that Kafka does not take."""
     return DependencyDown(
         f"kafka at {servers} refused: {cause}",
-        reason="KafkaCredentialsRejected",
+        reason=Reason.KAFKA_CREDENTIALS_REJECTED,
         remedy="Correct the Secret of spec.source.kafka.propertiesFrom, or the user's rights.",
     )
 

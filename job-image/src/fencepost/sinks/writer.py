@@ -24,7 +24,7 @@ from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from fencepost.context import WARM_TOKEN
-from fencepost.contract import Cassandra
+from fencepost.contract import CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
@@ -65,7 +65,7 @@ class Target:
     """A table, and how to reach it. The password travels in the task's closure, over Spark's encrypted RPC."""
 
     sink: str
-    cassandra: Cassandra
+    cassandra: CassandraEndpoint
     credentials: tuple[str, str] | None
     consistency: str
     keyspace: str
@@ -73,7 +73,7 @@ class Target:
     partition_key: tuple[str, ...]
 
 
-_sessions: dict[tuple[Cassandra, tuple[str, str] | None, str], Session] = {}
+_sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
 _statements: dict[tuple[Target, tuple[str, ...]], _Insert] = {}
 
 
@@ -131,18 +131,16 @@ def _session(target: Target) -> Session:
         while key not in _sessions:
             try:
                 _sessions[key] = connect(
-                    contact_points=target.cassandra.contact_points,
-                    port=target.cassandra.port,
-                    local_datacenter=target.cassandra.local_datacenter,
+                    target.cassandra,
                     credentials=target.credentials,
                     request_timeout=REQUEST_TIMEOUT,
                     consistency=target.consistency,
                 )
             except FenceCredentialsRejected as error:
-                raise DependencyDown(str(error), reason="CassandraCredentialsRejected") from error
+                raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except FenceUnavailable as error:
                 if time.monotonic() > deadline:
-                    raise DependencyDown(str(error), reason="CassandraUnavailable") from error
+                    raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
                 time.sleep(1.0)
     return _sessions[key]
 
@@ -320,7 +318,7 @@ def _prepare(session: Session, table: str, text: str) -> Any:  # noqa: ANN401 - 
         try:
             return session.prepare(text)
         except InvalidRequest as error:
-            raise BadSpec(f"{table}: {error}", reason="SinkInvalid") from error
+            raise BadSpec(f"{table}: {error}", reason=Reason.SINK_INVALID) from error
         except UNANSWERED as error:
             patience.pause_or_raise(error)
 
@@ -345,11 +343,11 @@ class _Patience:
             # Not at once: Cassandra says so too while no replica of its own permissions answers.
             return DependencyDown(
                 f"{self._table}: {error}",
-                reason="CassandraCredentialsRejected",
+                reason=Reason.CASSANDRA_CREDENTIALS_REJECTED,
                 remedy=f"GRANT MODIFY ON {self._table} to the user of spec.checkpoint.cassandra.credentialsFrom.",
             )
         return DependencyDown(
-            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason="CassandraUnavailable"
+            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason=Reason.CASSANDRA_UNREACHABLE
         )
 
 
@@ -384,7 +382,7 @@ class _Requests:
                 self._blame(request, error)
                 return
             except AuthenticationFailed as error:
-                raise DependencyDown(f"{table}: {error}", reason="CassandraCredentialsRejected") from error
+                raise DependencyDown(f"{table}: {error}", reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except UNANSWERED as error:
                 patience.pause_or_raise(error)
                 future = self._session.execute_async(request.statement)

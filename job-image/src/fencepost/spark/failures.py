@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, from_text
 
 OUT_OF_MEMORY: Final = re.compile(
@@ -30,13 +31,13 @@ def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
     if isinstance(error, DriverError):
         return error
     if isinstance(error, AnalysisException):
-        return BadSpec(f"transform: {short(error)}", reason="TransformInvalid")
+        return BadSpec(f"transform: {short(error)}", reason=Reason.TRANSFORM_INVALID)
     if (known := _known(error)) is not None:
         return known
     message = f"the transform raised {type(error).__name__}: {short(error)}"
     if is_warm_up and not _is_infrastructure(error):
         return _fails_on_empty_batch(message)
-    return BatchFailed(message, reason="TransformFailed")
+    return BatchFailed(message, reason=Reason.TRANSFORM_FAILED)
 
 
 def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
@@ -70,7 +71,7 @@ def _known(error: Exception) -> DriverError | None:
 def _fails_on_empty_batch(message: str) -> BadSpec:
     return BadSpec(
         f"on the empty batch of the warm-up: {message}",
-        reason="TransformFailed",
+        reason=Reason.TRANSFORM_FAILED,
         remedy="Correct the transform: it also receives an empty batch, with context.offsets empty.",
     )
 

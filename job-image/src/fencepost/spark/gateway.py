@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from fencepost.contract import Reason
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory
 
 ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
@@ -140,7 +141,7 @@ class Gateway:
             if (ended := self.ended()) is not None:
                 raise ended
             if time.monotonic() > deadline:
-                raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason="JvmFailed")
+                raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason=Reason.JVM_FAILED)
             time.sleep(0.02)
         content = self.answer.read_bytes()
         port, length = struct.unpack("!ii", content[:8])
@@ -156,7 +157,7 @@ class Gateway:
             return None
         if code == OUT_OF_MEMORY_EXIT:
             return OutOfMemory("the driver's JVM ran out of heap memory", remedy=OUT_OF_MEMORY_REMEDY)
-        return DependencyDown(f"the driver's JVM ended with {code}", reason="JvmFailed")
+        return DependencyDown(f"the driver's JVM ended with {code}", reason=Reason.JVM_FAILED)
 
     def cause(self, error: BaseException) -> BaseException:
         """Return why the JVM ended when that is what `error` is about, else `error`."""

@@ -85,7 +85,7 @@ def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
     """Return why a pod cannot get going."""
     category, summary, remedy = POD_ISSUES.get(
         trouble.reason,
-        (Reason.POD_TROUBLE, f"cannot get going ({trouble.reason})", "see kubectl describe pod"),
+        (Reason.POD_ISSUE, f"cannot get going ({trouble.reason})", "see kubectl describe pod"),
     )
     return Diagnosis(
         category=category,

@@ -64,9 +64,9 @@ def checkpoint_is_unreadable(context: Context) -> Outcome | None:
     if not isinstance(fence, Unknown):
         return None
     reason = {
-        UnknownReason.UNREACHABLE: Reason.CHECKPOINT_UNREACHABLE,
-        UnknownReason.DENIED: Reason.CHECKPOINT_CREDENTIALS_REJECTED,
-        UnknownReason.REJECTED: Reason.CHECKPOINT_REJECTED,
+        UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
+        UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
+        UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
     }[fence.reason]
     return not_observable(context, reason, fence, what="The checkpoint in Cassandra cannot be read")
 

@@ -45,7 +45,7 @@ def _fence_doubtful(context: Context) -> Outcome | None:
     if isinstance(fence, Unknown):
         return waiting(
             context,
-            Reason.CHECKPOINT_UNREACHABLE,
+            Reason.CASSANDRA_UNREACHABLE,
             f"Suspending: {run.name} did not stop in time and the checkpoint cannot be reached to fence it: "
             f"{fence.message}",
             remedy=fence.remedy,
