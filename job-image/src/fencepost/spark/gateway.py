@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from fencepost.contract import Reason
-from fencepost.errors import DependencyDown
+from fencepost.errors import DependencyDown, DriverError, OutOfMemory
 
 ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
 """The class-data-sharing archive of the image: with it and no C2, the driver's JVM needs 5.6 s of CPU time until its
@@ -38,6 +38,10 @@ LATE_C2: Final = (
 
 Until warm and then per batch of 1,000, on the testbed: C1 alone 8.8 s and 421 ms, this 8.7 s and 377 ms, HotSpot's own
 thresholds 11.9 s and 381 ms."""
+
+EXIT_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
+"""An OutOfMemoryError may end any thread of Spark, and the batch hangs. So the JVM ends, with OUT_OF_MEMORY_EXIT."""
+OUT_OF_MEMORY_EXIT: Final = 3
 
 CONF_DIR: Final = Path("/opt/fencepost/conf")
 """An empty folder: Spark's launcher puts one first on every class path, and the archive admits only an empty one."""
@@ -91,6 +95,7 @@ def java_command(*, memory: str, options: Sequence[str], conf_dir: Path) -> list
         *LATE_C2,
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",
+        EXIT_WITHOUT_MEMORY,
         *options,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
@@ -133,8 +138,8 @@ class Gateway:
         """Wait until the gateway listens, and tell PySpark where. Raises DependencyDown when it does not come up."""
         deadline = time.monotonic() + timeout
         while not self.answer.is_file():
-            if self.process.poll() is not None:
-                raise DependencyDown(f"the driver's JVM ended with {self.process.returncode}", reason=Reason.JVM_FAILED)
+            if (ended := self.ended()) is not None:
+                raise ended
             if time.monotonic() > deadline:
                 raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason=Reason.JVM_FAILED)
             time.sleep(0.02)
@@ -143,6 +148,30 @@ class Gateway:
         os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
         shutil.rmtree(self.answer.parent, ignore_errors=True)
+
+    def ended(self, timeout: float = 0.0) -> DriverError | None:
+        """Return why the JVM ended, waiting at most `timeout` seconds for its end, or None while it runs."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        if code == OUT_OF_MEMORY_EXIT:
+            return OutOfMemory("the driver's JVM ran out of heap memory", remedy=OUT_OF_MEMORY_REMEDY)
+        return DependencyDown(f"the driver's JVM ended with {code}", reason=Reason.JVM_FAILED)
+
+    def cause(self, error: BaseException) -> BaseException:
+        """Return why the JVM ended when that is what `error` is about, else `error`."""
+        chain: BaseException | None = error
+        while chain is not None:
+            if type(chain).__name__ in {"Py4JNetworkError", "ConnectionRefusedError"}:
+                return self.ended(timeout=2.0) or error
+            chain = chain.__cause__ or chain.__context__
+        return error
+
+
+OUT_OF_MEMORY_REMEDY: Final = (
+    "Raise spec.job.memory, or let the transform collect less to the driver (collect, toPandas, broadcast)."
+)
 
 
 def _ignore_signals() -> None:

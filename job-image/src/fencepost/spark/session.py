@@ -34,6 +34,13 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.task.maxFailures": "2",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.locality.wait": "0s",
+    # For its web UI Spark keeps the last 1,000 queries and jobs, plans included. Here only the latest is read, for the
+    # progress of a batch.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "10",
+    "spark.sql.ui.retainedExecutions": "10",
 }
 """Settings that the author may override."""
 
@@ -77,15 +84,12 @@ def _cluster_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _executor_options(merged: Mapping[str, str]) -> dict[str, str]:
-    """Return what lets executors use the image's archive: its options, and the empty configuration folder."""
+    """Return the options of the executors' JVMs; with the image's archive also the empty configuration folder."""
     sharing = gateway.sharing_options()
-    if not sharing:
-        return {}
     authors = merged.get("spark.executor.extraJavaOptions", "")
-    return {
-        "spark.executor.extraJavaOptions": " ".join((*sharing, authors)).strip(),
-        "spark.executorEnv.SPARK_CONF_DIR": str(gateway.CONF_DIR),
-    }
+    options = (*sharing, gateway.EXIT_WITHOUT_MEMORY, authors)
+    found = {"spark.executor.extraJavaOptions": " ".join(options).strip()}
+    return found | {"spark.executorEnv.SPARK_CONF_DIR": str(gateway.CONF_DIR)} if sharing else found
 
 
 def driver_memory(config: DriverConfig) -> str:
