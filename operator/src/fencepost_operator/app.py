@@ -86,7 +86,7 @@ async def run(settings: Settings) -> None:
                 cluster_uid=uid,
                 scope=settings.scope,
                 cluster_domain=settings.cluster_domain,
-                resync=settings.resync,
+                resync_interval=settings.resync,
             ),
         )
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)

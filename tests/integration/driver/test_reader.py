@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 from fencepost.driver.plan import next_batch
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from integration.driver.support import Kafka, wait_until
+from harness.waiting import eventually
+from integration.driver.support import Kafka
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def test_each_committed_record_is_read_once_and_no_aborted_one(
     def read_what_is_stable() -> None:
         """Batch after batch, as the loop does; ranges begin and end at markers and among aborted records too."""
         # The broker writes the markers after it has answered the producer.
-        wait_until(lambda: log.state().ends == transactions.ends, f"the log to end at {transactions.ends}", 30)
+        eventually(f"the log ends at {transactions.ends}", lambda: log.state().ends == transactions.ends, seconds=30)
         state = log.state()
         while not (batch := next_batch(offsets, state, [transactions.topic], limit)).is_empty:
             for records in read(batch.ranges, properties):
@@ -112,7 +113,7 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
     log = KafkaLog({"bootstrap.servers": environment.kafka_host}, [transactions.topic])
     key = f"{transactions.topic}/0"
     transactions.end(transactions.begin({0: 5}), is_committed=True)
-    wait_until(lambda: log.state().ends == transactions.ends, "the commit's marker", 30)
+    eventually("the commit's marker", lambda: log.state().ends == transactions.ends, seconds=30)
     assert log.state().high == transactions.ends
 
     open_one = transactions.begin({0: 7})
@@ -130,4 +131,4 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
     assert uncommitted.state().ends == stalled.high
 
     transactions.end(open_one, is_committed=False)
-    wait_until(lambda: log.state().ends == log.state().high, "the transaction to end", 30)
+    eventually("the transaction to end", lambda: log.state().ends == log.state().high, seconds=30)

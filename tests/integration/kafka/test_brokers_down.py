@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from fencepost.kafka.log import KafkaLog
-from integration.driver.support import Kafka, wait_until
+from harness.waiting import eventually
+from integration.driver.support import Kafka
 from integration.kafka.brokers import Cluster
 
 pytestmark = pytest.mark.integration
@@ -35,7 +36,7 @@ def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluste
         assert found.leaderless == {"t/1"}
         assert found.topic_ids == whole.topic_ids
     kafka.brokers[1].start()
-    wait_until(lambda: log.state() == whole or log.state().ends == whole.ends, "the partition to be led again", 90)
+    eventually("the partition to be led again", lambda: log.state().ends == whole.ends, seconds=90)
     assert log.state().leaderless == frozenset()
 
 
@@ -47,13 +48,13 @@ def test_a_topic_counts_as_missing_for_as_long_as_every_answer_says_so(cluster: 
     log = KafkaLog({"bootstrap.servers": kafka.servers}, ["t"], patience=60, now=lambda: now)
     assert log.state().missing == {}
     topics.delete("t")
-    wait_until(lambda: bool(log.state().missing), "the topic to be deleted", 30)
+    eventually("the topic to be deleted", lambda: bool(log.state().missing), seconds=30)
     for now, seconds in ((20.0, 20.0), (31.0, 31.0)):
         found = log.state()
         assert found.missing == {"t": seconds}
         assert found.topic_ids == {}
     kafka.create("t", [[1]])
-    wait_until(lambda: not log.state().missing, "the topic to be known again", 30)
+    eventually("the topic to be known again", lambda: not log.state().missing, seconds=30)
     topics.delete("t")
-    wait_until(lambda: bool(log.state().missing), "the topic to be deleted", 30)
+    eventually("the topic to be deleted", lambda: bool(log.state().missing), seconds=30)
     assert log.state().missing == {"t": 0.0}  # counted from the first answer after the last one to the contrary

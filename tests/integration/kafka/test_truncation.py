@@ -14,7 +14,7 @@ from fencepost.batch import Watermarks, between
 from fencepost.errors import DataLoss, WorkerError, from_text
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from integration.driver.support import wait_until
+from harness.waiting import eventually
 from integration.kafka.brokers import Cluster
 
 pytestmark = pytest.mark.integration
@@ -92,7 +92,7 @@ def test_an_unclean_election_is_data_loss_with_the_range(cluster: Callable[..., 
     assert before.ends == committed
     leader.crash()
     follower.start()
-    wait_until(lambda: look(kafka).ends == {f"{TOPIC}/0": 40}, "the replica that lags to lead", 90)
+    eventually("the replica that lags to lead", lambda: look(kafka).ends == {f"{TOPIC}/0": 40}, seconds=90)
     produce(kafka, {0: 90}, name="new")
 
     found = data_loss(kafka, committed, look(kafka), before.leader_epochs)

@@ -15,11 +15,14 @@ import pytest
 from fencepost_operator.adapters.api_server import SECRETS, STATEFUL_SETS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.api import GROUP, ObjectKey
+from fencepost_operator.desired.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
-from integration.operator.cluster import CHART, eventually
+from harness.waiting import eventually_async
+from integration.operator.cluster import CHART
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -35,6 +38,7 @@ def values(**changes: Any) -> Mapping[str, Any]:
         "imagePullPolicy": "Never",
         "workers": 2,
         "annotations": {f"{GROUP}/config-hash": "abc"},
+        "files": spark_files({}),
         **changes,
     }
 
@@ -82,7 +86,7 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
         cluster = await releases.cluster(place)
         return cluster if cluster and len(cluster.issues) == 3 else None
 
-    cluster = await eventually(seen)
+    cluster = await eventually_async(seen)
     assert (cluster.generation, cluster.config_hash, cluster.workers) == (1, "abc", 2)
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
     assert {trouble.reason for trouble in cluster.issues} == {"ErrImageNeverPull"}
@@ -203,7 +207,11 @@ async def test_a_release_of_somebody_else_is_neither_changed_nor_removed(
 ) -> None:
     """A user's own release that happens to have the name that the operator would use."""
     await helm.install(
-        release="fencepost-departures", namespace=place.namespace, labels={"team": "flights"}, values=values()
+        release="fencepost-departures",
+        namespace=place.namespace,
+        labels={"team": "flights"},
+        values=values(),
+        expected=Expected(namespace=place.namespace, stem="departures-g1"),
     )
     before = await uids(api, place)
     with pytest.raises(Rejected, match=r"'fencepost-departures' .* is not the operator's") as refused:
@@ -224,4 +232,4 @@ async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: 
         cluster = await releases.cluster(place)
         return cluster is not None and {trouble.reason for trouble in cluster.issues} == {"FailedCreate"}
 
-    assert await eventually(refused)
+    assert await eventually_async(refused)

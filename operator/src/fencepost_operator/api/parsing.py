@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from fencepost.contract import kafka_properties, spark_conf
+from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
 from fencepost_operator.api.spec import (
     CheckpointSpec,
@@ -25,6 +26,7 @@ from fencepost_operator.api.spec import (
     Violation,
     WorkerSpec,
 )
+from fencepost_operator.api.text import forbidden_text
 
 T = TypeVar("T")
 
@@ -32,13 +34,12 @@ ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re
 IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 POSITION: Final = re.compile("earliest|latest")
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
-OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})
 SMALLEST_WORKER: Final = 1024 * 1024 * 1024
 
 
 def parse(body: Mapping[str, Any]) -> Spec | tuple[Violation, ...]:
     """Return the spec in a body, or every violation in it, in the order of the fields."""
-    violations: list[Violation] = []
+    violations = list(forbidden_text(body.get("spec")))
     root = _Node("spec", body.get("spec") or {}, violations)
     spec = Spec(
         suspend=root.take("suspend", bool, False),
