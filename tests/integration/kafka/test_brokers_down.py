@@ -44,12 +44,13 @@ def test_a_topic_counts_as_missing_for_as_long_as_every_answer_says_so(cluster: 
     kafka = cluster()
     kafka.create("t", [[1]])
     topics = Kafka(kafka.servers)
-    now = 0.0
-    log = KafkaLog({"bootstrap.servers": kafka.servers}, ["t"], patience=60, now=lambda: now)
+    clock = [0.0]
+    log = KafkaLog({"bootstrap.servers": kafka.servers}, ["t"], patience=60, now=lambda: clock[0])
     assert log.state().missing == {}
     topics.delete("t")
     eventually("the topic to be deleted", lambda: bool(log.state().missing), seconds=30)
-    for now, seconds in ((20.0, 20.0), (31.0, 31.0)):
+    for seconds in (20.0, 31.0):
+        clock[0] = seconds
         found = log.state()
         assert found.missing == {"t": seconds}
         assert found.topic_ids == {}
