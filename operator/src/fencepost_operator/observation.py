@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -202,3 +202,5 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    progress: Fact[BatchProgress | None] = Known(None)
+    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
