@@ -40,7 +40,6 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import ActionFailure, Decision, decide
 from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,
@@ -384,8 +383,9 @@ def test_a_dead_drivers_cluster_is_used_again() -> None:
         (NodeState(name="node-1", uid=None, ready=False), False),
     ],
 )
-def test_a_vanished_pod_is_proven_dead_by_its_node_alone(node: NodeState, dead: bool) -> None:
-    run = WELL.seen(runs=(), run_node=node).decide().status.run
+def test_a_vanished_pod_that_had_its_grace_period_is_proven_dead_by_its_node(node: NodeState, dead: bool) -> None:
+    stopped = replace(RUN, stop_requested_at=NOW - timedelta(seconds=61), termination_grace=60)
+    run = WELL.said(run=stopped).seen(runs=(), run_node=node).decide().status.run
     assert run is not None
     assert run.dead is dead
 
@@ -407,15 +407,83 @@ def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> Non
 
 
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
-    error = Rejected("exceeded quota", remedy="raise the quota")
+    due = NEW.decide().action
+    assert due is not None
     action_failure = ActionFailure(
-        action=InstallCluster, reason=Reason.INSTALL_FAILED, error=error, remedy=error.remedy, attempts=3
+        action=due, reason=Reason.INSTALL_FAILED, message="exceeded quota", remedy="raise the quota.", attempts=3
     )
     decision = NEW.decide(action_failure=action_failure)
     assert decision.reason == "InstallFailed"
     assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
     assert isinstance(decision.action, InstallCluster)
     assert WELL.decide(action_failure=action_failure).reason == "Streaming"
+
+
+def test_a_failure_of_the_old_spec_is_not_reported_for_the_new_one() -> None:
+    due = NEW.decide().action
+    assert due is not None
+    failure = ActionFailure(
+        action=due, reason=Reason.INSTALL_FAILED, message="tolerations[0]: invalid", remedy="correct it", attempts=9
+    )
+    fixed = NEW.asked(cluster={"tolerations": [{"key": "gpu", "operator": "Exists"}]}).decide(action_failure=failure)
+    assert fixed.reason == "Provisioning"
+    assert "invalid" not in fixed.status.message
+
+
+def test_a_long_error_keeps_the_name_of_the_field_at_either_end() -> None:
+    due = NEW.decide().action
+    assert due is not None
+    text = "StatefulSet is invalid: " + "x" * 5000 + " spec.template.spec.affinity: Required value"
+    failure = ActionFailure(action=due, reason=Reason.INSTALL_FAILED, message=text, remedy="", attempts=1)
+    message = NEW.decide(action_failure=failure).status.message
+    assert "StatefulSet is invalid" in message
+    assert "spec.template.spec.affinity: Required value" in message
+    assert len(message) < 1000
+
+
+def test_no_message_ends_in_two_full_stops() -> None:
+    failure = replace(FAILED, reason="BadSpec", message="it failed.", remedy="correct the spec.")
+    decision = DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=failure).decide()
+    assert ".." not in decision.status.message
+    assert ".;" not in decision.status.message
+    silent = replace(SILENT, message="no answer.", remedy="wait.")
+    assert ".." not in WELL.seen(fence=silent).decide().status.message
+
+
+BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_a_new_generation_is_not_ready_before_it_is_rolled_out(blindness: str) -> None:
+    world = WELL.asked(job={"image": "b", "entrypoint": "a:b"}).with_pipeline(generation=2).seen(**BLIND[blindness])
+    status = world.decide().status
+    ready = next(c for c in status.conditions if c.type == "Ready")
+    assert (ready.status, status.observed_generation) == ("False", 2)
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_a_generation_that_is_rolled_out_stays_ready_while_its_facts_are_unknown(blindness: str) -> None:
+    status = WELL.seen(**BLIND[blindness]).decide().status
+    assert next(c for c in status.conditions if c.type == "Ready").status == "True"
+
+
+def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
+    capped = WELL.asked(cluster={"workers": 3}).said(cluster=replace(RECORDED, workers=3))
+    decision = capped.decide()
+    assert isinstance(decision.action, InstallCluster)
+    assert next(c for c in decision.status.conditions if c.type == "Ready").status == "False"
+
+
+def test_a_job_of_another_spec_than_was_recorded_is_replaced() -> None:
+    decision = WELL.seen(runs=(replace(JOB, spec_hash="old"),)).decide()
+    assert (str(decision.reason), type(decision.action)) == ("Upgrading", StopRun)
+
+
+def test_only_an_unresponsive_driver_is_fenced_by_version() -> None:
+    fenced = {name: case[0].decide().action for name, case in CASES.items() if case[2] is TakeOverFence}
+    by_version = {name for name, a in fenced.items() if isinstance(a, TakeOverFence) and a.version is not None}
+    assert by_version == {"no commit for long", "never claimed"}
+    assert len(fenced) > len(by_version)
 
 
 def test_a_fence_that_was_found_is_not_told_as_one_that_began() -> None:

@@ -114,12 +114,14 @@ class CassandraFenceStore:
             await self._with_table(connection, insert)
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
-        """Move the row from (epoch, version) to (epoch + 1, no driver). Raises Conflict when it is elsewhere."""
+        """Move the row from `epoch`, at `version` if given, to (epoch + 1, no driver). Raises Conflict otherwise."""
 
         def fence(table: CassandraFenceTable) -> FenceRow:
             holder = Fence(table, pipeline, patience=_PATIENCE)
+            if version is None:
+                return holder.take_over_epoch(epoch, owner=owner)
             return holder.take_over(_expected(holder.read(), pipeline, epoch, version), owner=owner)
 
         return await self._with_table(connection, fence)

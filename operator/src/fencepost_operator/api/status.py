@@ -34,6 +34,10 @@ class RunStatus:
     stop_requested_at: datetime | None = None
     ended_at: datetime | None = None
     dead: bool | None = None
+    force_deleted: bool | None = None
+    """Its pod was seen to be deleted with a grace period of zero: that it is gone proves nothing."""
+    termination_grace: int | None = None
+    """Its Job's terminationGracePeriodSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

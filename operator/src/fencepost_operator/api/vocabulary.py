@@ -114,6 +114,7 @@ class Reason(StrEnum):
     START_FAILED = "StartFailed"
     STOP_FAILED = "StopFailed"
     UPDATE_FAILED = "UpdateFailed"
+    NO_EFFECT = "NoEffect"
 
 
 class EventType(StrEnum):

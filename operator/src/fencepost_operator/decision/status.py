@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
@@ -26,9 +25,6 @@ from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run, Watermarks
 
-DEFAULT_GRACE: Final = 60
-"""Seconds that a run may take to stop where an invalid spec does not say."""
-
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with all that this observation shows."""
@@ -42,12 +38,6 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     lag = _lag(pipeline.spec, row, observation)
     status = replace(status, lag=lag, committed=_committed(status.committed, row, lag, observation))
     return _reset_restart_budget(status, pipeline.spec, row, observation.now)
-
-
-def stop_timeout(pipeline: Pipeline, config: ReconcileConfig) -> timedelta:
-    """Return how long a run may take to stop."""
-    grace = pipeline.spec.job.termination_grace if isinstance(pipeline.spec, Spec) else DEFAULT_GRACE
-    return timedelta(seconds=grace + config.stop_margin)
 
 
 def failure_after(  # one place that counts, for runs that ended and runs that are given up
@@ -85,10 +75,10 @@ def _run(
     if run is None:
         return status
     now, job = observation.now, job_of(run, runs)
-    run = _record_claim(_record_pod(run, job), row, now)
+    run = _record_claim(_record_job(run, job), row, now)
     if run.created_at is None or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
-    liveness = liveness_of(run, job, observation.run_node, now=now, stop_timeout=stop_timeout(pipeline, config))
+    liveness = liveness_of(run, job, observation, stop_margin=config.stop_margin)
     if liveness in {None, Liveness.ALIVE}:
         return replace(status, run=run)
     ended = replace(run, ended_at=run.ended_at or now, dead=liveness is Liveness.DEAD)
@@ -118,11 +108,20 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
     )
 
 
-def _record_pod(run: RunStatus, job: Run | None) -> RunStatus:
-    """Note where the run is while it can be seen: its pod's node is what later proves a liveness."""
+def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
+    """Record what really runs, and where: the Job may be another than was recorded, its node later proves a death.
+
+    A create that timed out may take effect after the spec, and with it the record, has changed.
+    """
     if job is None:
         return run
-    run = replace(run, created_at=job.created_at)
+    run = replace(
+        run,
+        created_at=job.created_at,
+        spec_hash=job.spec_hash,
+        cluster_generation=job.cluster_generation or run.cluster_generation,
+        termination_grace=job.termination_grace,
+    )
     pod = job.pod
     if pod is None:
         return run
@@ -133,6 +132,7 @@ def _record_pod(run: RunStatus, job: Run | None) -> RunStatus:
         node_name=pod.node or run.node_name,
         node_uid=pod.node_uid or run.node_uid,
         started_at=pod.started_at or run.started_at,
+        force_deleted=True if pod.force_deleted else run.force_deleted,
     )
 
 

@@ -77,6 +77,7 @@ class Observer:
             run_node=await self._run_node(pipeline.status.run, runs),
             fence=fence,
             source=source,
+            run_terminated=self._run_terminated(pipeline.status.run),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -100,6 +101,9 @@ class Observer:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    def _run_terminated(self, run: RunStatus | None) -> bool:
+        return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
 
     async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""

@@ -12,6 +12,7 @@ from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import failure_after, has_progressed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.observation import Known, Unknown, UnknownReason
@@ -181,13 +182,15 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
         state=State.CATCHING_UP if behind else State.RUNNING,
         status=context.status,
-        ready=True,
+        ready=is_rolled_out(context),
         requeue_after=context.config.resync_interval,
     )
 
 
 def _missing(context: RunContext) -> str:
     cluster = context.status.cluster
+    if not is_rolled_out(context):
+        return "; the Spark cluster is not known to match the spec"
     if cluster is None or cluster.ready_workers >= cluster.workers:
         return ""
     return f"; {cluster.ready_workers} of {cluster.workers} workers are ready"
