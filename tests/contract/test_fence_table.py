@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     BatchProgress,
     Fence,
@@ -35,9 +36,9 @@ KEYSPACE = "fencepost_contract"
 def cassandra() -> Iterator[CassandraFenceTable]:
     place = environment.load()
     session = connect(
-        contact_points=[place.cassandra_host],
-        port=place.cassandra_port,
-        local_datacenter="datacenter1",
+        CassandraEndpoint(
+            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+        ),
         credentials=(place.cassandra_username, place.cassandra_password),
         consistency="ONE",
     )
@@ -224,9 +225,9 @@ def test_a_wrong_password_is_told_apart_from_a_silent_database() -> None:
     place = environment.load()
     with pytest.raises(FenceCredentialsRejected):
         connect(
-            contact_points=[place.cassandra_host],
-            port=place.cassandra_port,
-            local_datacenter="datacenter1",
+            CassandraEndpoint(
+                contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+            ),
             credentials=(place.cassandra_username, "wrong"),
         )
 
@@ -270,4 +271,4 @@ def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFen
 
 def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:
     with pytest.raises(FenceUnavailable, match=r"no-such-host\.invalid"):
-        connect(contact_points=["no-such-host.invalid"], port=9042, local_datacenter=None, credentials=None)
+        connect(CassandraEndpoint(contact_points=("no-such-host.invalid",)), credentials=None)

@@ -8,7 +8,7 @@ of a conditional statement is an unknown outcome for `Fence` to settle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +35,7 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     BatchProgress,
     FenceCredentialsRejected,
@@ -102,10 +103,8 @@ _TABLES: Final = (
 
 
 def connect(
+    endpoint: CassandraEndpoint,
     *,
-    contact_points: Sequence[str],
-    port: int,
-    local_datacenter: str | None,
     credentials: tuple[str, str] | None,
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
@@ -115,7 +114,7 @@ def connect(
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
-        DCAwareRoundRobinPolicy(local_dc=local_datacenter) if local_datacenter else RoundRobinPolicy()
+        DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(balancing),
@@ -124,10 +123,10 @@ def connect(
         serial_consistency_level=ConsistencyLevel.SERIAL,
         request_timeout=request_timeout,
     )
-    with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
+    with _translated(f"cassandra at {endpoint.address}"):
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
-            contact_points=list(contact_points),
-            port=port,
+            contact_points=list(endpoint.contact_points),
+            port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connect_timeout=request_timeout,
             # The default backs off to ten minutes; a database that is back should be used within a second.
@@ -179,22 +178,14 @@ class CassandraFenceTable:
     @classmethod
     def connect(
         cls,
+        endpoint: CassandraEndpoint,
         *,
-        contact_points: Sequence[str],
-        port: int,
-        local_datacenter: str | None,
         keyspace: str,
         credentials: tuple[str, str] | None,
         consistency: str = "LOCAL_QUORUM",
     ) -> Self:
         """Connect and return the table; see `connect` for the errors."""
-        session = connect(
-            contact_points=contact_points,
-            port=port,
-            local_datacenter=local_datacenter,
-            credentials=credentials,
-            consistency=consistency,
-        )
+        session = connect(endpoint, credentials=credentials, consistency=consistency)
         return cls.over(session, keyspace)
 
     def finish_history(self) -> None:

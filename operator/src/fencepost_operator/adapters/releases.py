@@ -16,6 +16,8 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
+from fencepost_operator.adapters.post_renderer import Expected
+from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
@@ -72,7 +74,7 @@ class HelmReleases:
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
-            issues=await self._troubles(list(current.values()), mine),
+            issues=await self._troubles(key, list(current.values()), mine),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -101,6 +103,7 @@ class HelmReleases:
             namespace=key.namespace,
             labels={labels.PIPELINE: key.name},
             values=values,
+            expected=_expected(key, values),
         )
 
     async def _refuse_another_s(self, key: ObjectKey) -> None:
@@ -132,13 +135,13 @@ class HelmReleases:
         found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
-    async def _troubles(self, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
-        now = self.clock.now()
-        found = [await pods.find_issue(self.api, pod, now) for pod in members]
+    async def _troubles(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
+        now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
+        found = [await pods.find_issue(warnings, pod, now) for pod in members]
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):
-                found.append(await pods.newest_warning(self.api, stateful, _REFUSALS))
+                found.append(await pods.newest_warning(warnings, stateful, _REFUSALS))
         return tuple(trouble for trouble in found if trouble is not None)
 
     @contextlib.asynccontextmanager
@@ -153,6 +156,16 @@ class HelmReleases:
                 self._turns.pop(key, None)
 
 
+def _expected(key: ObjectKey, values: Manifest) -> Expected:
+    """Return what the values may make; the names come from the key, not from a text in them."""
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner_name=key.name,
+        owner_uid=(values.get("ownerReference") or {}).get("uid"),
+    )
+
+
 def _revision(found: Json) -> int:
     return int(found["metadata"]["labels"].get("version", 0))
 
@@ -162,8 +175,7 @@ def _state(found: Json) -> ReleaseState:
 
 
 def _generation(found: Json) -> int:
-    text = found["metadata"].get("labels", {}).get(labels.GENERATION, "")
-    return int(text) if text.isdecimal() else 0
+    return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
 
 
 def _component(found: Json) -> str:

@@ -12,7 +12,7 @@ from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.events import status_events
 from fencepost_operator.decision.history import prune_runs
-from fencepost_operator.decision.messages import shorten, with_remedy
+from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rules import deletion, health, preconditions, restart, start, suspend, upgrade
 from fencepost_operator.decision.status import update_status
@@ -138,5 +138,5 @@ def _with_failure(outcome: Outcome, failure: ActionFailure | None) -> Outcome:
     if failure is None or outcome.action != failure.action:
         return outcome
     tries = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
-    message = with_remedy(f"{outcome.message}: {shorten(failure.message)}{tries}", failure.remedy)
+    message = with_remedy(f"{outcome.message}: {detail(failure.message)}{tries}", failure.remedy)
     return replace(outcome, reason=failure.reason, message=message, warning=True, ready=False)

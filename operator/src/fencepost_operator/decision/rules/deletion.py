@@ -128,7 +128,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         why, remedy = "deletionPolicy is Delete", "make Cassandra reachable, or set deletionPolicy to Retain"
     return reconciling(
         context,
-        Reason.CHECKPOINT_UNREACHABLE,
+        Reason.CASSANDRA_UNREACHABLE,
         f"The checkpoint cannot be reached, and {why}: {fence.message}",
         remedy=remedy,
         warning=True,

@@ -16,9 +16,9 @@ from fencepost_operator.desired.hashes import fingerprints, optional_references
 from fencepost_operator.observation import References, Unknown, UnknownReason
 
 CHECKPOINT_REASONS: Final = {
-    UnknownReason.UNREACHABLE: Reason.CHECKPOINT_UNREACHABLE,
-    UnknownReason.DENIED: Reason.CHECKPOINT_CREDENTIALS_REJECTED,
-    UnknownReason.REJECTED: Reason.CHECKPOINT_REJECTED,
+    UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
+    UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
+    UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
 }
 
 

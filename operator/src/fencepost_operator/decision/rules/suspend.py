@@ -30,7 +30,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
     if isinstance(fence, Unknown):
         return reconciling(
             context,
-            Reason.CHECKPOINT_UNREACHABLE,
+            Reason.CASSANDRA_UNREACHABLE,
             f"Suspending: {run.name} did not stop in time and the checkpoint cannot be reached to fence it: "
             f"{fence.message}",
             remedy=fence.remedy,
