@@ -169,7 +169,7 @@ async def test_a_generation_is_not_ready_while_cassandra_hides_that_the_old_one_
     await stage.run(20)
     status = stage.pipeline.status
     assert status.observed_generation == stage.pipeline.generation == 2
-    assert ready(stage) == ("False", "CheckpointUnreachable")
+    assert ready(stage) == ("False", "CassandraUnreachable")
     stage.world.cassandra_down = False
     await stage.until(lambda: ready(stage)[0] == "True", seconds=120)
     assert stage.world.releases[KEY].values["image"] == "registry.example/job:2"
