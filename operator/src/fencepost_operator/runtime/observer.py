@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
@@ -60,12 +60,12 @@ class Observer:
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, the run's node after the runs."""
         key = pipeline.key
-        references, release, cluster, runs, fence, source = await asyncio.gather(
+        references, release, cluster, runs, (fence, progress), source = await asyncio.gather(
             self._references(pipeline),
             self._see(self.ports.releases.release(key)),
             self._see(self.ports.releases.cluster(key)),
             self._see(self.ports.runs.list(key, pipeline.uid)),
-            self._fence(pipeline),
+            asyncio.gather(self._fence(pipeline), self._progress(pipeline)),
             self._source(pipeline),
         )
         return Observation(
@@ -77,6 +77,7 @@ class Observer:
             run_node=await self._run_node(pipeline.status.run, runs),
             fence=fence,
             source=source,
+            progress=progress,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
 
@@ -94,6 +95,15 @@ class Observer:
         key = pipeline.key
         row = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.read(cassandra_connection(key, pipeline.spec), row))
+
+    async def _progress(self, pipeline: Pipeline) -> Fact[BatchProgress | None]:
+        """Look at the batch in progress, unless no driver held the fence when it was last seen."""
+        run, key = pipeline.status.run, pipeline.key
+        active = run is not None and run.claimed_at is not None and run.ended_at is None
+        if not isinstance(pipeline.spec, Spec) or not active or pipeline.deleting_since is not None:
+            return Known(None)
+        row = names.fence_key(self.config.scope, key.namespace, key.name)
+        return await self._see(self.ports.fences.read_progress(cassandra_connection(key, pipeline.spec), row))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
         if not isinstance(pipeline.spec, Spec):
