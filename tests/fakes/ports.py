@@ -163,6 +163,9 @@ class FakeRuns:
     async def stop(self, key: ObjectKey, name: str) -> None:
         self.gate.write("stop", lambda: self.world.delete_job(key, name))
 
+    def saw_termination(self, pod_uid: str) -> bool:
+        return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
+
     async def node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
         return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
@@ -255,7 +258,7 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         del connection
         try:
             return self.world.table.read_progress(pipeline)
@@ -267,12 +270,16 @@ class FakeFences:
         self._write("create", lambda: self.world.fence(pipeline).create(owner))
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
         row = await self.read(connection, pipeline)
-        if row is None or (row.epoch, row.version) != (epoch, version):
+        if row is None or (row.epoch, row.version) != (epoch, row.version if version is None else version):
             raise Conflict("the row is elsewhere")
-        self._write("take_over", lambda: self.world.fence(pipeline).take_over(row, owner=owner))
+        fence = self.world.fence(pipeline)
+        if version is None:
+            self._write("take_over", lambda: fence.take_over_epoch(epoch, owner=owner))
+        else:
+            self._write("take_over", lambda: fence.take_over(row, owner=owner))
         after = await self.read(connection, pipeline)
         assert after is not None
         return after

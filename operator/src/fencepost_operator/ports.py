@@ -89,6 +89,10 @@ class Runs(Protocol):
         """Delete the Job in the foreground; nothing to do when it is gone."""
         ...
 
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        ...
+
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
         ...
@@ -113,7 +117,7 @@ class FenceStore(Protocol):
         """Return the row at SERIAL, or None (also when the table does not exist yet)."""
         ...
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
@@ -122,9 +126,13 @@ class FenceStore(Protocol):
         ...
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
-        """Move the row from (epoch, version) to (epoch + 1, no driver). Raises Conflict when it is elsewhere."""
+        """Move the row from `epoch` to (epoch + 1, no driver), at `version` only unless that is None.
+
+        Without a version, commits of the driver of `epoch` do not stop the takeover.  Raises Conflict when the row is
+        elsewhere.
+        """
         ...
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:

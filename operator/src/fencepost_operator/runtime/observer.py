@@ -78,6 +78,7 @@ class Observer:
             fence=fence,
             source=source,
             progress=progress,
+            run_terminated=self._run_terminated(pipeline.status.run),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -93,14 +94,15 @@ class Observer:
         if not isinstance(pipeline.spec, Spec):
             return UNREADABLE, UNREADABLE
         key, fences = pipeline.key, self.ports.fences
-        connection, name = cassandra_connection(key, pipeline.spec), names.fence_key(self.config.scope, key.namespace, key.name)
+        connection = cassandra_connection(key, pipeline.spec)
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
         fence = await self._see(fences.read(connection, name))
         if isinstance(fence, Unknown):
             return fence, fence
         row = fence.value
         if row is None or row.driver is None or row.planned == row.offsets:
             return fence, Known(None)
-        return fence, await self._see(fences.progress(connection, name))
+        return fence, await self._see(fences.read_progress(connection, name))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
         if not isinstance(pipeline.spec, Spec):
@@ -108,6 +110,9 @@ class Observer:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    def _run_terminated(self, run: RunStatus | None) -> bool:
+        return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
 
     async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""
