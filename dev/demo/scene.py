@@ -18,7 +18,7 @@ from e2e.kubectl import Kubectl, KubectlError, Object
 from e2e.nodes import Container, Nodes
 from e2e.pipelines import KIND, merged
 from e2e.waiting import until
-from fencepost.fence import FenceRow, FenceSchemaMissing
+from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.loader import Topics
@@ -149,17 +149,21 @@ class Scene:
         self.kubectl.run("delete", KIND, "--all", f"--timeout={GONE_SECONDS:.0f}s", seconds=GONE_SECONDS + 10)
 
     def forget_fence(self) -> None:
-        """Delete the fence row, which outlives its pipeline, so that the next one begins at the beginning."""
+        """Release the fence row, which outlives its pipeline, so that the next one begins at the beginning."""
         row = self.fence()
-        if row is not None and not self._fences().delete(row):
+        if row is None:
+            return
+        try:
+            Fence(self._fences(), self.key).release(row)
+        except Fenced as error:
             raise SceneError(
                 f"the fence row {self.key} moves although its pipeline is gone; is a second operator there?"
-            )
+            ) from error
 
     def fence(self) -> FenceRow | None:
         """The fence row, read at SERIAL; None before there is one."""
         try:
-            return self._fences().read(self.key)
+            return Fence(self._fences(), self.key).read()
         except FenceSchemaMissing:
             return None
 

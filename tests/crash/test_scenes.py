@@ -328,11 +328,11 @@ async def test_retain_needs_no_cassandra_and_delete_waits_for_it() -> None:
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
     await stage.run(90)
-    assert stage.ready() == "CheckpointUnreachable"
+    assert stage.ready() == "CassandraUnreachable"
     assert stage.pipeline.finalizers == (FINALIZER,)
     stage.world.cassandra_down = False
     await stage.until(lambda: KEY not in stage.world.objects)
-    assert ROW not in stage.world.table.rows
+    assert stage.world.table.rows[ROW].is_released
 
 
 async def test_a_namespace_that_took_the_credentials_along_is_let_go() -> None:

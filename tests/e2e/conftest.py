@@ -68,7 +68,7 @@ def nodes(place: Place) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def faults(kubectl: Kubectl, nodes: Nodes) -> Faults:
-    """Return the means to do harm."""
+    """Return what injects faults."""
     return Faults(kubectl=kubectl, nodes=nodes)
 
 
@@ -113,7 +113,7 @@ SHARED: dict[str, Any] = {
 
 @pytest.fixture
 def stream(shared: Stream, faults: Faults) -> Stream:
-    """Return the shared pipeline, streaming; what a failed test left half-done is mended first."""
+    """Return the shared pipeline, streaming; what a failed test left half-done is repaired first."""
     faults.operator_ready()
     shared.apply()
     shared.pipeline.wait_ready()

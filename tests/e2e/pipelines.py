@@ -1,4 +1,4 @@
-"""The example's manifest, made small and pointed at the testbed, and a handle on the pipeline that came of it."""
+"""The example's manifest, made small and pointed at the testbed, and a handle on its pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five mistakes that only the operator can find: each said with a reason and a remedy, and no trouble once mended."""
+"""Five mistakes that only the operator finds: each has a reason and a remedy, and the pipeline recovers once fixed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MISTAKES: Final = (
     Mistake(
         name="bad-credentials",
         wrong={"checkpoint": {"cassandra": {"credentialsFrom": {"secretName": WRONG_SECRET}}}},
-        reason="CheckpointCredentialsRejected",
+        reason="CassandraCredentialsRejected",
         names="credentialsFrom",
     ),
     Mistake(

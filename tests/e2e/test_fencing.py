@@ -66,7 +66,7 @@ def test_a_driver_frozen_for_a_minute_cannot_commit_after_its_successor(stream: 
     """SIGSTOP of all the driver's processes in mid-batch; a successor takes over; SIGCONT after its first commits."""
     pipeline = stream.pipeline
     zombie = pipeline.driver()
-    stream.load.burst(24_000)  # so many full batches that one is always in hand
+    stream.load.burst(24_000)  # so many full batches that one is always in progress
     with stream.load.flowing():
         before = stream.commits_past(stream.fence())
         stream.kills += 1

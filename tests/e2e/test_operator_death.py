@@ -1,4 +1,4 @@
-"""The operator is killed with SIGKILL at work; one Job an epoch all the same."""
+"""The operator is killed with SIGKILL while it works; there is still one Job per epoch."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class FakeFences:
             return
         if (row.epoch, row.version) != (epoch, version):
             raise Conflict("the row is elsewhere")
-        self._write("delete_fence", lambda: self.world.fence(pipeline).delete(row))
+        self._write("delete_fence", lambda: self.world.fence(pipeline).release(row))
 
     def _write(self, name: str, effect: Callable[[], object]) -> None:
         try:

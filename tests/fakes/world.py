@@ -139,10 +139,14 @@ class World:
 
     def __post_init__(self) -> None:
         self.table.before = self._answer
+        self.table.clock = self._micros
 
     def _answer(self, _call: str) -> None:
         if self.cassandra_down:
             raise FenceUnavailable("no node of Cassandra answers")
+
+    def _micros(self) -> int:
+        return int(self.now.timestamp() * 1e6)
 
     def fence(self, row: str) -> Fence:
         """Return the fence of a row, on this world's clock; it gives up at once."""
@@ -150,7 +154,7 @@ class World:
             self.table,
             row,
             patience=0.0,
-            now=lambda: int(self.now.timestamp() * 1e6),
+            now=self._micros,
             monotonic=lambda: 0.0,
             sleep=lambda _seconds: None,
         )

@@ -22,7 +22,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
-from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
@@ -219,7 +219,7 @@ def make(environment: Environment, session: Session, folder: Path, **source: Any
             bootstrap_servers=environment.kafka_host, topics=(name,), **{"max_records_per_batch": 1000, **source}
         ),
         sinks=(CassandraSink(name="rows", keyspace="driver_tests", table=name),),
-        cassandra=Cassandra(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
+        cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
         fence_keyspace="driver_tests",
         consistency="LOCAL_QUORUM",
         batch_interval=0.2,
@@ -234,9 +234,7 @@ def make(environment: Environment, session: Session, folder: Path, **source: Any
 
 def open_session(environment: Environment) -> Session:
     session = connect(
-        contact_points=(environment.cassandra_host,),
-        port=environment.cassandra_port,
-        local_datacenter=None,
+        CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
         credentials=(environment.cassandra_username, environment.cassandra_password),
         request_timeout=20,
     )

@@ -24,8 +24,10 @@ from fencepost_operator.adapters.api_server import (
 )
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.api import GROUP, ObjectKey
+from fencepost_operator.desired.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
 from integration.operator.cluster import CHART, eventually
@@ -45,6 +47,7 @@ def values(**changes: Any) -> Mapping[str, Any]:
         "imagePullPolicy": "Never",
         "workers": 2,
         "annotations": {f"{GROUP}/config-hash": "abc"},
+        "files": spark_files({}),
         **changes,
     }
 
@@ -261,7 +264,11 @@ async def test_a_release_of_somebody_else_is_neither_changed_nor_removed(
 ) -> None:
     """A user's own release that happens to have the name that the operator would use."""
     await helm.install(
-        release="fencepost-departures", namespace=place.namespace, labels={"team": "flights"}, values=values()
+        release="fencepost-departures",
+        namespace=place.namespace,
+        labels={"team": "flights"},
+        values=values(),
+        expected=Expected(namespace=place.namespace, stem="departures-g1"),
     )
     before = await uids(api, place)
     with pytest.raises(Rejected, match=r"'fencepost-departures' .* is not the operator's") as refused:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.contract import Verdict
+from fencepost.contract import Reason, Verdict
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.objects import KubernetesObjects
@@ -20,7 +20,7 @@ from testbed.environment import Environment
 pytestmark = pytest.mark.integration
 
 QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
-VERDICT = Verdict(exit_code=51, reason="BadSpec", message="no such module", remedy="mend it", epoch=3)
+VERDICT = Verdict(exit_code=51, reason=Reason.BAD_SPEC, message="no such module", remedy="mend it", epoch=3)
 
 
 @pytest.fixture

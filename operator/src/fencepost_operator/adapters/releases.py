@@ -27,6 +27,7 @@ from fencepost_operator.adapters.api_server import (
     Json,
 )
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
@@ -156,6 +157,7 @@ class HelmReleases:
             namespace=key.namespace,
             labels={labels.PIPELINE: key.name},
             values=values,
+            expected=_expected(key, values),
         )
 
     async def _refuse_another_s(self, key: ObjectKey) -> None:
@@ -207,6 +209,16 @@ class HelmReleases:
             self._listed.pop(key, None)
             if not lock.locked():
                 self._turns.pop(key, None)
+
+
+def _expected(key: ObjectKey, values: Manifest) -> Expected:
+    """Return what the values may make; the names come from the key, not from a text in them."""
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner_name=key.name,
+        owner_uid=(values.get("ownerReference") or {}).get("uid"),
+    )
 
 
 def _revision(found: Json) -> int:
