@@ -13,7 +13,7 @@ from typing import Protocol
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
-from fencepost_operator.observation import NodeState, References, Release, Run, SparkCluster, Watermarks
+from fencepost_operator.observation import ClusterObject, NodeState, References, Release, Run, SparkCluster, Watermarks
 
 
 class Clock(Protocol):
@@ -64,6 +64,17 @@ class Releases(Protocol):
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release."""
+        ...
+
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        """Return the objects of all generations, also those that Helm forgot; the answer may be minutes old.
+
+        It is never older than the last call of `install`, `uninstall` and `prune`.
+        """
+        ...
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects; nothing to do for one that is gone, or whose name now has another uid."""
         ...
 
 

@@ -15,6 +15,7 @@ from fencepost_operator.desired.connections import cassandra_connection, kafka_c
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
+    ClusterObject,
     Fact,
     Known,
     NodeState,
@@ -68,13 +69,17 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
+        run_node, objects = await asyncio.gather(
+            self._run_node(pipeline.status.run, runs), self._cluster_objects(pipeline)
+        )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
             references=references,
             release=release,
             cluster=cluster,
+            cluster_objects=objects,
             runs=runs,
-            run_node=await self._run_node(pipeline.status.run, runs),
+            run_node=run_node,
             fence=fence,
             source=source,
             progress=progress,
@@ -88,6 +93,11 @@ class Observer:
         if not wanted:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
+
+    async def _cluster_objects(self, pipeline: Pipeline) -> Fact[tuple[ClusterObject, ...]]:
+        if pipeline.deleting_since is not None:
+            return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
+        return await self._see(self.ports.releases.objects(pipeline.key))
 
     async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
         """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
