@@ -100,6 +100,18 @@ def test_an_executor_that_runs_out_of_memory_ends_with_the_authors_options_too()
     assert options.split()[-2:] == ["-XX:+ExitOnOutOfMemoryError", "-Dx=1"]
 
 
+def test_a_setting_without_effect_ends_the_run_with_a_remedy() -> None:
+    with pytest.raises(BadSpec, match=r"spark\.jars\.packages has no effect") as caught:
+        session.settings(replace(CONFIG, spark_conf={"spark.jars.packages": "a:b:1"}), POD)
+    assert caught.value.reason == "SparkConfInvalid"
+    assert "put the jar into the image" in caught.value.remedy
+
+
+def test_an_open_quote_in_java_options_is_a_bad_spec() -> None:
+    with pytest.raises(BadSpec, match=r"spark\.driver\.extraJavaOptions: No closing quotation"):
+        session.driver_options(replace(CONFIG, spark_conf={"spark.driver.extraJavaOptions": "-Dx='1"}))
+
+
 def test_no_secret_no_cluster() -> None:
     with pytest.raises(BadSpec, match=Variable.SPARK_AUTH_SECRET):
         session.settings(CONFIG, {})

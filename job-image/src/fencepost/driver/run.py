@@ -130,7 +130,11 @@ class Driver:
         config = self._config
         conf = session.settings(config, self._environment.variables)
         session.forget_secret()
-        jvm = self._jvm = gateway.Gateway.start(memory=session.driver_memory(config))
+        jvm = self._jvm = gateway.Gateway.start(
+            memory=session.driver_memory(config),
+            options=session.driver_options(config),
+            class_path=session.driver_class_path(config),
+        )
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._cassandra)
             kafka = pool.submit(self._kafka)

@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fencepost.fence import (
+    BatchProgress,
     Fence,
     FenceClockSkew,
     FenceCredentialsRejected,
@@ -58,6 +59,10 @@ class CassandraFenceStore:
             return await self._with_table(connection, lambda table: Fence(table, pipeline, patience=_PATIENCE).read())
         except _SchemaMissing:
             return None
+
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        """Return the driver's newest report from inside a batch, None without one or without its table."""
+        return await self._with_table(connection, lambda table: table.read_progress(pipeline))
 
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
         """Insert the row at epoch 0 unless it is there, making the schema when it is missing and may be made."""
