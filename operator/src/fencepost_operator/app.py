@@ -74,7 +74,7 @@ async def run(settings: Settings) -> None:
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
-                releases=HelmReleases(api=api, helm=helm, clock=clock),
+                releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
                 runs=KubernetesRuns(api=api, clock=clock),
                 objects=objects,
                 fences=fences,
