@@ -15,9 +15,10 @@ UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src dev tests examples
+PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image dev tests
 
 .PHONY: help
-help: ## Say what can be made
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 $(UV):
@@ -39,11 +40,11 @@ tools: venv ## Build or find the pinned kubectl, kind and Helm
 	@$(BIN)/python -m testbed up --until tools
 
 .PHONY: up
-up: venv ## Bring up the testbed: cluster, Kafka, Cassandra, images, operator
+up: venv ## Start the testbed: cluster, Kafka, Cassandra, images, operator
 	@$(BIN)/python -m testbed up
 
 .PHONY: down
-down: venv ## Stop what `up` started; images and caches stay
+down: venv ## Stop what `up` started; keep images and caches
 	@$(BIN)/python -m testbed down
 
 .PHONY: status
@@ -51,36 +52,42 @@ status: venv ## Show what of the testbed is up
 	@$(BIN)/python -m testbed status
 
 .PHONY: demo
-demo: up ## The main job: real flights through Kafka, Spark and Cassandra, with the driver killed halfway
+demo: up ## Run real flights through Kafka, Spark and Cassandra, with the driver killed halfway
 	@$(BIN)/python -m demo
 
 .PHONY: check
-check: venv ## Lint, types, layers, charts: no cluster needed, and of the tools Helm alone
-	@$(BIN)/python -m testbed up --until helm
+check: venv ## Lint, types, layers, prose, charts: needs no cluster
+	@$(BIN)/python -m testbed up --until linters
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@"$$($(BIN)/python -m testbed env --tool vale)" --output=line $(PROSE)
 	@for chart in fencepost spark-cluster; do "$$($(BIN)/python -m testbed env --tool helm)" lint --strict --quiet charts/$$chart; done
 
 .PHONY: test
-test: check up ## Every test, on the real parts
+test: check up ## Run every test on the real parts
 	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/security tests/integration tests/e2e --durations=12
 
 .PHONY: test-unit
-test-unit: tools ## The tests that need no cluster
+test-unit: tools ## Run the tests that need no cluster
 	@$(BIN)/pytest tests/unit tests/crash tests/security
 
 .PHONY: bench
-bench: up ## Measure; asserts nothing
+bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all
 
+.PHONY: soak
+soak: up ## Run two hours of steady load and print the trend of every resource
+	@$(BIN)/python -m soak
+
 .PHONY: reference
-reference: venv ## Write docs/reference.md from the CRD
+reference: venv ## Write what follows from the CRD: docs/reference.md and the chart's copy
 	@$(BIN)/python -m generators.reference >docs/reference.md
+	@cp crds/*.yaml charts/fencepost/crds/
 
 .PHONY: lock
-lock: venv ## Renew uv.lock
+lock: venv ## Update uv.lock
 	@$(UV) lock --upgrade
 
 .PHONY: clean

@@ -1,4 +1,4 @@
-"""Rows a second while a backlog of a million is worked off, by one worker and by two."""
+"""Rows per second while a backlog of a million records is processed, by one worker and by two."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
 
 
 def rate(scene: Scene) -> float:
-    """Rows a second from the claim to the last commit: all of the work, without the start of the driver."""
+    """Rows per second from the claim to the last commit: all of the work, without the start of the driver."""
     history = scene.whole_history()
     claim = next(row for row in history if row.driver is not None and row.written_at is not None)
     last = [commit for _, commit in commits(history)][-1]

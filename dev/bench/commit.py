@@ -1,7 +1,7 @@
 """How much more than a bare lightweight transaction does a commit at the fence cost?
 
 Both are asked in turns, over one session, against the same node, so that what else the machine does falls on both.  The
-order is drawn anew each turn and a pause comes before each: a commit appends to its history without waiting, and what
+order is random in each turn and a pause comes before each: a commit appends to its history without waiting, and what
 was asked right after it would pay for that (measured so, a commit seemed cheaper than the update that it contains).
 """
 
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from bench.figures import Result, Sample
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.console import Console
@@ -69,9 +70,7 @@ def measure(console: Console) -> Result:
 def _session() -> Iterator[Any]:
     there = load()
     session = connect(
-        contact_points=[there.cassandra_host],
-        port=there.cassandra_port,
-        local_datacenter=None,
+        CassandraEndpoint(contact_points=(there.cassandra_host,), port=there.cassandra_port),
         credentials=(there.cassandra_username, there.cassandra_password),
     )
     try:
@@ -81,7 +80,7 @@ def _session() -> Iterator[Any]:
 
 
 def _claimed(session: Any) -> tuple[Fence, FenceRow]:
-    """A fence whose row is claimed anew, wherever an earlier measurement left it."""
+    """A fence whose row is claimed again, whatever state an earlier measurement left."""
     fence = Fence(CassandraFenceTable.over(session, KEYSPACE), "bench/bench/commit")
     row = fence.take_over(fence.create("bench"), owner="bench")
     offsets = {f"flights/{partition}": 1_000_000 for partition in range(PARTITIONS)}

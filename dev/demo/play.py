@@ -30,7 +30,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much, how fast. `rate` in rows a second; shares are of all rows."""
+    """Amount and speed. `rate` in rows per second; shares are of all rows."""
 
     rows: int
     rate: float
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it. Times in seconds."""
+    """The result. Times in seconds."""
 
     report: Report
     history: History

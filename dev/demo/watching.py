@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from demo.scene import Scene
-from e2e.pipelines import KIND
 from fencepost.fence import FenceUnavailable
+from harness.pipelines import KIND
 
 _FIELDS: Final = ("state", "epoch", "restarts", "message")
 _TEMPLATE: Final = "|".join(f"{{.status.{name}}}" for name in _FIELDS) + '{"\\n"}'
@@ -30,7 +30,7 @@ class Status:
 
 @dataclass(slots=True)
 class StatusWatch:
-    """`kubectl get --watch` in a thread, begun anew whenever it ends: a status is here the moment it is written."""
+    """`kubectl get --watch` in a thread, started again when it ends: a status arrives when it is written."""
 
     scene: Scene
     latest: Status = field(init=False, default_factory=Status)
@@ -75,7 +75,7 @@ class StatusWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How far it is. `rate` in rows a second over the last seconds."""
+    """Progress. `rate` in rows per second over the last seconds."""
 
     state: str
     message: str

@@ -147,7 +147,7 @@ class Reconciliation:
             self._sample("stray", f"{place} was written at {written_at}, the batch that was committed at {expected}")
 
     def report(self) -> Report:
-        """What came of all rows."""
+        """The result for all rows."""
         missing = 0
         for partition, offset, number in self.ledger:
             if not self._seen[partition][offset]:

@@ -17,7 +17,7 @@ from testbed.engine import KEY_LABEL, Docker
 from testbed.environment import NotUpError, load
 from testbed.home import AlreadyRunningError, Home
 from testbed.keys import content_key
-from testbed.plan import IMAGE_STEPS, steps
+from testbed.plan import IMAGE_STEPS, READY, steps
 from testbed.process import CommandError, Transcript, terminate_children
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.steps import Runner, Step, StepError, StepFailure, closure
@@ -57,7 +57,7 @@ def status(home: Home, arguments: argparse.Namespace) -> int:  # noqa: ARG001
     """Say what is there; 0 when all of it is."""
     keys: dict[str, str] = {}
     missing = 0
-    for step in steps(home, lambda: keys):
+    for step in closure(steps(home, lambda: keys), READY):
         keys[step.name] = content_key({**step.inputs(), **{f"needs {need}": keys[need] for need in step.needs}})
         there = _present(step, keys[step.name])
         missing += not there
@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
 
     starting = command("up", up, "bring everything up; what is there already is kept")
     part = starting.add_mutually_exclusive_group()
-    part.add_argument("--until", metavar="STEP", help="stop after this step (`status` names them)")
+    part.add_argument("--until", metavar="STEP", default=READY, help="stop after this step (`status` names them)")
     part.add_argument("--only-images", action="store_true", help="make all images, no cluster")
     command("status", status, "say what is there; exit code 0 when all of it is")
     stopping = command("down", down, "delete the cluster, and stop the engine if it was started here")
@@ -154,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
     command("logs", logs, "print a step's log and its pods'").add_argument("component", nargs="?")
     exporting = command("env", env, "print shell exports for the testbed")
     exporting.add_argument(
-        "--tool", choices=["kubectl", "helm", "kind", "docker", "go"], help="print where this tool is instead"
+        "--tool", choices=["kubectl", "helm", "kind", "docker", "go", "vale"], help="print where this tool is instead"
     )
     command("load", load_image, "load a local image into the workers").add_argument("image")
     return top

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from testbed.base_images import DebianBase, GolangBase, Registry
+from testbed.certificates import Certificates
 from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
-from testbed.credentials import Credentials
+from testbed.credentials import Credentials, KafkaUser
 from testbed.dataservices import DataService
 from testbed.engine import Docker, Engine
 from testbed.golang import Go
@@ -17,9 +18,11 @@ from testbed.node_image import IMAGE, NodeImage
 from testbed.preflight import Preflight
 from testbed.release import Operator
 from testbed.steps import Milestone, Step
-from testbed.tools import host_tools, node_programs
+from testbed.tools import host_tools, node_programs, prose_linter
 
 IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
+READY: Final = "ready"
+"""The testbed without what only `make check` needs."""
 _FOLDER: Final = Path(__file__).parent
 
 
@@ -80,6 +83,8 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Go(home),
         *tools,
         Milestone("tools", tuple(tool.name for tool in tools)),
+        prose_linter(home),
+        Milestone("linters", ("helm", "vale")),
         DebianBase(home, docker, registry, "bookworm"),
         DebianBase(home, docker, registry, "trixie"),
         *node_programs(home),
@@ -93,9 +98,12 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Network(cluster),
         Loaded(docker, "data-loaded", (kafka, cassandra), (DATA_NODE,), ("network", "kafka-image", "cassandra-image")),
         DataService(kubectl, "cassandra", cassandra, CASSANDRA_PORT, ("data-loaded",)),
-        DataService(kubectl, "kafka", kafka, KAFKA_PORT, ("data-loaded",)),
+        Certificates(home, kubectl),
+        DataService(kubectl, "kafka", kafka, KAFKA_PORT, ("data-loaded", "kafka-certificates")),
         Credentials(),
+        KafkaUser(),
         Loaded(docker, "job-loaded", (job,), WORKERS, ("network", "job-image")),
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),
+        Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka")),
     ]

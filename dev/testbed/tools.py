@@ -15,6 +15,7 @@ from testbed import versions
 from testbed.golang import QUIET
 from testbed.home import Home
 from testbed.keys import files_key, folder_files
+from testbed.packages import install
 from testbed.process import Transcript
 
 _FOLDER: Final = Path(__file__).parent
@@ -33,6 +34,8 @@ class Program:
     links: tuple[str, ...] = ()
     """Names it is linked by in the bin folder, itself when empty."""
     needs: tuple[str, ...] = ("go",)
+    cgo: bool = False
+    """Whether the program holds C code: then a C compiler is installed where there is none."""
     doing: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +71,10 @@ class Program:
         go = ["nice", "-n", "5", str(self.home.bin / "go")]
         options = ["-trimpath", f"-ldflags={self.flags}"]
         if self.package:
-            log.run([*go, "install", *options, self.package], env={**QUIET, "GOBIN": str(scratch)})
+            if self.cgo:
+                install(("cc",), log)
+            env = {**QUIET, "GOBIN": str(scratch), "CGO_ENABLED": "1" if self.cgo else "0"}
+            log.run([*go, "install", *options, self.package], env=env)
         else:
             log.run([*go, "build", *options, "-o", str(scratch / self.name), "."], env=QUIET, cwd=_FOLDER / self.name)
 
@@ -109,6 +115,11 @@ def host_tools(home: Home) -> tuple[Program, ...]:
         Program(home, "kind", f"sigs.k8s.io/kind@v{versions.KIND}"),
         Program(home, "helm", f"helm.sh/helm/v3/cmd/helm@v{versions.HELM}", flags=helm_flags),
     )
+
+
+def prose_linter(home: Home) -> Program:
+    """What `make check` reads the text with; its parsers are C. The package on PyPI downloads a binary instead."""
+    return Program(home, "vale", f"github.com/vale-cli/vale/v3/cmd/vale@v{versions.VALE}", cgo=True)
 
 
 def node_programs(home: Home) -> tuple[Program, ...]:

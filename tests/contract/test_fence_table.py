@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +11,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
+    BatchProgress,
     Fence,
     FenceCredentialsRejected,
     Fenced,
+    FenceError,
     FenceRow,
     FenceSchemaMissing,
     FenceTable,
@@ -32,9 +36,9 @@ KEYSPACE = "fencepost_contract"
 def cassandra() -> Iterator[CassandraFenceTable]:
     place = environment.load()
     session = connect(
-        contact_points=[place.cassandra_host],
-        port=place.cassandra_port,
-        local_datacenter="datacenter1",
+        CassandraEndpoint(
+            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+        ),
         credentials=(place.cassandra_username, place.cassandra_password),
         consistency="ONE",
     )
@@ -108,16 +112,80 @@ def test_a_swap_from_no_driver_works_once(table: FenceTable, row: FenceRow) -> N
     assert table.read(row.pipeline) == mine
 
 
-def test_a_missing_row_is_neither_swapped_nor_deleted(table: FenceTable, row: FenceRow) -> None:
+def test_a_missing_row_is_not_swapped(table: FenceTable, row: FenceRow) -> None:
     assert not table.swap(row, replace(row, version=1))
-    assert not table.delete(row)
 
 
-def test_a_row_is_deleted_on_its_condition(table: FenceTable, row: FenceRow) -> None:
+def test_a_row_keeps_its_leader_epochs_growth_barrier_and_log_ends(table: FenceTable, row: FenceRow) -> None:
+    full = replace(row, leader_epochs={"a/0": 3}, growth_barrier={"a/0": 2**40}, log_ends={"a/0": 7})
+    assert table.insert(row)
+    assert table.swap(row, replace(full, version=1))
+    assert table.read(row.pipeline) == replace(full, version=1)
+
+
+def _start(_row: FenceRow) -> Starting:
+    return Starting(offsets={"a/0": 1}, planned={"a/0": 2}, topic_ids={"a": "id"}, leader_epochs={"a/0": 4})
+
+
+def test_a_released_row_is_adopted_and_its_zombie_neither_commits_nor_claims(table: FenceTable, row: FenceRow) -> None:
+    fence = Fence(table, row.pipeline)
+    taken = fence.take_over(fence.create("cluster/old"), owner="cluster/old")
+    zombie = fence.claim(epoch=taken.epoch, driver="pod", code="c", start=_start, owner="cluster/old")
+    fence.release(zombie)
+    assert fence.read() is None
+    kept = table.read(row.pipeline)
+    assert kept is not None
+    assert kept == FenceRow(pipeline=row.pipeline, owner="", epoch=2, version=zombie.version + 1, clock=kept.clock)
+    assert kept.clock > zombie.clock
+    adopted = fence.create("cluster/new")
+    assert adopted == replace(kept, owner="cluster/new", version=kept.version + 1)
+    again = fence.take_over(adopted, owner="cluster/new")
+    with pytest.raises(Fenced):
+        fence.commit(zombie, offsets={"a/0": 2}, planned={"a/0": 2}, records=1, duration_ms=1)
+    for epoch in (taken.epoch, again.epoch):
+        with pytest.raises(Fenced):
+            fence.claim(epoch=epoch, driver="pod", code="c", start=_start, owner="cluster/old")
+    assert table.read(row.pipeline) == again
+
+
+def test_a_driver_that_keeps_committing_is_fenced(table: FenceTable, row: FenceRow) -> None:
+    """Injected: a zombie that commits as fast as it can, in another thread."""
+    fence = Fence(table, row.pipeline, patience=30)
+    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
+    held = Fence(table, row.pipeline).claim(epoch=taken.epoch, driver="pod", code="c", start=_start)
+    ends: list[BaseException] = []
+
+    def commit() -> None:
+        zombie = Fence(table, row.pipeline)
+        last = held
+        try:
+            while True:
+                last = zombie.commit(last, offsets={"a/0": last.version}, planned={}, records=1, duration_ms=1)
+        except FenceError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    after = fence.take_over_epoch(taken.epoch, owner="cluster/cr")
+    thread.join()
+    assert [type(error) for error in ends] == [Fenced]
+    assert (after.epoch, after.driver) == (taken.epoch + 1, None)
+    assert table.read(row.pipeline) == after
+
+
+def test_progress_is_told_as_often_as_wanted_and_the_row_stays(table: FenceTable, row: FenceRow) -> None:
     table.insert(row)
-    assert not table.delete(replace(row, version=5))
-    assert table.delete(row)
-    assert table.read(row.pipeline) is None
+    for done in (1, 2, 2**40):
+        table.report_progress(BatchProgress(pipeline=row.pipeline, epoch=1, version=2, done=done))
+    assert table.read(row.pipeline) == row
+    table.forget(row.pipeline)
+    table.forget(row.pipeline)
+    assert table.read(row.pipeline) == row
+
+
+def test_the_table_knows_the_time(table: FenceTable) -> None:
+    """Of one machine, or of two whose clocks are kept: what is not within a day is another unit."""
+    assert abs(table.server_time() - time.time() * 1e6) < 24 * 3600 * 1e6
 
 
 def test_of_many_claims_at_once_one_wins(table: FenceTable, row: FenceRow) -> None:
@@ -157,9 +225,9 @@ def test_a_wrong_password_is_told_apart_from_a_silent_database() -> None:
     place = environment.load()
     with pytest.raises(FenceCredentialsRejected):
         connect(
-            contact_points=[place.cassandra_host],
-            port=place.cassandra_port,
-            local_datacenter="datacenter1",
+            CassandraEndpoint(
+                contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
+            ),
             credentials=(place.cassandra_username, "wrong"),
         )
 
@@ -180,11 +248,11 @@ def test_changes_are_kept_in_the_history(cassandra: CassandraFenceTable, row: Fe
 
 
 @pytest.mark.integration
-def test_a_row_that_is_deleted_takes_its_history_along(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+def test_a_row_that_is_released_takes_its_history_along(cassandra: CassandraFenceTable, row: FenceRow) -> None:
     fence = Fence(cassandra, row.pipeline)
     taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
     cassandra.finish_history()
-    fence.delete(taken)
+    fence.release(taken)
     assert read_history(cassandra.session, KEYSPACE, row.pipeline) == []
 
 
@@ -203,4 +271,4 @@ def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFen
 
 def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:
     with pytest.raises(FenceUnavailable, match=r"no-such-host\.invalid"):
-        connect(contact_points=["no-such-host.invalid"], port=9042, local_datacenter=None, credentials=None)
+        connect(CassandraEndpoint(contact_points=("no-such-host.invalid",)), credentials=None)

@@ -43,12 +43,12 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
     return {**made, "ownerReference": {}}
 
 
-async def job(stage: Stage, epoch: int) -> dict[str, Any]:
+async def job(stage: Stage, epoch: int, *, spec_hash: str = "abc", generation: int = 4) -> dict[str, Any]:
     seen = await pipeline(stage)
     assert isinstance(seen.spec, Spec)
     settings = ReconcileConfig(cluster_uid="cluster")
     config = driver_config(key=stage.key, spec=seen.spec, references={}, config=settings, epoch=epoch, generation=4)
-    made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=4, spec_hash="abc")
+    made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=generation, spec_hash=spec_hash)
     made["metadata"]["ownerReferences"] = [dict(stage.reference)]
     return made
 
@@ -144,6 +144,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
         ("orders-run-12", 12, "abc", 4),
     ]
     assert not any(run.finished or run.deleting for run in found)
+    assert {run.termination_grace for run in found} == {60}
     assert await runs.list(key, "another uid") == ()
 
     async def has_pod() -> Run | None:
@@ -152,7 +153,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     run = await stage.eventually(has_pod)
     assert run is not None
     assert run.pod is not None
-    assert run.pod.exit_code is None
+    assert (run.had_pod, run.pod.exit_code, run.pod.force_deleted) == (True, None, False)
     await runs.stop(key, "orders-run-7")
     await runs.stop(key, "orders-run-7")
 
@@ -161,6 +162,28 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
 
     assert await stage.eventually(one_is_left)
     await runs.stop(key, "orders-run-7")
+
+
+async def test_a_job_of_that_name_that_another_object_owns_is_an_error(stage: Stage) -> None:
+    runs, key = stage.ports.runs, stage.key
+    foreign = await job(stage, 3)
+    foreign["metadata"]["ownerReferences"][0]["uid"] = stage.stranger["uid"]
+    foreign["metadata"]["ownerReferences"][0]["name"] = stage.stranger["name"]
+    await runs.start(key, foreign)
+    with pytest.raises(Rejected, match=f"orders-run-3.* {stage.stranger['name']}") as caught:
+        await runs.start(key, await job(stage, 3))
+    assert "kubectl delete job orders-run-3" in caught.value.remedy
+    assert await runs.list(key, stage.owner) == ()
+
+
+@pytest.mark.parametrize("late", [{"spec_hash": "old"}, {"generation": 3}], ids=["spec", "generation"])
+async def test_a_job_of_ours_that_was_made_for_another_spec_is_reported(stage: Stage, late: dict[str, Any]) -> None:
+    runs, key = stage.ports.runs, stage.key
+    await runs.start(key, await job(stage, 3, **late))
+    with pytest.raises(Rejected, match=r"orders-run-3.*another spec"):
+        await runs.start(key, await job(stage, 3))
+    (run,) = await runs.list(key, stage.owner)
+    assert (run.spec_hash, run.cluster_generation) == (late.get("spec_hash", "abc"), late.get("generation", 4))
 
 
 async def test_a_node_that_is_gone_has_no_uid(stage: Stage) -> None:

@@ -328,7 +328,7 @@ async def test_retain_needs_no_cassandra_and_delete_waits_for_it() -> None:
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
     await stage.run(90)
-    assert stage.ready() == "CheckpointUnreachable"
+    assert stage.ready() == "CassandraUnreachable"
     assert stage.pipeline.finalizers == (FINALIZER,)
     stage.world.cassandra_down = False
     await stage.until(lambda: KEY not in stage.world.objects)

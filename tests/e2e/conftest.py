@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from e2e.faults import Faults
-from e2e.kubectl import Kubectl, KubectlError
-from e2e.load import Load
-from e2e.nodes import Nodes
-from e2e.pipelines import KIND, SECRET, Pipeline, Place, code, events
 from e2e.stream import Applied, Stream, cassandra, create_table
 from flights.loader import Topics
+from harness.faults import Faults
+from harness.kubectl import Kubectl, KubectlError
+from harness.load import Load
+from harness.nodes import Nodes
+from harness.pipelines import KIND, SECRET, Pipeline, Place, code, events
 from testbed.cluster import WORKERS
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment, load
@@ -68,7 +68,7 @@ def nodes(place: Place) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def faults(kubectl: Kubectl, nodes: Nodes) -> Faults:
-    """Return the means to do harm."""
+    """Return what injects faults."""
     return Faults(kubectl=kubectl, nodes=nodes)
 
 
@@ -113,7 +113,7 @@ SHARED: dict[str, Any] = {
 
 @pytest.fixture
 def stream(shared: Stream, faults: Faults) -> Stream:
-    """Return the shared pipeline, streaming; what a failed test left half-done is mended first."""
+    """Return the shared pipeline, streaming; what a failed test left half-done is repaired first."""
     faults.operator_ready()
     shared.apply()
     shared.pipeline.wait_ready()

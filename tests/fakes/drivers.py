@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from fencepost.contract import DriverConfig, ExitCode, Verdict
+from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
@@ -59,7 +59,9 @@ class Driver:
     def end(self, now: datetime, code: int, message: str = "") -> None:
         """End the process."""
         self.exit_code, self.finished_at = int(code), now
-        self.verdict = Verdict(exit_code=int(code), reason="Ended", message=message or f"exit {code}", remedy="")
+        self.verdict = Verdict(
+            exit_code=int(code), reason=Reason.RUN_ENDED, message=message or f"exit {code}", remedy=""
+        )
 
     def _work(self, now: datetime, *, executors: bool) -> None:
         if self.row is None and (self.started_at is None or now - self.started_at < WARM_UP or not executors):

@@ -151,7 +151,14 @@ class FakeRuns:
         return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
-        self.gate.write("start", lambda: self.world.create_job(key, job))
+        try:
+            self.gate.write("start", lambda: self.world.create_job(key, job))
+        except FileExistsError as error:
+            name = job["metadata"]["name"]
+            there = self.world.job(key, name)
+            if there is None:
+                raise Conflict(f"Job {name} is gone") from error
+            _refuse_another_job(name, _identity(job), there.manifest)
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         self.gate.write("stop", lambda: self.world.delete_job(key, name))
@@ -176,6 +183,8 @@ class FakeRuns:
             finished=job.finished,
             pod=self._pod(job),
             orphaned=job.orphaned and job.pod is not None and job.pod.deleting_since is None,
+            termination_grace=job.termination_grace,
+            had_pod=job.had_pod,
         )
 
     def _pod(self, job: Job) -> DriverPod | None:
@@ -199,7 +208,26 @@ class FakeRuns:
             finished_at=driver.finished_at if ended else None,
             verdict=driver.verdict if ended else None,
             trouble=self.world.trouble if driver.started_at is None else None,
+            force_deleted=pod.force_deleted and not ended,
         )
+
+
+def _refuse_another_job(name: str, wanted: Sequence[str], there: Manifest) -> None:
+    owner, *marks = _identity(there)
+    if owner != wanted[0]:
+        reference = there["metadata"]["ownerReferences"][0]
+        raise Rejected(
+            f"Job {name} exists and belongs to {reference['kind']} {reference['name']}",
+            remedy=f"kubectl delete job {name}",
+        )
+    if marks != wanted[1:]:
+        raise Rejected(f"Job {name} exists and was created for another spec")
+
+
+def _identity(job: Manifest) -> Sequence[str]:
+    metadata = job["metadata"]
+    notes, owner = metadata["annotations"], metadata["ownerReferences"][0]["uid"]
+    return [owner, metadata["labels"][labels.EPOCH], notes[labels.SPEC_HASH], notes[labels.GENERATION]]
 
 
 @dataclass(slots=True)
@@ -248,7 +276,7 @@ class FakeFences:
             return
         if (row.epoch, row.version) != (epoch, version):
             raise Conflict("the row is elsewhere")
-        self._write("delete_fence", lambda: self.world.fence(pipeline).delete(row))
+        self._write("delete_fence", lambda: self.world.fence(pipeline).release(row))
 
     def _write(self, name: str, effect: Callable[[], object]) -> None:
         try:

@@ -45,6 +45,7 @@ class Pod:
     node: str
     driver: Driver
     deleting_since: datetime | None = None
+    force_deleted: bool = False
 
 
 @dataclass(slots=True)
@@ -67,6 +68,12 @@ class Job:
     def name(self) -> str:
         name: str = self.manifest["metadata"]["name"]
         return name
+
+    @property
+    def termination_grace(self) -> int:
+        """Seconds between SIGTERM and SIGKILL."""
+        seconds: int = self.manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        return seconds
 
     @property
     def finished(self) -> bool:
@@ -115,10 +122,14 @@ class World:
 
     def __post_init__(self) -> None:
         self.table.before = self._answer
+        self.table.clock = self._micros
 
     def _answer(self, _call: str) -> None:
         if self.cassandra_down:
             raise FenceUnavailable("no node of Cassandra answers")
+
+    def _micros(self) -> int:
+        return int(self.now.timestamp() * 1e6)
 
     def fence(self, row: str) -> Fence:
         """Return the fence of a row, on this world's clock; it gives up at once."""
@@ -126,7 +137,7 @@ class World:
             self.table,
             row,
             patience=0.0,
-            now=lambda: int(self.now.timestamp() * 1e6),
+            now=self._micros,
             monotonic=lambda: 0.0,
             sleep=lambda _seconds: None,
         )
@@ -182,14 +193,18 @@ class World:
     # what the operator does
 
     def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
-        """Create a Job unless its name is taken."""
+        """Create a Job. Raises FileExistsError when its name is taken."""
         name = manifest["metadata"]["name"]
-        if any(job.key == key and job.name == name and not job.gone for job in self.jobs):
-            return
+        if self.job(key, name) is not None:
+            raise FileExistsError(name)
         owner = manifest["metadata"]["ownerReferences"][0]["uid"]
         epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
         self.jobs.append(Job(manifest, key, owner, self.now, epoch))
         self.created_jobs.append(name)
+
+    def job(self, key: ObjectKey, name: str) -> Job | None:
+        """Return the Job of that name."""
+        return next((job for job in self.jobs if job.key == key and job.name == name and not job.gone), None)
 
     def delete_job(self, key: ObjectKey, name: str, *, cascade: str = "foreground") -> None:
         """Delete a Job as `kubectl delete --cascade` does: after its pod, before it, or without it ("orphan")."""
@@ -200,9 +215,9 @@ class World:
             elif not job.orphaned:
                 self.delete_pod(job.pod)
 
-    def delete_pod(self, pod: Pod) -> None:
+    def delete_pod(self, pod: Pod, *, force: bool = False) -> None:
         """Ask a pod to end: SIGTERM."""
-        pod.deleting_since = pod.deleting_since or self.now
+        pod.deleting_since, pod.force_deleted = pod.deleting_since or self.now, pod.force_deleted or force
         if self.nodes[pod.node].reachable:
             pod.driver.asked_at = pod.driver.asked_at or self.now
 
@@ -252,7 +267,8 @@ class World:
             return
         driver = pod.driver
         driver.step(self.now, executors=self._has_executors(job, driver))
-        overdue = pod.deleting_since is not None and self.now - pod.deleting_since > self._grace(job)
+        grace = timedelta(seconds=0 if pod.force_deleted else job.termination_grace)
+        overdue = pod.deleting_since is not None and self.now - pod.deleting_since > grace
         if overdue and driver.alive and self.kubelet_kills and self.nodes[pod.node].reachable:
             driver.end(self.now, 137)
         if pod.deleting_since is not None and (not driver.alive or driver.started_at is None):
@@ -267,10 +283,6 @@ class World:
         if release is None or release.values["generation"] != generation or not self.ready(job.key, WORKER_DELAY):
             return False
         return "worker" not in release.lost and ("master" not in release.lost or driver.row is not None)
-
-    @staticmethod
-    def _grace(job: Job) -> timedelta:
-        return timedelta(seconds=job.manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
 
     def _pod(self, job: Job) -> Pod:
         container = job.manifest["spec"]["template"]["spec"]["containers"][0]

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
-from fencepost import logs
 from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
+from fencepost.driver import logs
 from fencepost.driver import run as driver
 
 

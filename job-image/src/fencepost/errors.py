@@ -18,20 +18,20 @@ import json
 import re
 from typing import ClassVar, Final
 
-from fencepost.contract import ExitCode
+from fencepost.contract import ExitCode, Reason
 
 _MARK: Final = "fencepost-error:"
 _MARKED: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
 class DriverError(Exception):
-    """Ends the run. `reason` is a CamelCase word, `remedy` says what to do."""
+    """Ends the run. `reason` is for machines, `remedy` says what to do."""
 
     code: ClassVar[ExitCode] = ExitCode.FAILED
-    default_reason: ClassVar[str] = "Failed"
+    default_reason: ClassVar[Reason] = Reason.FAILED
     default_remedy: ClassVar[str] = "The operator starts a new run; see the driver's log if it goes on."
 
-    def __init__(self, message: str, *, reason: str | None = None, remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, reason: Reason | None = None, remedy: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason
@@ -42,7 +42,7 @@ class BadSpec(DriverError):
     """The spec or the author's code cannot work as it is: a restart would not help."""
 
     code = ExitCode.BAD_SPEC
-    default_reason = "BadSpec"
+    default_reason = Reason.BAD_SPEC
     default_remedy = "Correct the StreamingPipeline or the code, and apply it again."
 
 
@@ -50,7 +50,7 @@ class DataLoss(DriverError):
     """Kafka no longer has what the fence row points at; the message says which offsets."""
 
     code = ExitCode.DATA_LOSS
-    default_reason = "DataLoss"
+    default_reason = Reason.DATA_LOSS
     default_remedy = (
         "Restore the topic; else docs/runbooks/FencepostPipelineNotReady.md has the way on without what is lost."
     )
@@ -60,7 +60,7 @@ class PoisonRecord(DriverError):
     """A record that cannot be written however often it is tried."""
 
     code = ExitCode.POISON_RECORD
-    default_reason = "PoisonRecord"
+    default_reason = Reason.POISON_RECORD
     default_remedy = "Make the transform drop or mend such records."
 
 
@@ -68,7 +68,7 @@ class DependencyDown(DriverError):
     """A dependency did not answer for longer than the driver waits, or refused it."""
 
     code = ExitCode.DEPENDENCY_DOWN
-    default_reason = "DependencyDown"
+    default_reason = Reason.DEPENDENCY_DOWN
     default_remedy = "Nothing is lost: the run is repeated once the dependency is back."
 
 
@@ -76,14 +76,14 @@ class NoExecutors(DriverError):
     """The Spark cluster gave no executor in time."""
 
     code = ExitCode.NO_EXECUTORS
-    default_reason = "NoExecutors"
+    default_reason = Reason.NO_EXECUTORS
     default_remedy = "See whether the workers are scheduled, and whether their cores and memory fit."
 
 
 class BatchFailed(DriverError):
     """A batch failed for a reason that has no code of its own."""
 
-    default_reason = "BatchFailed"
+    default_reason = Reason.BATCH_FAILED
 
 
 _KINDS: Final[dict[str, type[DriverError]]] = {
@@ -114,6 +114,6 @@ def from_text(text: str) -> DriverError | None:
     try:
         fields = json.loads(found.group(1))
         kind = _KINDS[fields["kind"]]
-        return kind(fields["message"], reason=fields["reason"], remedy=fields["remedy"])
+        return kind(fields["message"], reason=Reason(fields["reason"]), remedy=fields["remedy"])
     except (ValueError, KeyError):
         return None

@@ -1,16 +1,31 @@
-"""The driver's log: one JSON object a line on stderr, so that any collector can read it."""
+"""Logs of the operator and the driver: one JSON object per line on stderr, with the same keys on both sides.
+
+Keys: time (RFC 3339, UTC), level, logger, message, pipeline ('namespace/name') where the line is about one, reason from
+`fencepost.contract.Reason`, outcome, remedy, seconds, the record's own fields, exception.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+
+PIPELINE: Final[ContextVar[str | None]] = ContextVar("pipeline", default=None)
+"""The pipeline that the current task works on, 'namespace/name'; every line that the task logs has it."""
+
+_EXTRAS: Final = ("reason", "outcome", "remedy", "seconds")
+"""Attributes that `extra={...}` may set; `extra={"fields": {...}}` adds any other key."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Format a record as one JSON line; `extra={"fields": {...}}` adds to it."""
+    """Formats a record as one line of JSON. `pipeline` is the one of a process that works on no other."""
+
+    def __init__(self, *, pipeline: str | None = None) -> None:
+        super().__init__()
+        self._pipeline = pipeline
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -19,18 +34,19 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **getattr(record, "fields", {}),
         }
+        pipeline = getattr(record, "pipeline", None) or PIPELINE.get() or self._pipeline
+        if pipeline:
+            line["pipeline"] = str(pipeline)
+        line |= {name: getattr(record, name) for name in _EXTRAS if hasattr(record, name)}
+        line |= getattr(record, "fields", {})
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
 
 
-def set_up() -> None:
-    """Log to stderr; libraries speak when they warn."""
+def write_to_stderr(*, level: int, pipeline: str | None = None) -> None:
+    """Make the root logger write such lines from `level` on, in place of any other handler."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("fencepost").setLevel(logging.INFO)
-    # Its retries while a node is down would fill the log; what comes of them is raised.
-    logging.getLogger("cassandra").setLevel(logging.ERROR)
+    handler.setFormatter(JsonFormatter(pipeline=pipeline))
+    logging.basicConfig(level=level, handlers=[handler], force=True)

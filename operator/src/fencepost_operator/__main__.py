@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from fencepost.contract import Reason
 from fencepost_operator import logs
 from fencepost_operator.app import run
 from fencepost_operator.settings import Settings, SettingsError
@@ -20,13 +21,13 @@ def main() -> int:
     try:
         settings = Settings.from_environment(os.environ)
     except SettingsError as error:
-        log.critical("%s", error, extra={"reason": "BadSettings"})
+        log.critical("%s", error, extra={"reason": Reason.BAD_SETTINGS})
         return 2
     logs.configure(settings.log_level)
     try:
         asyncio.run(run(settings))
     except Exception:
-        log.critical("the operator cannot go on", exc_info=True, extra={"reason": "Crashed"})
+        log.critical("the operator cannot go on", exc_info=True, extra={"reason": Reason.CRASHED})
         return 1
     return 0
 

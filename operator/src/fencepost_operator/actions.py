@@ -49,7 +49,7 @@ class TakeOverFence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Create the driver Job of an epoch. Dangerous; nothing to do when the Job of that name exists."""
+    """Create the driver Job of an epoch. Dangerous; nothing to do when this very Job exists."""
 
     epoch: int
     job: Manifest

@@ -24,7 +24,7 @@ from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
-from fencepost_operator.api import ReconcileConfig
+from fencepost_operator.api import Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.controller import Controller
@@ -86,7 +86,7 @@ async def run(settings: Settings) -> None:
                 cluster_uid=uid,
                 scope=settings.scope,
                 cluster_domain=settings.cluster_domain,
-                resync=settings.resync,
+                resync_interval=settings.resync,
             ),
         )
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
@@ -107,7 +107,7 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
         except PortError as error:
             attempts += 1
             progress.waiting_for = str(error)
-            log.warning("waiting: %s", error, extra={"reason": "NotServed", "remedy": error.remedy})
+            log.warning("waiting: %s", error, extra={"reason": Reason.NOT_SERVED, "remedy": error.remedy})
             await asyncio.sleep(jittered(retry_delay(attempts, longest=10.0)))
         else:
             progress.waiting_for = None
@@ -125,7 +125,7 @@ async def _relist(pipelines: KubernetesPipelines, loops: Controller, settings: S
                 for key in await pipelines.keys(settings.watch_namespaces):
                     loops.ensure(key)
             except PortError as error:
-                log.warning("the pipelines could not be listed: %s", error, extra={"reason": "CensusFailed"})
+                log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
 
     task = asyncio.create_task(look(), name="census")
     try:

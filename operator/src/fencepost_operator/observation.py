@@ -124,6 +124,12 @@ class DriverPod:
     finished_at: datetime | None
     verdict: Verdict | None
     trouble: PodIssue | None
+    force_deleted: bool = False
+    """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
+
+
+DEFAULT_GRACE: Final = 30
+"""Kubernetes' own terminationGracePeriodSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +150,10 @@ class Run:
     """The Job's own trouble: quota, admission, a pod that cannot be created."""
     orphaned: bool = False
     """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
+    termination_grace: int = DEFAULT_GRACE
+    """Seconds between SIGTERM and SIGKILL, as the Job was created; the spec may ask for another value by now."""
+    had_pod: bool = False
+    """A pod is there, or the Job controller has counted one. False: no driver has started so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,11 @@ class Runs(Protocol):
         ...
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
-        """Create the Job; nothing to do when one of that name exists."""
+        """Create the Job; nothing to do when this very Job exists.
+
+        Raises Rejected when a Job of that name has another owner, or is the pipeline's and of another epoch, spec or
+        cluster generation; Conflict when it was deleted at this moment.
+        """
         ...
 
     async def stop(self, key: ObjectKey, name: str) -> None:

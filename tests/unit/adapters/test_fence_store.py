@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
@@ -42,7 +43,7 @@ class Cassandra:
         self.schema = True
         self.made: list[Mapping[str, Any]] = []
 
-    def connect(self, **place: Any) -> Any:
+    def connect(self, _endpoint: CassandraEndpoint, **place: Any) -> Any:
         if self.failure is not None:
             raise self.failure
         self.opened.append(place)

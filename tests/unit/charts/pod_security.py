@@ -1,7 +1,7 @@
 """Kubernetes' Pod Security Standard `restricted`, as far as a pod template can break it.
 
 The rules are those of https://kubernetes.io/docs/concepts/security/pod-security-standards/ (baseline and restricted).
-The API server has the last word: the end-to-end tests run in namespaces that enforce the standard.
+The API server decides: the end-to-end tests run in namespaces that enforce the standard.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Both charts against what they rendered to when somebody last looked.
 
-`UPDATE_GOLDEN=1 pytest tests/unit/charts/test_golden.py` writes the files anew; look at the
+`UPDATE_GOLDEN=1 pytest tests/unit/charts/test_golden.py` rewrites the files; look at the
 difference before committing it.
 """
 

@@ -57,6 +57,9 @@ def strict(schema: Schema = ROOT) -> Schema:
     for key in ("items", "additionalProperties"):
         if key in schema:
             result[key] = strict(schema[key])
+    if "pattern" in schema:
+        # The API server's engine ends at the end of the text, Python's `$` also before a last newline.
+        result["pattern"] = schema["pattern"].removesuffix("$") + r"\Z"
     if schema.get("x-kubernetes-int-or-string"):
         result["type"] = ["integer", "string"]
     if schema is ROOT:

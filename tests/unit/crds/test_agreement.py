@@ -13,9 +13,10 @@ import jsonschema
 import pytest
 import yaml
 
+from fencepost.contract import kafka_properties, spark_conf
+from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, Spec, State, Status, parse, write_status
 from fencepost_operator.api.codec import camel
-from fencepost_operator.api.parsing import OWN_TABLES, RESERVED_KAFKA, RESERVED_SPARK_CONF
 from unit.crds.schema import CRD, REPOSITORY, ROOT, Schema, at, defaulted, minimal, strict, walk
 from unit.crds.schema import VERSION as CRD_VERSION
 
@@ -96,18 +97,19 @@ def test_what_the_schema_reserves_the_operator_refuses() -> None:
         if "spark.master'" in rule["rule"]
     ]
     listed, prefixes = re.findall(r"'(spark[\w.]+)'", reserved), re.findall(r"startsWith\('([\w.]+)'\)", reserved)
-    assert set(prefixes) < set(listed)
-    assert all(RESERVED_SPARK_CONF.fullmatch(key) for key in set(listed) - set(prefixes))
-    assert all(RESERVED_SPARK_CONF.fullmatch(f"{prefix}anything") for prefix in prefixes)
+    assert set(prefixes) == set(spark_conf.RESERVED_PREFIXES)
+    assert set(listed) - set(prefixes) == spark_conf.RESERVED_KEYS
     for key in ("spark.sql.shuffle.partitions", "spark.executor.memory", "spark.masterful"):
-        assert not RESERVED_SPARK_CONF.fullmatch(key)
-        assert key not in listed
-        assert not key.startswith(tuple(prefixes))
+        assert not spark_conf.is_reserved(key)
 
 
 def test_what_the_operator_reserves_the_schema_refuses() -> None:
-    kafka = " ".join(rule["rule"] for rule in at("spec.source.kafka.properties")["x-kubernetes-validations"])
-    assert all(f"'{key}'" in kafka for key in RESERVED_KAFKA)
+    listed, passwords = (
+        set(re.findall(r"'([a-z._]+)'", rule["rule"]))
+        for rule in at("spec.source.kafka.properties")["x-kubernetes-validations"][1:]
+    )
+    assert listed == kafka_properties.RESERVED
+    assert passwords == kafka_properties.SECRETS
     tables = " ".join(rule["rule"] for rule in at("spec")["x-kubernetes-validations"])
     assert all(f"'{table}'" in tables for table in OWN_TABLES)
 

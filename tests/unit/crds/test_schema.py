@@ -98,3 +98,25 @@ def test_the_defaults_fit_the_schema() -> None:
     body = defaulted(minimal())
     jsonschema.validate(body, strict())
     assert body["spec"]["cluster"]["master"]["storage"] == {"size": "64Mi"}, "defaults reach into what was not written"
+
+
+LINE_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029\x00\x1b\x7f"
+
+
+def test_no_text_of_a_spec_holds_a_control_character_or_a_line_break() -> None:
+    """In a template one of them ends the line that the text stands in, and what follows is YAML of the tenant's."""
+    for path, schema in walk(at("spec"), "spec"):
+        if schema.get("type") != "string" or "enum" in schema:
+            continue
+        if "pattern" not in schema:
+            assert any("self.matches('^" in rule["rule"] for rule in schema["x-kubernetes-validations"]), path
+            continue
+        for character in LINE_BREAKS:
+            for text in (character, f"a{character}", f"{character}a", f"a{character}a", f"a:1{character}b:1"):
+                assert not re.search(schema["pattern"].removesuffix("$") + r"\Z", text), (path, ascii(text))
+
+
+def test_a_key_that_becomes_a_line_is_a_plain_name() -> None:
+    for path in ("spec.cluster.sparkConf", "spec.cluster.nodeSelector", "spec.source.kafka.properties"):
+        rules = [rule["rule"] for rule in at(path)["x-kubernetes-validations"]]
+        assert any("self.all(k, k.matches('^" in rule for rule in rules), path

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.contract import Cassandra, ContractError, DriverConfig, ExitCode, KafkaSource, Variable, Verdict
+from fencepost.contract import (
+    CassandraEndpoint,
+    ContractError,
+    DriverConfig,
+    ExitCode,
+    KafkaSource,
+    Reason,
+    Variable,
+    Verdict,
+)
 from fencepost.driver.entrypoint import load
 from fencepost.driver.verdict import judge
 from fencepost.errors import BadSpec, DataLoss, DependencyDown, as_worker_error, from_text
@@ -22,7 +31,8 @@ from fencepost.spark import session
 
 CONFIG = DriverConfig(
     pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
-    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(), cassandra=Cassandra(contact_points=("c",)),
+    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(),
+    cassandra=CassandraEndpoint(contact_points=("c",)),
     fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="spark://m:7077",
     spark_conf={"spark.sql.shuffle.partitions": "9", "spark.driver.port": "1", "spark.authenticate": "false"},
     executors=1, termination_grace=30.0,
@@ -88,14 +98,14 @@ def test_local_mode_needs_no_secret_and_listens_to_itself_alone() -> None:
 def test_kafka_properties_of_the_secret_win_and_the_drivers_own_are_kept(tmp_path: Path) -> None:
     (tmp_path / "sasl.password").write_text("p\n")
     (tmp_path / "..data").mkdir()
-    source = replace(CONFIG.source, properties={"sasl.password": "old", "group.id": "theirs", "client.id": "x"})
+    source = replace(CONFIG.source, properties={"sasl.password": "old", "client.id": "x"})
     assert client_properties(source, tmp_path) == {
         "sasl.password": "p", "client.id": "x", "bootstrap.servers": "k:9092",
     }  # fmt: skip
 
 
 def test_an_error_survives_the_way_through_spark() -> None:
-    sent = DataLoss("t/0 [1, 2) is {gone}", reason="OffsetOutOfRange")
+    sent = DataLoss("t/0 [1, 2) is {gone}", reason=Reason.OFFSET_OUT_OF_RANGE)
     text = f"PythonException: Trace\n File ...\nfencepost.errors.WorkerError: {as_worker_error(sent)}\n\tat org.apache"
     found = from_text(text)
     assert isinstance(found, DataLoss)
@@ -107,15 +117,15 @@ def test_an_error_survives_the_way_through_spark() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "reason"),
     [
-        (BadSpec("x", reason="SinkMismatch"), ExitCode.BAD_SPEC, "SinkMismatch"),
+        (BadSpec("x", reason=Reason.SINK_MISMATCH), ExitCode.BAD_SPEC, "SinkMismatch"),
         (DependencyDown("x"), ExitCode.DEPENDENCY_DOWN, "DependencyDown"),
-        (Fenced("x", seen=None), ExitCode.FENCED, "Fenced"),
-        (FenceMissing("x"), ExitCode.FENCED, "FenceMissing"),
-        (FenceUnavailable("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable"),
+        (Fenced("x", seen=None), ExitCode.FENCED, "FencedOut"),
+        (FenceMissing("x"), ExitCode.FENCED, "FenceLost"),
+        (FenceUnavailable("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnreachable"),
         (FenceCredentialsRejected("x"), ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected"),
         (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
         (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),
-        (KeyError("x"), ExitCode.FAILED, "KeyError"),
+        (KeyError("x"), ExitCode.FAILED, "Failed"),
         (RuntimeError(str(as_worker_error(DataLoss("x")))), ExitCode.DATA_LOSS, "DataLoss"),
     ],
 )
@@ -130,7 +140,7 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
 @pytest.mark.parametrize("partitions", [1, 400])
 def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str, partitions: int) -> None:
     batch = {f"topic/{number}": (10**9, 10**9 + 5) for number in range(partitions)}
-    long = DependencyDown(text * 2000, reason="CassandraUnavailable", remedy=f"Do {text}.")
+    long = DependencyDown(text * 2000, reason=Reason.CASSANDRA_UNREACHABLE, remedy=f"Do {text}.")
     for error in (long, RuntimeError(str(as_worker_error(long))), RuntimeError(text * 2000)):
         written = judge(error, epoch=3, version=9, batch=batch).to_json()
         assert len(written.encode()) <= Verdict.LIMIT
@@ -141,7 +151,7 @@ def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str
 
 
 def test_a_verdict_of_any_length_fits() -> None:
-    endless = Verdict(exit_code=1, reason="R", message="я" * 100_000, remedy="\x00" * 100_000)
+    endless = Verdict(exit_code=1, reason=Reason.FAILED, message="я" * 100_000, remedy="\x00" * 100_000)
     assert len(endless.to_json().encode()) <= Verdict.LIMIT
 
 
@@ -178,7 +188,7 @@ def test_the_last_words_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.FAILED
     verdict = Verdict.from_json((tmp_path / "log").read_text(encoding="utf-8"))
     assert verdict is not None
-    assert verdict.message == "удалён ?"
+    assert verdict.message == "RuntimeError: удалён ?"
 
 
 def test_last_words_go_to_stderr_when_there_is_no_log(tmp_path: Path) -> None:

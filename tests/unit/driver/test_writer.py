@@ -17,7 +17,7 @@ from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, Overlo
 from cassandra.query import BatchStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
-from fencepost.contract import Cassandra
+from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError, from_text
 from fencepost.sinks import writer
 from fencepost.sinks.types import encoder
@@ -28,7 +28,7 @@ KINDS = [lookup_casstype(name) for name in ("Int32Type", "LongType", "UTF8Type")
 
 TARGET = writer.Target(
     sink="s",
-    cassandra=Cassandra(contact_points=("c",)),
+    cassandra=CassandraEndpoint(contact_points=("c",)),
     credentials=None,
     consistency="ONE",
     keyspace="k",
@@ -247,7 +247,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
     setattr(session, step, always(error))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, DependencyDown)
-    assert found.reason == "CassandraUnavailable"
+    assert found.reason == "CassandraUnreachable"
     assert "k.t took no" in found.message
     assert writer.PATIENCE - 2 < time.seconds <= writer.PATIENCE
 

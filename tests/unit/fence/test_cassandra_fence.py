@@ -55,6 +55,8 @@ class Session:
     def execute(self, statement: Any, values: tuple[Any, ...]) -> Any:
         if "fence_history" in statement.text:
             return None
+        if "system.local" in statement.text:
+            return SimpleNamespace(one=lambda: SimpleNamespace(now=1_700_000_000_000))
         self.texts.append(statement.text.split()[0])
         self.before(statement.text)
         applied = self._apply(statement.text, values)

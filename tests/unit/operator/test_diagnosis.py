@@ -54,7 +54,9 @@ def test_out_of_memory_goes_before_the_signal() -> None:
 
 
 def test_the_drivers_own_words_go_first() -> None:
-    verdict = Verdict(exit_code=51, reason="EntrypointNotFound", message="no module named orders", remedy="add it")
+    verdict = Verdict(
+        exit_code=51, reason=Reason.ENTRYPOINT_NOT_FOUND, message="no module named orders", remedy="add it"
+    )
     found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=51, verdict=verdict)), RUN.name)
     assert found.message.endswith("EntrypointNotFound: no module named orders")
     assert found.remedy == "add it"

@@ -169,9 +169,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "invalid spec": (WELL.asked(batchInterval="x"), "InvalidSpec", None, State.STALLED),
     "API server silent": (WELL.seen(runs=SILENT), "KubernetesUnreachable", None, State.RUNNING),
     "references unknown": (WELL.seen(references=SILENT), "KubernetesUnreachable", None, State.RUNNING),
-    "Cassandra silent": (WELL.seen(fence=SILENT), "CheckpointUnreachable", None, State.RUNNING),
-    "Cassandra refuses": (WELL.seen(fence=DENIED), "CheckpointCredentialsRejected", None, State.RUNNING),
-    "Cassandra silent at first": (NEW.seen(fence=SILENT), "CheckpointUnreachable", None, State.PENDING),
+    "Cassandra silent": (WELL.seen(fence=SILENT), "CassandraUnreachable", None, State.RUNNING),
+    "Cassandra refuses": (WELL.seen(fence=DENIED), "CassandraCredentialsRejected", None, State.RUNNING),
+    "Cassandra silent at first": (NEW.seen(fence=SILENT), "CassandraUnreachable", None, State.PENDING),
     "row elsewhere": (WELL.seen(fence=replace(ROW, owner="x/y")), "FenceOwnedElsewhere", None, State.STALLED),
     "row gone": (WELL.seen(fence=None), "FenceLost", None, State.STALLED),
     "row went back": (WELL.seen(fence=replace(ROW, epoch=1)), "FenceRolledBack", None, State.STALLED),
@@ -341,7 +341,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         DROPPED, "Deleting", DeleteFence, State.DELETING,
     ),
     "deleted with row, Cassandra silent": (
-        DROPPED.seen(fence=SILENT), "CheckpointUnreachable", None, State.DELETING,
+        DROPPED.seen(fence=SILENT), "CassandraUnreachable", None, State.DELETING,
     ),
     "deleted with row that is elsewhere": (
         DROPPED.seen(fence=replace(ROW, owner="x/y")), "Released", RemoveFinalizer,

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fencepost.contract import Reason
 from fencepost.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -22,21 +23,25 @@ def load(entrypoint: str, code_dir: Path | None = None) -> Transform:
     """
     name, separator, attribute = entrypoint.partition(":")
     if not separator or not name or not attribute:
-        raise BadSpec(f"entrypoint {entrypoint!r} is not of the form 'module:function'", reason="EntrypointInvalid")
+        raise BadSpec(
+            f"entrypoint {entrypoint!r} is not of the form 'module:function'", reason=Reason.ENTRYPOINT_INVALID
+        )
     if code_dir is not None and code_dir.is_dir() and str(code_dir) not in sys.path:
         sys.path.insert(0, str(code_dir))
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise BadSpec(_missing(entrypoint, name, error), reason="EntrypointNotFound", remedy=_REMEDY) from error
+        raise BadSpec(_missing(entrypoint, name, error), reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=_REMEDY) from error
     except Exception as error:
         raise BadSpec(
-            f"importing {name!r} failed: {_innermost(error)}", reason="EntrypointFailed", remedy=_REMEDY
+            f"importing {name!r} failed: {_innermost(error)}", reason=Reason.ENTRYPOINT_FAILED, remedy=_REMEDY
         ) from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise BadSpec(f"module {name!r} has no function {attribute!r}", reason="EntrypointNotFound", remedy=_REMEDY)
+        raise BadSpec(
+            f"module {name!r} has no function {attribute!r}", reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=_REMEDY
+        )
     transform: Transform = found
     return transform
 

@@ -24,10 +24,11 @@ from fencepost.contract import (
     KAFKA_PROPERTIES_DIR,
     DriverConfig,
     ExitCode,
+    Reason,
     Variable,
     Verdict,
 )
-from fencepost.driver import verdict, watches
+from fencepost.driver import logs, verdict, watches
 from fencepost.driver.loop import Loop, Report
 from fencepost.errors import BatchFailed, DependencyDown, DriverError
 from fencepost.fence import Fence, FenceUnavailable, open_to
@@ -98,7 +99,7 @@ class Driver:
     def _stopped(self) -> Verdict:
         return Verdict(
             exit_code=int(ExitCode.STOPPED),
-            reason="Stopped",
+            reason=Reason.STOPPED,
             message="stopped on request; what was begun is committed",
             remedy="",
             epoch=self._config.epoch,
@@ -192,9 +193,7 @@ class Driver:
         while True:
             try:
                 table = CassandraFenceTable.connect(
-                    contact_points=config.cassandra.contact_points,
-                    port=config.cassandra.port,
-                    local_datacenter=config.cassandra.local_datacenter,
+                    config.cassandra,
                     keyspace=config.fence_keyspace,
                     credentials=self._environment.credentials,
                     consistency=config.consistency,
@@ -260,7 +259,7 @@ class Driver:
         left = max(1.0, self._config.termination_grace - GRACE_RESERVE)
         overdue = BatchFailed(
             f"signal {number}: the batch in hand did not end within {left:.0f} s; it is not committed",
-            reason="StopTimedOut",
+            reason=Reason.STOP_TIMED_OUT,
             remedy="Nothing is lost; a longer terminationGracePeriodSeconds or smaller batches let it finish.",
         )
         timer = threading.Timer(left, self.end, [overdue])
@@ -292,7 +291,7 @@ def _no_session(config: DriverConfig) -> DependencyDown:
     return DependencyDown(
         f"no Spark session at {config.spark_master} within {SESSION_LIMIT:.0f} s: the master is not reachable, or its"
         " secret is another one",
-        reason="SparkUnavailable",
+        reason=Reason.SPARK_UNREACHABLE,
     )
 
 
@@ -302,4 +301,5 @@ def run(variables: Mapping[str, str], *, termination_log: Path, parse: Callable[
         config = parse(variables.get(Variable.CONFIG, ""))
     except Exception as error:  # noqa: BLE001 - the process ends here, with its verdict
         verdict.leave(verdict.judge(error), path=termination_log)
+    logs.set_up(pipeline=config.pipeline.partition("/")[2])
     Driver(config, Environment.read(variables, termination_log=termination_log)).run()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from fencepost import errors
-from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Verdict
+from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Reason, Verdict
 from fencepost.errors import DriverError
 from fencepost.fence import (
     FenceCredentialsRejected,
     Fenced,
+    FenceError,
     FenceMissing,
     FenceSchemaMissing,
     FenceUnavailable,
@@ -47,31 +48,33 @@ def judge(
     )
 
 
-def _classify(error: BaseException) -> tuple[ExitCode, str, str]:  # noqa: PLR0911 - one line a kind
+def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: PLR0911 - one line a kind
     down = errors.DependencyDown.default_remedy
     match error:
         case DriverError():
             return error.code, error.reason, error.remedy
         case Fenced():
-            return ExitCode.FENCED, "Fenced", "Nothing to do: another run goes on from the last commit."
+            return ExitCode.FENCED, Reason.FENCED_OUT, "Nothing to do: another run goes on from the last commit."
         case FenceMissing():
-            return ExitCode.FENCED, "FenceMissing", "The pipeline was deleted; if not, the operator makes its row."
+            return ExitCode.FENCED, Reason.FENCE_LOST, "The pipeline was deleted; if not, the operator makes its row."
         case FenceUnavailable():
-            return ExitCode.DEPENDENCY_DOWN, "CassandraUnavailable", down
+            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down
         case FenceCredentialsRejected():
             remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
-            return ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected", remedy
+            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_CREDENTIALS_REJECTED, remedy
         case FenceSchemaMissing():
             remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
-            return ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing", remedy
+            return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_MISSING, remedy
         case ContractError():
-            return ExitCode.BAD_SPEC, "ContractMismatch", "Use an operator and a job image of one release."
+            return ExitCode.BAD_SPEC, Reason.CONTRACT_MISMATCH, "Use an operator and a job image of one release."
         case _:
-            return ExitCode.FAILED, type(error).__name__, DriverError.default_remedy
+            return ExitCode.FAILED, Reason.FAILED, DriverError.default_remedy
 
 
 def _message(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = str(error).strip()
+    if not isinstance(error, DriverError | FenceError | ContractError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text if len(text) <= _LONGEST else text[: _LONGEST // 2] + " … " + text[-_LONGEST // 2 :]
 
 

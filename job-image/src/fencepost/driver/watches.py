@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from fencepost.contract import Reason
 from fencepost.errors import DependencyDown, NoExecutors
 from fencepost.fence import FenceUnavailable
 
@@ -65,7 +66,7 @@ def watch_executors(
         try:
             there = count()
         except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
-            end(DependencyDown(f"the Spark application is gone: {error}", reason="SparkUnavailable"))
+            end(DependencyDown(f"the Spark application is gone: {error}", reason=Reason.SPARK_UNREACHABLE))
             return
         if there:
             if not seen:

@@ -8,7 +8,7 @@ of a conditional statement is an unknown outcome for `Fence` to settle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +35,14 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
-from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
+from fencepost.contract import CassandraEndpoint
+from fencepost.fence import (
+    BatchProgress,
+    FenceCredentialsRejected,
+    FenceRow,
+    FenceSchemaMissing,
+    FenceUnavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +85,7 @@ _TABLES: Final = (
         " AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS',"
         " 'compaction_window_size': '1'}"
     ),
+    "fence_progress (pipeline text PRIMARY KEY, epoch bigint, version bigint, done bigint)",
     (
         "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
         " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
@@ -95,10 +103,8 @@ _TABLES: Final = (
 
 
 def connect(
+    endpoint: CassandraEndpoint,
     *,
-    contact_points: Sequence[str],
-    port: int,
-    local_datacenter: str | None,
     credentials: tuple[str, str] | None,
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
@@ -108,7 +114,7 @@ def connect(
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
-        DCAwareRoundRobinPolicy(local_dc=local_datacenter) if local_datacenter else RoundRobinPolicy()
+        DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(balancing),
@@ -117,10 +123,10 @@ def connect(
         serial_consistency_level=ConsistencyLevel.SERIAL,
         request_timeout=request_timeout,
     )
-    with _translated(f"cassandra at {','.join(contact_points)}:{port}"):
+    with _translated(f"cassandra at {endpoint.address}"):
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
-            contact_points=list(contact_points),
-            port=port,
+            contact_points=list(endpoint.contact_points),
+            port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connect_timeout=request_timeout,
             # The default backs off to ten minutes; a database that is back should be used within a second.
@@ -172,22 +178,14 @@ class CassandraFenceTable:
     @classmethod
     def connect(
         cls,
+        endpoint: CassandraEndpoint,
         *,
-        contact_points: Sequence[str],
-        port: int,
-        local_datacenter: str | None,
         keyspace: str,
         credentials: tuple[str, str] | None,
         consistency: str = "LOCAL_QUORUM",
     ) -> Self:
         """Connect and return the table; see `connect` for the errors."""
-        session = connect(
-            contact_points=contact_points,
-            port=port,
-            local_datacenter=local_datacenter,
-            credentials=credentials,
-            consistency=consistency,
-        )
+        session = connect(endpoint, credentials=credentials, consistency=consistency)
         return cls.over(session, keyspace)
 
     def finish_history(self) -> None:
@@ -230,20 +228,30 @@ class CassandraFenceTable:
             applied = self.session.execute(update, values).was_applied
         return self._recorded(after, applied=applied)
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete the row IF it is still this one, then what hangs on it."""
-        with _translated("deleting the fence row"):
-            delete = self._prepare(
-                f"DELETE FROM {self._table('fence')} WHERE pipeline = ? IF epoch = ? AND version = ? AND driver = ?"
+    def forget(self, pipeline: str) -> None:
+        """Delete the history, snapshots, accepted losses and progress."""
+        self.finish_history()
+        with _translated("deleting what belongs to the fence row"):
+            delete = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
+            self.session.execute(delete, (pipeline, history_days()))
+            for table in ("snapshots", "accepted_losses", "fence_progress"):
+                delete = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
+                self.session.execute(delete, (pipeline,))
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        """Overwrite the progress: a plain write, to a table that no conditional update touches."""
+        columns = ("pipeline", "epoch", "version", "done")
+        with _translated("reporting progress"):
+            insert = self._prepare(
+                f"INSERT INTO {self._table('fence_progress')} ({', '.join(columns)}) VALUES (?, ?, ?, ?)"
             )
-            applied = self.session.execute(delete, (row.pipeline, row.epoch, row.version, row.driver)).was_applied
-            if applied:
-                forget = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
-                self.session.execute(forget, (row.pipeline, history_days()))
-                for table in ("snapshots", "accepted_losses"):
-                    forget = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
-                    self.session.execute(forget, (row.pipeline,))
-        return bool(applied)
+            self.session.execute(insert, tuple(getattr(progress, column) for column in columns))
+
+    def server_time(self) -> int:
+        """Return the coordinator's time, to a millisecond."""
+        with _translated("reading Cassandra's time"):
+            select = self._prepare("SELECT toUnixTimestamp(now()) AS now FROM system.local")
+            return int(self.session.execute(select, ()).one().now) * 1000
 
     def _recorded(self, row: FenceRow, *, applied: bool) -> bool:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""

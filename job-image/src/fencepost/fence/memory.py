@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.clock import wall_clock
 
 
 def no_fault(_call: str) -> None:
@@ -18,10 +19,15 @@ def no_fault(_call: str) -> None:
 
 @dataclass(slots=True)
 class MemoryFenceTable:
-    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise."""
+    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise.
+
+    `clock` is the database's own time in µs.
+    """
 
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
+    progress: dict[str, BatchProgress] = field(default_factory=dict)
+    clock: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,15 +60,27 @@ class MemoryFenceTable:
         self.after("swap")
         return applied
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete on the same condition."""
-        self.before("delete")
+    def forget(self, pipeline: str) -> None:
+        """Delete history and progress."""
+        self.before("forget")
         with self._lock:
-            applied = self._matches(row)
-            if applied:
-                del self.rows[row.pipeline]
-        self.after("delete")
-        return applied
+            self.history = [row for row in self.history if row.pipeline != pipeline]
+            self.progress.pop(pipeline, None)
+        self.after("forget")
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        """Keep the last report."""
+        self.before("report_progress")
+        with self._lock:
+            self.progress[progress.pipeline] = progress
+        self.after("report_progress")
+
+    def server_time(self) -> int:
+        """Return `clock`'s time."""
+        self.before("server_time")
+        now = self.clock()
+        self.after("server_time")
+        return now
 
     def _put(self, row: FenceRow) -> None:
         self.rows[row.pipeline] = row

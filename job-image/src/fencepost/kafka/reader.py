@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from fencepost.batch import Range
+from fencepost.contract import Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka.log import PATIENCE, REFUSALS, refused
 
@@ -111,7 +112,7 @@ class _Reading:
             elif time.monotonic() - quiet_since > PATIENCE:
                 raise DependencyDown(
                     f"kafka at {self._servers} gave nothing for {PATIENCE:.0f} s; waiting for {self._waiting()}",
-                    reason="KafkaUnavailable",
+                    reason=Reason.KAFKA_UNREACHABLE,
                 )
         return records
 
@@ -148,12 +149,12 @@ class _Reading:
                 self._finish(key)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             raise DataLoss(
-                f"the log no longer holds all of {self._waiting()}: {error.str()}", reason="OffsetOutOfRange"
+                f"the log no longer holds all of {self._waiting()}: {error.str()}", reason=Reason.OFFSET_OUT_OF_RANGE
             )
         elif code in REFUSALS:
             raise refused(self._servers, error)
         elif code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise DataLoss(f"{key[0]}/{key[1]} is gone: {error.str()}", reason="TopicDeleted")
+            raise DataLoss(f"{key[0]}/{key[1]} is gone: {error.str()}", reason=Reason.TOPIC_DELETED)
 
     def _finish(self, key: tuple[str, int]) -> None:
         del self._left[key]

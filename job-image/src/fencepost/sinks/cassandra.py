@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fencepost.contract import CassandraSink, DriverConfig
+from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.errors import BadSpec
 from fencepost.sinks.types import mismatch
 from fencepost.sinks.writer import Target, write
@@ -64,7 +64,7 @@ class CassandraSinkWriter:
         if problems:
             raise BadSpec(
                 f"sink {self.name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
-                reason="SinkMismatch",
+                reason=Reason.SINK_MISMATCH,
                 remedy="Make the transform's columns and the table agree.",
             )
 
@@ -85,14 +85,14 @@ def _bind_one(
     if sink.keyspace not in keyspaces:
         raise BadSpec(
             f"sink {sink.name!r}: keyspace {sink.keyspace!r} does not exist",
-            reason="SinkNotFound",
+            reason=Reason.SINK_NOT_FOUND,
             remedy="Create the keyspace and the table, or correct spec.sinks.",
         )
     tables: Mapping[str, Any] = keyspaces[sink.keyspace].tables
     if sink.table not in tables:
         raise BadSpec(
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist",
-            reason="SinkNotFound",
+            reason=Reason.SINK_NOT_FOUND,
             remedy="Create the table, or correct spec.sinks.",
         )
     found = tables[sink.table]

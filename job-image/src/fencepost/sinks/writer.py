@@ -23,7 +23,7 @@ from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from fencepost.context import WARM_TOKEN
-from fencepost.contract import Cassandra
+from fencepost.contract import CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
@@ -48,7 +48,7 @@ class Target:
     """A table, and how to reach it. The password travels in the task's closure, over Spark's encrypted RPC."""
 
     sink: str
-    cassandra: Cassandra
+    cassandra: CassandraEndpoint
     credentials: tuple[str, str] | None
     consistency: str
     keyspace: str
@@ -56,7 +56,7 @@ class Target:
     partition_key: tuple[str, ...]
 
 
-_sessions: dict[tuple[Cassandra, tuple[str, str] | None, str], Session] = {}
+_sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
 _statements: dict[tuple[Target, tuple[str, ...]], _Insert] = {}
 
 
@@ -93,18 +93,16 @@ def _session(target: Target) -> Session:
         while key not in _sessions:
             try:
                 _sessions[key] = connect(
-                    contact_points=target.cassandra.contact_points,
-                    port=target.cassandra.port,
-                    local_datacenter=target.cassandra.local_datacenter,
+                    target.cassandra,
                     credentials=target.credentials,
                     request_timeout=REQUEST_TIMEOUT,
                     consistency=target.consistency,
                 )
             except FenceCredentialsRejected as error:
-                raise DependencyDown(str(error), reason="CassandraCredentialsRejected") from error
+                raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except FenceUnavailable as error:
                 if time.monotonic() > deadline:
-                    raise DependencyDown(str(error), reason="CassandraUnavailable") from error
+                    raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
                 time.sleep(1.0)
     return _sessions[key]
 
@@ -215,7 +213,7 @@ def _prepare(session: Session, table: str, text: str) -> Any:  # noqa: ANN401 - 
         try:
             return session.prepare(text)
         except InvalidRequest as error:
-            raise BadSpec(f"{table}: {error}", reason="SinkInvalid") from error
+            raise BadSpec(f"{table}: {error}", reason=Reason.SINK_INVALID) from error
         except UNANSWERED as error:
             patience.pause_or_raise(error)
 
@@ -240,11 +238,11 @@ class _Patience:
             # Not at once: Cassandra says so too while no replica of its own permissions answers.
             return DependencyDown(
                 f"{self._table}: {error}",
-                reason="CassandraCredentialsRejected",
+                reason=Reason.CASSANDRA_CREDENTIALS_REJECTED,
                 remedy=f"GRANT MODIFY ON {self._table} to the user of spec.checkpoint.cassandra.credentialsFrom.",
             )
         return DependencyDown(
-            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason="CassandraUnavailable"
+            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason=Reason.CASSANDRA_UNREACHABLE
         )
 
 
@@ -277,7 +275,9 @@ class _Requests:
                 _prepare(self._session, insert.table, insert.prepared.query_string)
                 raise PoisonRecord(f"{insert.table} refuses the values of a row: {error}") from error
             except AuthenticationFailed as error:
-                raise DependencyDown(f"{insert.table}: {error}", reason="CassandraCredentialsRejected") from error
+                raise DependencyDown(
+                    f"{insert.table}: {error}", reason=Reason.CASSANDRA_CREDENTIALS_REJECTED
+                ) from error
             except UNANSWERED as error:
                 patience.pause_or_raise(error)
                 future = self._session.execute_async(request)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.batch import Batch, Written
 from fencepost.context import WARM_TOKEN, BatchContext
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, from_text
 from fencepost.spark import call_sites, source
 from fencepost.spark.tasks import slices
@@ -100,10 +100,10 @@ class SparkEngine:
         except DriverError:
             raise
         except AnalysisException as error:
-            raise BadSpec(f"transform: {_short(error)}", reason="TransformInvalid") from error
+            raise BadSpec(f"transform: {_short(error)}", reason=Reason.TRANSFORM_INVALID) from error
         except Exception as error:
             raise BatchFailed(
-                f"the transform raised {type(error).__name__}: {_short(error)}", reason="TransformFailed"
+                f"the transform raised {type(error).__name__}: {_short(error)}", reason=Reason.TRANSFORM_FAILED
             ) from error
         return name_outputs(result, tuple(self._sinks))
 
@@ -131,19 +131,19 @@ def name_outputs(result: object, sinks: Sequence[str]) -> dict[str, DataFrame]:
         if len(sinks) != 1:
             raise BadSpec(
                 f"the transform returned one DataFrame, and {len(sinks)} sinks are declared: {', '.join(sinks)}",
-                reason="TransformInvalid",
+                reason=Reason.TRANSFORM_INVALID,
                 remedy="Return {sink name: DataFrame}.",
             )
         return {sinks[0]: result}
     if not isinstance(result, Mapping) or not all(isinstance(frame, DataFrame) for frame in result.values()):
         raise BadSpec(
             f"the transform returned {type(result).__name__}, not a DataFrame or a mapping of DataFrames",
-            reason="TransformInvalid",
+            reason=Reason.TRANSFORM_INVALID,
         )
     if set(result) != set(sinks):
         raise BadSpec(
             f"the transform returned frames for {sorted(map(str, result))}, the declared sinks are {sorted(sinks)}",
-            reason="TransformInvalid",
+            reason=Reason.TRANSFORM_INVALID,
             remedy="Make the mapping's keys the names of spec.sinks.",
         )
     return dict(result)

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from fencepost.contract import Reason
 from fencepost.errors import DependencyDown
 
 ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
@@ -133,9 +134,9 @@ class Gateway:
         deadline = time.monotonic() + timeout
         while not self.answer.is_file():
             if self.process.poll() is not None:
-                raise DependencyDown(f"the driver's JVM ended with {self.process.returncode}", reason="JvmFailed")
+                raise DependencyDown(f"the driver's JVM ended with {self.process.returncode}", reason=Reason.JVM_FAILED)
             if time.monotonic() > deadline:
-                raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason="JvmFailed")
+                raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason=Reason.JVM_FAILED)
             time.sleep(0.02)
         content = self.answer.read_bytes()
         port, length = struct.unpack("!ii", content[:8])

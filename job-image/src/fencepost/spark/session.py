@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.contract import BLOCK_MANAGER_PORT, DRIVER_PORT, DriverConfig, Variable
+from fencepost.contract import BLOCK_MANAGER_PORT, DRIVER_PORT, DriverConfig, Reason, Variable, spark_conf
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.spark import gateway
 
@@ -37,17 +37,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Settings that the author may override."""
 
-OWNED: Final = (
-    "spark.master", "spark.app.name", "spark.submit.deployMode", "spark.driver.host", "spark.driver.port",
-    "spark.driver.bindAddress", "spark.driver.blockManager.port", "spark.blockManager.port", "spark.authenticate",
-    "spark.network.crypto.", "spark.python.daemon.module",
-)  # fmt: skip
-"""Beginnings of keys that the driver decides alone; the author's values for them are ignored."""
-
 
 def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's configuration for a run: defaults, over them the author's, over them what safety rests on."""
-    authors = {key: value for key, value in config.spark_conf.items() if not key.startswith(OWNED)}
+    authors = {key: value for key, value in config.spark_conf.items() if not spark_conf.is_reserved(key)}
     own = {
         "spark.master": config.spark_master,
         "spark.app.name": f"{config.pipeline}/{config.epoch}",
@@ -121,11 +114,11 @@ def create(conf: Mapping[str, str]) -> SparkSession:
         if refuses_settings(error):
             raise BadSpec(
                 f"Spark refuses its settings: {first_line(error)}",
-                reason="SparkConfInvalid",
+                reason=Reason.SPARK_CONF_INVALID,
                 remedy="Correct spec.cluster.sparkConf or spec.job.memory.",
             ) from error
         raise DependencyDown(
-            f"no Spark session at {conf['spark.master']}: {first_line(error)}", reason="SparkUnavailable"
+            f"no Spark session at {conf['spark.master']}: {first_line(error)}", reason=Reason.SPARK_UNREACHABLE
         ) from error
 
 

@@ -117,9 +117,10 @@ class ApiServer:
         labels: str = "",
         fields: str = "",
         accept: str = "application/json",
+        limit: int | None = None,
     ) -> list[Json]:
-        """Return the objects of a collection that match the selectors."""
-        query = {"labelSelector": labels, "fieldSelector": fields}
+        """Return the objects of a collection that match the selectors, at most the first `limit`, by name."""
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit or "")}
         found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
         items: list[Json] = found.get("items") or []
         return items

@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from cassandra.cluster import Session
 
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -57,24 +58,16 @@ class SecretReader(Protocol):
 class _Place:
     """What makes two sessions the same."""
 
-    contact_points: tuple[str, ...]
-    port: int
-    local_datacenter: str
+    endpoint: CassandraEndpoint
     consistency: str
     credentials: tuple[str, str] | None = field(repr=False)
 
     def __str__(self) -> str:
-        return f"Cassandra at {','.join(self.contact_points)}:{self.port}"
+        return f"Cassandra at {self.endpoint.address}"
 
     def open(self) -> Session:
         """Connect. Raises FenceError."""
-        return connect(
-            contact_points=self.contact_points,
-            port=self.port,
-            local_datacenter=self.local_datacenter or None,
-            credentials=self.credentials,
-            consistency=self.consistency,
-        )
+        return connect(self.endpoint, credentials=self.credentials, consistency=self.consistency)
 
 
 class CassandraFenceStore:
@@ -125,13 +118,15 @@ class CassandraFenceStore:
         return await self._with_table(connection, fence)
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Drop the row, its history and its snapshots. Raises Conflict when the row is elsewhere."""
+        """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = holder.read()
-            if row is not None:
-                holder.delete(_expected(row, pipeline, epoch, version))
+            if row is None:
+                holder.forget()
+            else:
+                holder.release(_expected(row, pipeline, epoch, version))
 
         try:
             await self._with_table(connection, drop)
@@ -168,9 +163,7 @@ class CassandraFenceStore:
 
     async def _place(self, connection: CassandraConnection) -> _Place:
         return _Place(
-            contact_points=connection.contact_points,
-            port=connection.port,
-            local_datacenter=connection.local_datacenter,
+            endpoint=connection.endpoint,
             consistency=connection.consistency,
             credentials=await self._credentials(connection),
         )

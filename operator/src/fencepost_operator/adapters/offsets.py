@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from fencepost.contract import offset_key
+from fencepost.contract import kafka_properties, offset_key
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.observation import Watermarks
@@ -87,7 +87,12 @@ class KafkaOffsets:
         properties = dict(connection.properties)
         if connection.properties_secret:
             place = ObjectKey(connection.namespace, connection.properties_secret)
-            properties |= await self._secrets.secret(place, connection.properties_secret)
+            secret = kafka_properties.of_secret(await self._secrets.secret(place, connection.properties_secret))
+            _refuse_problems(secret, place)
+            properties |= secret
+        if reason := kafka_properties.why_driver_only(properties):
+            raise Rejected(f"the operator does not connect to Kafka at {connection.bootstrap_servers}: {reason}")
+        properties = kafka_properties.for_operator(properties)
         properties["bootstrap.servers"] = connection.bootstrap_servers
         key = tuple(sorted(properties.items()))
         now = time.monotonic()
@@ -102,6 +107,14 @@ class KafkaOffsets:
         clients = [self._clients.pop(key) for key in keys]
         if clients:
             await asyncio.to_thread(clients.clear)  # the last reference goes there: closing a client blocks
+
+
+def _refuse_problems(secret: Mapping[str, str], place: ObjectKey) -> None:
+    if found := kafka_properties.problems(secret):
+        raise Rejected(
+            f"Secret {place}: {'; '.join(f'{each.key} {each.problem}' for each in found)}",
+            remedy=f"correct the Secret of source.kafka.propertiesFrom: {found[0].key}: {found[0].remedy}",
+        )
 
 
 def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client:

@@ -18,6 +18,7 @@ from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.adapters.post_renderer import Expected
+from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import PodIssue, Release, ReleaseState, SparkCluster
@@ -74,7 +75,7 @@ class HelmReleases:
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
-            issues=await self._troubles(list(current.values()), mine),
+            issues=await self._troubles(key, list(current.values()), mine),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -98,7 +99,7 @@ class HelmReleases:
             release=names.release_name(key),
             namespace=self.namespace,
             labels={labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace},
-            values=values,
+            values={**values, "namespace": key.namespace},  # not the release's
             expected=_expected(key, values),
         )
 
@@ -121,13 +122,13 @@ class HelmReleases:
         found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
-    async def _troubles(self, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
-        now = self.clock.now()
-        found = [await pods.find_issue(self.api, pod, now) for pod in members]
+    async def _troubles(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
+        now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
+        found = [await pods.find_issue(warnings, pod, now) for pod in members]
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):
-                found.append(await pods.newest_warning(self.api, stateful, _REFUSALS))
+                found.append(await pods.newest_warning(warnings, stateful, _REFUSALS))
         return tuple(trouble for trouble in found if trouble is not None)
 
     @contextlib.asynccontextmanager
@@ -161,8 +162,7 @@ def _state(found: Json) -> ReleaseState:
 
 
 def _generation(found: Json) -> int:
-    text = found["metadata"].get("labels", {}).get(labels.GENERATION, "")
-    return int(text) if text.isdecimal() else 0
+    return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
 
 
 def _component(found: Json) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CassandraConnection:
+class CassandraConnection(CassandraEndpoint):
     """Where the fence row lives and how it may be reached from the pipeline's namespace."""
 
     namespace: str
-    contact_points: tuple[str, ...]
-    port: int
-    local_datacenter: str
     keyspace: str
     consistency: str
     credentials_secret: str | None
@@ -23,11 +21,9 @@ class CassandraConnection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaConnection:
+class KafkaConnection(KafkaEndpoint):
     """Which topics to look at, and how Kafka may be reached from the pipeline's namespace."""
 
     namespace: str
-    bootstrap_servers: str
     topics: tuple[str, ...]
-    properties: Mapping[str, str] = field(default_factory=dict)
     properties_secret: str | None = None

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from fencepost.contract import kafka_properties, spark_conf
+from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
 from fencepost_operator.api.spec import (
     CheckpointSpec,
@@ -24,6 +26,7 @@ from fencepost_operator.api.spec import (
     Violation,
     WorkerSpec,
 )
+from fencepost_operator.api.text import forbidden_text
 
 T = TypeVar("T")
 
@@ -31,27 +34,12 @@ ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re
 IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 POSITION: Final = re.compile("earliest|latest")
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
-RESERVED_SPARK_CONF: Final = re.compile(
-    r"spark\.(master|app\.name|driver\.(host|bindAddress|port|blockManager\.port)|blockManager\.port|ui\.killEnabled"
-    r"|python\.daemon\.module|authenticate.*|network\.crypto\..*|master\.rest\..*|submit\..*|deploy\.recovery.*)"
-)
-RESERVED_KAFKA: Final = frozenset(
-    {
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "enable.partition.eof",
-        "group.id",
-        "metadata.broker.list",
-    }
-)
-OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})
 SMALLEST_WORKER: Final = 1024 * 1024 * 1024
 
 
 def parse(body: Mapping[str, Any]) -> Spec | tuple[Violation, ...]:
     """Return the spec in a body, or every violation in it, in the order of the fields."""
-    violations: list[Violation] = []
+    violations = list(forbidden_text(body.get("spec")))
     root = _Node("spec", body.get("spec") or {}, violations)
     spec = Spec(
         suspend=root.take("suspend", bool, False),
@@ -275,11 +263,16 @@ def _restart(node: _Node) -> RestartSpec:
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield what is wrong between fields that are right each by itself."""
     for key in sorted(spec.cluster.spark_conf):
-        if RESERVED_SPARK_CONF.fullmatch(key):
-            yield Violation(f"spec.cluster.sparkConf.{key}", "is Fencepost's own setting", "remove it")
-    for key in sorted(spec.source.properties):
-        if key in RESERVED_KAFKA:
-            yield Violation(f"spec.source.kafka.properties.{key}", "is Fencepost's own setting", "remove it")
+        if spark_conf.is_reserved(key):
+            yield Violation(f"spec.cluster.sparkConf.{key}", "is set by Fencepost itself", "remove it")
+    for found in kafka_properties.problems(spec.source.properties):
+        yield Violation(f"spec.source.kafka.properties.{found.key}", found.problem, found.remedy)
+    for key in sorted(kafka_properties.SECRETS & spec.source.properties.keys()):
+        yield Violation(
+            f"spec.source.kafka.properties.{key}",
+            "is a password or a private key, which a manifest must not hold",
+            "move it to the Secret that spec.source.kafka.propertiesFrom names",
+        )
     for key in spec.source.starting_partitions:
         if not PARTITION.fullmatch(key) or key.rpartition("/")[0] not in spec.source.topics:
             yield Violation(

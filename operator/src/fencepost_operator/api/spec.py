@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+
 Plain: TypeAlias = Mapping[str, Any]
 """A piece of JSON that Kubernetes understands and we only pass on."""
 
@@ -73,15 +75,13 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSpec:
+class KafkaSpec(KafkaEndpoint):
     """What is read. `starting_partitions` maps 'topic/partition' to an offset and goes before the position."""
 
-    bootstrap_servers: str
     topics: tuple[str, ...]
     starting_position: str = "earliest"
     starting_partitions: Mapping[str, int] = field(default_factory=dict)
     max_records_per_batch: int = 100_000
-    properties: Mapping[str, str] = field(default_factory=dict)
     properties_secret: str | None = None
 
 
@@ -95,12 +95,10 @@ class SinkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSpec:
+class CheckpointSpec(CassandraEndpoint):
     """The Cassandra cluster of the fence row."""
 
-    contact_points: tuple[str, ...]
-    port: int = 9042
-    local_datacenter: str = "datacenter1"
+    local_datacenter: str | None = "datacenter1"
     keyspace: str = "fencepost"
     consistency: str = "LOCAL_QUORUM"
     create_schema: bool = True

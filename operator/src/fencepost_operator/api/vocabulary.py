@@ -1,4 +1,4 @@
-"""The words of the API: names, states, reasons, and the two things that every report is made of."""
+"""The words of the API: names, states, and what every report is made of; reasons are the contract's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from fencepost.contract import Reason
+
+__all__ = [
+    "ADOPT_ANNOTATION",
+    "FINALIZER",
+    "GROUP",
+    "KIND",
+    "PLURAL",
+    "RETRY_ANNOTATION",
+    "VERSION",
+    "Condition",
+    "Event",
+    "EventType",
+    "ObjectKey",
+    "Reason",
+    "State",
+]
 
 GROUP: Final = "streaming.fencepost.dev"
 VERSION: Final = "v1alpha1"
@@ -42,78 +60,6 @@ class State(StrEnum):
     SUSPENDED = "Suspended"
     STALLED = "Stalled"
     DELETING = "Deleting"
-
-
-class Reason(StrEnum):
-    """The one vocabulary of conditions, Events, log lines and metric labels; stable from release to release."""
-
-    # On the way
-    PENDING = "Pending"
-    PROVISIONING = "Provisioning"
-    CLUSTER_READY = "ClusterReady"
-    FENCED = "Fenced"
-    RUN_STARTED = "RunStarted"
-    RUN_CLAIMED = "RunClaimed"
-    STARTING = "Starting"
-    RESTARTING = "Restarting"
-    BACKING_OFF = "BackingOff"
-    UPGRADING = "Upgrading"
-    SCALED = "Scaled"
-    STOPPING = "Stopping"
-    RESUMED = "Resumed"
-    DELETING = "Deleting"
-    RELEASED = "Released"
-    FENCE_KEPT = "FenceKept"
-    # There
-    STREAMING = "Streaming"
-    CATCHING_UP = "CatchingUp"
-    IDLE = "Idle"
-    SUSPENDED = "Suspended"
-    # What a person must mend
-    INVALID_SPEC = "InvalidSpec"
-    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
-    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a word, not a secret
-    TOPIC_NOT_FOUND = "TopicNotFound"
-    FENCE_OWNED_ELSEWHERE = "FenceOwnedElsewhere"
-    FENCE_LOST = "FenceLost"
-    FENCE_ROLLED_BACK = "FenceRolledBack"
-    RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
-    # What cannot be reached
-    KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
-    CHECKPOINT_UNREACHABLE = "CheckpointUnreachable"
-    CHECKPOINT_CREDENTIALS_REJECTED = "CheckpointCredentialsRejected"
-    CHECKPOINT_REJECTED = "CheckpointRejected"
-    KAFKA_UNREACHABLE = "KafkaUnreachable"
-    KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
-    KAFKA_REJECTED = "KafkaRejected"
-    # Pods that cannot get going
-    IMAGE_PULL_FAILED = "ImagePullFailed"
-    UNSCHEDULABLE = "Unschedulable"
-    CONTAINER_CONFIG_ERROR = "ContainerConfigError"
-    CRASH_LOOP = "CrashLoop"
-    POD_REFUSED = "PodRefused"
-    POD_TROUBLE = "PodIssue"
-    # How runs end
-    RUN_FAILED = "RunFailed"
-    RUN_ENDED = "RunEnded"
-    FENCED_OUT = "FencedOut"
-    BAD_SPEC = "BadSpec"
-    DATA_LOSS = "DataLoss"
-    POISON_RECORD = "PoisonRecord"
-    DEPENDENCY_DOWN = "DependencyDown"
-    NO_EXECUTORS = "NoExecutors"
-    OUT_OF_MEMORY = "OutOfMemory"
-    KILLED = "Killed"
-    POD_LOST = "PodLost"
-    SUPERSEDED = "Superseded"
-    UNRESPONSIVE = "Unresponsive"
-    NEVER_CLAIMED = "NeverClaimed"
-    # Actions that failed
-    INSTALL_FAILED = "InstallFailed"
-    UNINSTALL_FAILED = "UninstallFailed"
-    START_FAILED = "StartFailed"
-    STOP_FAILED = "StopFailed"
-    UPDATE_FAILED = "UpdateFailed"
 
 
 class EventType(StrEnum):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
-from fencepost_operator.decision.context import Outcome
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.outcome import Outcome
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
@@ -34,8 +35,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if run is not None and run.claimed_at is not None and not _had_claimed(before, run.epoch):
         yield _normal(Reason.RUN_CLAIMED, f"{run.name} claimed epoch {run.epoch}")
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
-        remedy = f". {failure.remedy[:1].upper()}{failure.remedy[1:]}." if failure.remedy else ""
-        message = f"Run {failure.epoch} failed ({failure.reason}): {failure.message}{remedy}"
+        message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
 
 

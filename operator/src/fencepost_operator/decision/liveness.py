@@ -13,21 +13,21 @@ from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, Nod
 
 
 def liveness_of(
-    run: RunStatus, job: Run | None, node: Fact[NodeState | None], *, now: datetime, patience: timedelta
+    run: RunStatus, job: Run | None, node: Fact[NodeState | None], *, now: datetime, stop_timeout: timedelta
 ) -> Liveness | None:
     """Return what is known of the driver, or None when that cannot be told now.
 
-    `patience` is how long a driver may take to stop after it was asked to.
+    `stop_timeout` is how long a driver may take to stop after it was asked to.
     """
     if job is not None and job.pod is not None:
-        liveness = _by_pod(run, job.pod, now=now, patience=patience)
+        liveness = _by_pod(run, job.pod, now=now, stop_timeout=stop_timeout)
         return Liveness.UNKNOWN if job.orphaned and liveness is Liveness.ALIVE else liveness
     if job is not None and run.pod_uid is None and not job.finished and not job.deleting:
         return Liveness.ALIVE
     return _without_pod(run, node)
 
 
-def _by_pod(run: RunStatus, pod: DriverPod, *, now: datetime, patience: timedelta) -> Liveness:
+def _by_pod(run: RunStatus, pod: DriverPod, *, now: datetime, stop_timeout: timedelta) -> Liveness:
     if pod.exit_code is not None or pod.phase == "Succeeded":
         return Liveness.DEAD
     if pod.phase == "Failed":
@@ -37,7 +37,7 @@ def _by_pod(run: RunStatus, pod: DriverPod, *, now: datetime, patience: timedelt
     if asked is None:
         return Liveness.ALIVE
     node_lost = pod.deleting_since is not None and pod.node_ready is False
-    return Liveness.UNKNOWN if node_lost or now - asked > patience else Liveness.ALIVE
+    return Liveness.UNKNOWN if node_lost or now - asked > stop_timeout else Liveness.ALIVE
 
 
 def _without_pod(run: RunStatus, node: Fact[NodeState | None]) -> Liveness | None:
@@ -53,6 +53,6 @@ def _without_pod(run: RunStatus, node: Fact[NodeState | None]) -> Liveness | Non
     return Liveness.DEAD if same and seen is not None and seen.ready else Liveness.UNKNOWN
 
 
-def is_over(run: Run) -> bool:
+def has_ended(run: Run) -> bool:
     """Return whether a run's process has ended; its Job's own condition comes seconds after its pod's."""
     return run.finished or (run.pod is not None and run.pod.exit_code is not None)

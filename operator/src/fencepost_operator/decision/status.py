@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
@@ -19,11 +20,14 @@ from fencepost_operator.api import (
     Status,
 )
 from fencepost_operator.backoff import restart_delay
-from fencepost_operator.decision.context import USUAL_GRACE, job_of
+from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run, Watermarks
+
+DEFAULT_GRACE: Final = 60
+"""Seconds that a run may take to stop where an invalid spec does not say."""
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
@@ -40,9 +44,9 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     return _reset_restart_budget(status, pipeline.spec, row, observation.now)
 
 
-def patience(pipeline: Pipeline, config: ReconcileConfig) -> timedelta:
+def stop_timeout(pipeline: Pipeline, config: ReconcileConfig) -> timedelta:
     """Return how long a run may take to stop."""
-    grace = pipeline.spec.job.termination_grace if isinstance(pipeline.spec, Spec) else USUAL_GRACE
+    grace = pipeline.spec.job.termination_grace if isinstance(pipeline.spec, Spec) else DEFAULT_GRACE
     return timedelta(seconds=grace + config.stop_margin)
 
 
@@ -84,7 +88,7 @@ def _run(
     run = _record_claim(_record_pod(run, job), row, now)
     if run.created_at is None or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
-    liveness = liveness_of(run, job, observation.run_node, now=now, patience=patience(pipeline, config))
+    liveness = liveness_of(run, job, observation.run_node, now=now, stop_timeout=stop_timeout(pipeline, config))
     if liveness in {None, Liveness.ALIVE}:
         return replace(status, run=run)
     ended = replace(run, ended_at=run.ended_at or now, dead=liveness is Liveness.DEAD)

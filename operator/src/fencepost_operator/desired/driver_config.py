@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.contract import Cassandra, CassandraSink, DriverConfig, KafkaSource, StartingOffsets
+from fencepost.contract import CassandraSink, DriverConfig, KafkaSource, StartingOffsets
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import names
@@ -31,11 +31,7 @@ def driver_config(
         code=_code(spec, references),
         source=_source(spec),
         sinks=tuple(CassandraSink(name=s.name, keyspace=s.keyspace, table=s.table) for s in spec.sinks),
-        cassandra=Cassandra(
-            contact_points=checkpoint.contact_points,
-            port=checkpoint.port,
-            local_datacenter=checkpoint.local_datacenter,
-        ),
+        cassandra=checkpoint.endpoint,
         fence_keyspace=checkpoint.keyspace,
         consistency=checkpoint.consistency,
         batch_interval=spec.batch_interval,
@@ -45,6 +41,7 @@ def driver_config(
         spark_conf=_spark_conf(spec),
         executors=spec.cluster.workers,
         termination_grace=float(spec.job.termination_grace),
+        stall_timeout=spec.restart.stall_timeout,
     )
 
 

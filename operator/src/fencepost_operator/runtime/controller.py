@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import PIPELINE
@@ -114,9 +114,9 @@ class Controller:
         seconds = time.monotonic() - started
         self._metrics.reconciled(key, outcome="error", seconds=seconds)
         if isinstance(failure, PortError):
-            log.warning("the pass failed: %s", failure, extra={"reason": "PassFailed", "remedy": failure.remedy})
+            log.warning("the pass failed: %s", failure, extra={"reason": Reason.PASS_FAILED, "remedy": failure.remedy})
         else:
-            log.error("the pass failed after %.1f s", seconds, exc_info=failure, extra={"reason": "PassFailed"})
+            log.error("the pass failed after %.1f s", seconds, exc_info=failure, extra={"reason": Reason.PASS_FAILED})
         raise _PassFailed from failure
 
 

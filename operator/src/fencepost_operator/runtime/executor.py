@@ -101,5 +101,5 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
 
 def _reason_of_checkpoint(error: FencepostError) -> Reason:
     if isinstance(error, Denied):
-        return Reason.CHECKPOINT_CREDENTIALS_REJECTED
-    return Reason.CHECKPOINT_REJECTED if isinstance(error, Rejected) else Reason.CHECKPOINT_UNREACHABLE
+        return Reason.CASSANDRA_CREDENTIALS_REJECTED
+    return Reason.CASSANDRA_REJECTED if isinstance(error, Rejected) else Reason.CASSANDRA_UNREACHABLE

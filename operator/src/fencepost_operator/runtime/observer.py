@@ -111,12 +111,12 @@ class Observer:
 
     async def _see(self, question: Awaitable[T]) -> Fact[T]:
         try:
-            async with asyncio.timeout(self.config.fact_timeout):
+            async with asyncio.timeout(self.config.observation_timeout):
                 return Known(await question)
         except TimeoutError:
             return Unknown(
                 reason=UnknownReason.UNREACHABLE,
-                message=f"no answer within {self.config.fact_timeout:.0f} s",
+                message=f"no answer within {self.config.observation_timeout:.0f} s",
                 remedy="check that it runs and that the operator can reach it",
             )
         except Denied as error:

@@ -165,7 +165,9 @@ class Reconciler:
 
         Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
         """
-        if decision.requeue_after < self.config.resync:
+        if decision.requeue_after < self.config.resync_interval:
             return decision.requeue_after
         changes = decision.status != pipeline.status
-        return jittered(min(self.config.refresh, decision.requeue_after) if changes else decision.requeue_after)
+        return jittered(
+            min(self.config.refresh_interval, decision.requeue_after) if changes else decision.requeue_after
+        )

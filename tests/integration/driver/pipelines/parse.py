@@ -24,7 +24,7 @@ def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
 
 
 def summary(batch: DataFrame, context: BatchContext) -> DataFrame:
-    """One row a batch, and one of an empty batch: with null in its key."""
+    """One row per batch, and one of an empty batch: with null in its key."""
     rows = transform(batch, context)
     return rows.agg(
         F.max("partition").alias("partition"),

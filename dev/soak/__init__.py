@@ -1,0 +1,1 @@
+"""Hours of steady load, and what every resource does over them."""

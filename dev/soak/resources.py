@@ -1,0 +1,87 @@
+"""What the processes of a pipeline and of the operator use, and what Cassandra keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bench.recovery import log_lines
+from demo.scene import Scene
+from harness.kubectl import Kubectl, KubectlError
+from harness.nodes import Container
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+
+MIB = 1024.0
+PROCESS = """for p in %s; do
+  name=$(cat /proc/$p/comm) || continue
+  rss=$(awk '/VmRSS/ {print $2}' /proc/$p/status)
+  threads=$(awk '/Threads/ {print $2}' /proc/$p/status)
+  echo "$name $rss $threads $(ls /proc/$p/fd | wc -l)"
+done 2>/dev/null"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure at one moment."""
+
+    name: str
+    unit: str
+    value: float
+
+
+def figures(scene: Scene) -> Iterator[Figure]:
+    """Yield what can be read now: processes by pod and program, the driver's JVM, Cassandra's partitions."""
+    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=driver", "driver")
+    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=worker", "worker")
+    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=master", "master")
+    yield from _pods(scene, scene.kubectl.within(OPERATOR_NAMESPACE), "app.kubernetes.io/name=fencepost", "operator")
+    yield from _driver_jvm(scene)
+    yield from _partitions(scene)
+
+
+def _pods(scene: Scene, kubectl: Kubectl, selector: str, role: str) -> Iterator[Figure]:
+    for pod in kubectl.items("pods", f"--selector={selector}"):
+        container = Container.of(pod)
+        if container is not None:
+            yield from _processes(scene, container, role)
+
+
+def _processes(scene: Scene, container: Container, role: str) -> Iterator[Figure]:
+    found = " ".join(map(str, scene.nodes.processes(container)))
+    sums: dict[str, list[float]] = {}
+    for line in scene.nodes.run(container.node, "sh", "-c", PROCESS % found, check=False).splitlines():
+        program, *numbers = line.rsplit(" ", 3)
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            rss, threads, files = map(float, numbers)
+            total = sums.setdefault(program.split("-")[0], [0.0, 0.0, 0.0, 0.0])
+            for index, value in enumerate((rss / MIB, threads, files, 1.0)):
+                total[index] += value
+    for program, (rss, threads, files, count) in sorted(sums.items()):
+        place = f"{role} {program}"
+        yield Figure(f"{place} RSS", "MiB", rss)
+        yield Figure(f"{place} threads", "", threads)
+        yield Figure(f"{place} open files", "", files)
+        yield Figure(f"{place} processes", "", count)
+
+
+def _driver_jvm(scene: Scene) -> Iterator[Figure]:
+    """Yield the newest `resources` line of the driver's log: the JVM's own account."""
+    row = scene.fence()
+    try:
+        log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--since=180s")
+    except KubectlError:
+        return
+    told = [line for line in log_lines(log) if line.get("message") == "resources"]
+    newest: Mapping[str, object] = told[-1] if told else {}
+    for name, unit in (("heap_mib", "MiB"), ("metaspace_mib", "MiB"), ("classes", ""), ("jvm_threads", "")):
+        value = newest.get(name)
+        if isinstance(value, int | float):
+            yield Figure(f"driver JVM {name.removesuffix('_mib')}", unit, float(value))
+
+
+def _partitions(scene: Scene) -> Iterator[Figure]:
+    """Yield the size of the fence's tables: the largest partition, and the space on disk (flushed data alone)."""
+    for view, what in (("max_partition_size", "largest partition"), ("disk_usage", "disk")):
+        query = f"SELECT table_name, mebibytes FROM system_views.{view} WHERE keyspace_name = %s ALLOW FILTERING"  # noqa: S608
+        for row in scene.cassandra.execute(query, (scene.fence_keyspace,)):
+            yield Figure(f"{what} of {row.table_name}", "MiB", float(row.mebibytes))

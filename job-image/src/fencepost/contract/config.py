@@ -1,0 +1,168 @@
+"""The configuration of a run: the operator writes it, the driver reads it."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Hashable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Final, Self, TypeVar
+
+from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.pod import Variable
+
+T = TypeVar("T")
+
+CONTRACT_VERSION: Final = "1.0"
+"""MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
+field; a change that an older driver would misunderstand is a new major version, which they refuse.
+"""
+
+
+class ContractError(ValueError):
+    """The configuration cannot be read; the message names the field, or the version that this driver does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingOffsets:
+    """Where a topic that the fence row does not know begins.
+
+    `position` is 'earliest' or 'latest'; `partitions`, {'topic/partition': next offset to read}, takes precedence.
+    """
+
+    position: str = "earliest"
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSource(KafkaEndpoint):
+    """What to read, where, and the maximum number of records per batch."""
+
+    topics: tuple[str, ...]
+    starting_offsets: StartingOffsets = field(default_factory=StartingOffsets)
+    max_records_per_batch: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSink:
+    """One declared output: rows of the author's frame named `name` go to keyspace.table, column by column name."""
+
+    name: str
+    keyspace: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverConfig:
+    """Everything that a run is given, fixed for its life. Units: seconds.
+
+    `pipeline` is the fence row's key, `<scope>/<namespace>/<name>`; `epoch` the one this run may commit under.
+    """
+
+    pipeline: str
+    epoch: int
+    entrypoint: str
+    args: tuple[str, ...]
+    code: str
+    """Identity of the code for the fence row: image and entrypoint (and the ConfigMap's hash)."""
+    source: KafkaSource
+    sinks: tuple[CassandraSink, ...]
+    cassandra: CassandraEndpoint
+    fence_keyspace: str
+    consistency: str
+    """Of the sinks' writes and of the fence's learn phase: a Cassandra level, e.g. LOCAL_QUORUM."""
+    batch_interval: float
+    spark_master: str
+    spark_conf: Mapping[str, str]
+    executors: int
+    """Workers of the cluster: the first batch waits for at least one executor."""
+    termination_grace: float
+    owner: str = ""
+    """The owner that the fence row must name for a claim; empty skips that check (an operator before contract 1.0)."""
+    first_batch_limit: int | None = None
+    """Maximum number of records of the first batch, when that is less than `source.max_records_per_batch`."""
+    stall_timeout: float = 60.0
+    """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
+    operator_version: str = ""
+    """Release of the operator that wrote this, for the log."""
+    contract_version: str = CONTRACT_VERSION
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the driver waits for a dependency: short enough that its verdict precedes the operator's."""
+        return self.stall_timeout / 2
+
+    def to_json(self) -> str:
+        """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what the `to_json` of any release with the same major version wrote.
+
+        Unknown fields are ignored; absent optional fields have their defaults. Raises ContractError naming the field
+        that is missing or of another type, or the major version that is newer than this driver's.
+        """
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ContractError(f"{Variable.CONFIG} is not JSON: {error}") from error
+        if isinstance(raw, dict):
+            _check_version(raw.get("contract_version", CONTRACT_VERSION))
+        return _value(cls, raw, Variable.CONFIG)
+
+
+def _check_version(version: object) -> None:
+    major = str(version).partition(".")[0]
+    if not major.isdecimal():
+        raise ContractError(f"{Variable.CONFIG}.contract_version: {version!r} is not MAJOR.MINOR")
+    if int(major) > int(CONTRACT_VERSION.partition(".")[0]):
+        raise ContractError(
+            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {CONTRACT_VERSION}:"
+            " set spec.job.image to an image of the operator's release or newer"
+        )
+
+
+def _value(kind: type[T], raw: object, path: str) -> T:
+    """Return `raw` as `kind`, a type that a field of this module has. Raises ContractError naming the path."""
+    found: Any
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        (inner,) = (part for part in parts if part is not types.NoneType)
+        found = None if raw is None else _value(inner, raw, path)
+    elif origin is tuple:
+        items = _expect(list, raw, path)
+        found = tuple(_value(parts[0], item, f"{path}[{index}]") for index, item in enumerate(items))
+    elif origin is Mapping:
+        found = {key: _value(parts[1], item, f"{path}.{key}") for key, item in _expect(dict, raw, path).items()}
+    elif is_dataclass(kind):
+        found = _object(kind, _expect(dict, raw, path), path)
+    elif kind is float:
+        found = float(_expect(int, raw, path) if isinstance(raw, int) else _expect(float, raw, path))
+    else:
+        found = _expect(kind, raw, path)
+    return typing.cast("T", found)
+
+
+def _object(kind: type[T], raw: Mapping[str, object], path: str) -> T:
+    hints = _hints(typing.cast("Hashable", kind))
+    values: dict[str, Any] = {}
+    for part in fields(kind):  # type: ignore[arg-type]
+        if part.name in raw:
+            values[part.name] = _value(hints[part.name], raw[part.name], f"{path}.{part.name}")
+        elif part.default is MISSING and part.default_factory is MISSING:
+            raise ContractError(f"{path}.{part.name} is missing")
+    return kind(**values)
+
+
+def _expect(kind: type[T], raw: object, path: str) -> T:
+    if not isinstance(raw, kind) or (isinstance(raw, bool) and kind is not bool):
+        raise ContractError(f"{path} is of type {type(raw).__name__}, not {kind.__name__}")
+    return raw
+
+
+@cache
+def _hints(kind: Hashable) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)

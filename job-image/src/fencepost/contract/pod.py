@@ -1,0 +1,35 @@
+"""The driver's pod: file names, ports and environment variables that the operator sets and the driver reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TERMINATION_LOG: Final = "/dev/termination-log"
+"""Where Kubernetes reads the termination message (its default terminationMessagePath; 4096 bytes at most)."""
+
+DRIVER_PORT: Final = 7078
+"""Fixed port of the driver's RPC, so that a NetworkPolicy can name it."""
+
+BLOCK_MANAGER_PORT: Final = 7079
+"""Fixed port of the driver's block manager."""
+
+KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
+"""Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
+
+CODE_DIR: Final = "/opt/fencepost/code"
+"""Mount path of `job.codeFrom`, in the driver and in every worker; it is on PYTHONPATH."""
+
+
+class Variable:
+    """Names of the driver's environment variables."""
+
+    CONFIG: Final = "FENCEPOST_CONFIG"
+    """JSON of `DriverConfig`."""
+    POD_UID: Final = "FENCEPOST_POD_UID"
+    """The pod's uid, from the downward API: the driver's identity at the fence."""
+    POD_IP: Final = "FENCEPOST_POD_IP"
+    """The address at which executors reach the driver, from the downward API."""
+    SPARK_AUTH_SECRET: Final = "FENCEPOST_SPARK_AUTH_SECRET"  # noqa: S105 - a variable's name
+    """The cluster generation's shared secret."""
+    CASSANDRA_USERNAME: Final = "FENCEPOST_CASSANDRA_USERNAME"
+    CASSANDRA_PASSWORD: Final = "FENCEPOST_CASSANDRA_PASSWORD"  # noqa: S105 - a variable's name

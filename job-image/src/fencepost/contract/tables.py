@@ -1,0 +1,7 @@
+"""Tables in the fence's keyspace that are Fencepost's own; no sink may write to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})

@@ -1,0 +1,61 @@
+"""A driver reads the configuration of an older and of a newer operator, and refuses what it would misunderstand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.contract import ContractError, DriverConfig, KafkaSource, StartingOffsets
+
+CONFIGS = Path(__file__).with_name("configs")
+FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
+
+
+def test_the_configuration_of_the_previous_release_is_read() -> None:
+    found = DriverConfig.from_json((CONFIGS / "0.1.0.json").read_text())
+    assert (found.epoch, found.owner, found.first_batch_limit, found.operator_version) == (5, "", None, "")
+    assert found.source == KafkaSource(
+        bootstrap_servers="kafka:9093",
+        topics=("orders",),
+        properties={"security.protocol": "SASL_SSL"},
+        max_records_per_batch=500,
+        starting_offsets=StartingOffsets(partitions={"orders/0": 7}),
+    )
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    found = DriverConfig.from_json(json.dumps(FUTURE))
+    assert (found.owner, found.first_batch_limit, found.contract_version) == ("cluster/uid", 50, "1.7")
+    assert (found.batch_interval, found.cassandra.local_datacenter) == (5.0, None)
+    assert DriverConfig.from_json(found.to_json()) == found
+
+
+def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ContractError, match=r"contract version 2\.0.*set spec\.job\.image"):
+        DriverConfig.from_json(json.dumps({"contract_version": "2.0", "everything": "else"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"epoch": "5"}, "epoch is of type str, not int"),
+        ({"epoch": True}, "epoch is of type bool, not int"),
+        ({"sinks": [{"name": "a", "keyspace": "k"}]}, r"sinks\[0\]\.table is missing"),
+        ({"source": {"topics": ["a"]}}, r"source\.bootstrap_servers is missing"),
+        ({"cassandra": {"contact_points": [1]}}, r"cassandra\.contact_points\[0\] is of type int, not str"),
+        ({"spark_conf": {"a": 1}}, r"spark_conf\.a is of type int"),
+        ({"contract_version": "newest"}, "contract_version"),
+    ],
+)
+def test_a_field_that_cannot_be_read_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ContractError, match=named):
+        DriverConfig.from_json(json.dumps({**FUTURE, **change}))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "3", "[" * 5000, '{"contract_version": null}'], ids=lambda t: t[:5])
+def test_what_is_no_configuration_is_a_contract_error(text: str) -> None:
+    with pytest.raises(ContractError):
+        DriverConfig.from_json(text)

@@ -1,0 +1,100 @@
+"""A hostile driver writes its termination log; the operator reads a verdict of the right types, or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.contract import Reason, Verdict
+
+GOOD: dict[str, Any] = {"exit_code": 51, "reason": "BadSpec", "message": "m", "remedy": "r", "epoch": 3, "version": 4}
+
+
+def read(**changes: Any) -> Verdict | None:
+    return Verdict.from_json(json.dumps({**GOOD, **changes}))
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    written = Verdict(
+        exit_code=52, reason=Reason.DATA_LOSS, message="gone", remedy="restore", epoch=1, batch={"t/0": (1, 2)}
+    )
+    assert Verdict.from_json(written.to_json()) == written
+
+
+@pytest.mark.parametrize("field", ["message", "remedy"])
+@pytest.mark.parametrize("value", [["a"], 3, None, {"a": "b"}, True], ids=repr)
+def test_what_is_no_text_is_read_as_absent(field: str, value: object) -> None:
+    found = read(**{field: value})
+    assert found is not None
+    assert getattr(found, field) == ""
+
+
+@pytest.mark.parametrize("field", ["epoch", "version"])
+@pytest.mark.parametrize("value", ["3", -1, 2**63, 1.5, True, [1]], ids=repr)
+def test_what_is_no_count_is_read_as_absent(field: str, value: object) -> None:
+    found = read(**{field: value})
+    assert found is not None
+    assert getattr(found, field) is None
+
+
+def test_a_reason_of_a_later_release_is_a_failure_that_names_it() -> None:
+    found = read(reason="Teapot")
+    assert found is not None
+    assert (found.reason, found.message) == (Reason.FAILED, "Teapot: m")
+
+
+def test_text_is_bounded_and_of_one_line() -> None:
+    found = read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000)
+    assert found is not None
+    assert found.message.isprintable()
+    assert len(found.message) < 5000
+    found.message.encode()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [{"a/0": [1e999, 2]}, {"a/0": [1, 2, 3]}, {"a/0": "12"}, {"a/0": [-1, 2]}, {"x" * 999: [1, 2]}, [], 3, None],
+    ids=repr,
+)
+def test_a_range_that_is_none_is_left_out(batch: object) -> None:
+    text = json.dumps({**GOOD, "batch": batch}).replace("Infinity", "1e999")
+    found = Verdict.from_json(text)
+    assert found is not None
+    assert found.batch == {}
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    assert read(future=[1]) == read()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "panic", "[" * 4000, "3", "[]", "null", "{}", '{"exit_code": 51}', "9" * 4096], ids=lambda t: t[:9]
+)
+def test_what_is_no_verdict_is_none(text: str) -> None:
+    assert Verdict.from_json(text) is None
+
+
+@pytest.mark.parametrize("code", [-1, 256, "51", None, 1e999, True], ids=repr)
+def test_an_exit_code_that_no_process_has_is_no_verdict(code: object) -> None:
+    assert Verdict.from_json(json.dumps({**GOOD, "exit_code": code}).replace("Infinity", "1e999")) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys([*GOOD, "batch"], JSON)))
+def test_no_json_yields_another_type(raw: dict[str, object]) -> None:
+    found = Verdict.from_json(json.dumps({**GOOD, **raw}))
+    if found is not None:
+        assert isinstance(found.reason, Reason)
+        assert all(isinstance(text, str) for text in (found.message, found.remedy))
+        assert all(count is None or type(count) is int for count in (found.epoch, found.version))
+        assert Verdict.from_json(found.to_json()) is not None
