@@ -167,11 +167,16 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
+    """Kafka's side, offsets per 'topic/partition', and the topics that do not exist.
+
+    `ends` is how far a consumer with the pipeline's isolation level may read.  `starts` and `high_watermarks` hold what
+    is known; a high watermark past the end means that a transaction is open.
+    """
 
     ends: Mapping[str, int]
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
+    high_watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class Observer:
             runs=runs,
             run_node=await self._run_node(pipeline.status.run, runs),
             fence=fence,
-            source=source,
+            source=_source_seen(source, fence),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -94,7 +94,7 @@ class Observer:
         row = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.read(cassandra_connection(key, pipeline.spec), row))
 
-    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
+    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
         if not isinstance(pipeline.spec, Spec):
             return UNREADABLE
         if pipeline.deleting_since is not None:
@@ -127,6 +127,17 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) -> Fact[Watermarks]:
+    """Return the log's ends, by the driver's last commit where only the driver may connect to Kafka."""
+    if isinstance(source, Unknown):
+        return source
+    if source.value is not None:
+        return Known(source.value)
+    if isinstance(fence, Unknown):
+        return fence
+    return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
 
 
 def whole_milliseconds(moment: datetime) -> datetime:
