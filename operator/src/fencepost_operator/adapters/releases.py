@@ -226,7 +226,7 @@ def _installed_generation(key: ObjectKey, found: Json) -> int | None:
     Label, name and Helm's own annotation must agree: a label alone is quickly copied.
     """
     metadata, generation = found["metadata"], _generation(found)
-    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key.name)
+    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
 
