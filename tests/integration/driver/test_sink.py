@@ -63,6 +63,7 @@ def table(environment: Environment, session: Session) -> Iterator[Table]:
             keyspace="driver_tests",
             table=name,
             partition_key=("topic", "partition"),
+            patience=30.0,
         ),
     )
     session.execute(f"DROP TABLE driver_tests.{name}", timeout=30)

@@ -34,6 +34,7 @@ TARGET = writer.Target(
     keyspace="k",
     table="t",
     partition_key=("p",),
+    patience=30.0,
 )
 
 
@@ -138,6 +139,7 @@ def insert() -> writer._Insert:
         primary=("p", "o"),
         encoders=tuple(encoder(kind, 5) for kind in KINDS),
         table="k.t",
+        patience=TARGET.patience,
     )
 
 
@@ -248,7 +250,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
     assert isinstance(found, DependencyDown)
     assert found.reason == "CassandraUnreachable"
     assert "k.t took no" in found.message
-    assert writer.PATIENCE - 2 < time.seconds <= writer.PATIENCE
+    assert TARGET.patience - 2 < time.seconds <= TARGET.patience
 
 
 @pytest.mark.parametrize("step", ["preparing", "executing"])
@@ -260,7 +262,7 @@ def test_a_user_who_may_not_write_is_told_what_to_grant_once_patience_ends(
     assert isinstance(found, DependencyDown)
     assert found.reason == "CassandraCredentialsRejected"
     assert "GRANT MODIFY ON k.t" in found.remedy
-    assert time.seconds > writer.PATIENCE - 2
+    assert time.seconds > TARGET.patience - 2
 
 
 def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Time) -> None:

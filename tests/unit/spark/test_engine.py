@@ -68,7 +68,8 @@ def counting() -> Writing:
 def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
     """Make engines whose batches hold one record per offset."""
 
-    def records(spark: SparkSession, parts: Any, _properties: Any) -> DataFrame:
+    def records(spark: SparkSession, parts: Any, _properties: Any, *, patience: float) -> DataFrame:
+        assert patience == CONFIG.patience
         from fencepost.testing import frame  # noqa: PLC0415
 
         made = [

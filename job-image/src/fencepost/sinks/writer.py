@@ -38,9 +38,6 @@ KEY_BYTES: Final = 65_535
 """Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
 REQUEST_TIMEOUT: Final = 12.0
 """Seconds for one request."""
-PATIENCE: Final = 120.0
-"""Seconds for which one request is repeated: longer than a node's restart."""
-
 SOURCE_COLUMNS: Final = ("topic", "partition", "offset")
 """Columns of the author's input; a message about a row gives those that the frame keeps under these names."""
 SHOWN: Final = 100
@@ -71,6 +68,8 @@ class Target:
     keyspace: str
     table: str
     partition_key: tuple[str, ...]
+    patience: float
+    """Seconds for which one request is repeated."""
 
 
 _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
@@ -83,7 +82,7 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
     Raises WorkerError: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
     does not fit (the message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for
-    PATIENCE seconds.
+    `target.patience` seconds.
     """
     try:
         session = _session(target)
@@ -127,7 +126,7 @@ def _session(target: Target) -> Session:
     """Return this worker's session; it outlives the task."""
     key = (target.cassandra, target.credentials, target.consistency)
     if key not in _sessions:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + target.patience
         while key not in _sessions:
             try:
                 _sessions[key] = connect(
@@ -178,6 +177,7 @@ class _Insert:
     """Columns of the primary key."""
     encoders: tuple[Encoder, ...]
     table: str
+    patience: float
 
     def requests(self, batch: pa.RecordBatch, timestamp: int) -> Iterator[_Request]:
         """Yield the batch's rows as requests of one partition each, bounded in rows and bytes.
@@ -297,7 +297,7 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Inse
         names = ", ".join(f'"{name}"' for name in columns)
         text = f"INSERT INTO {quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"  # noqa: S608
         table = f"{target.keyspace}.{target.table}"
-        prepared = _prepare(session, table, text)
+        prepared = _prepare(session, table, text, target.patience)
         known = session.cluster.metadata.keyspaces[target.keyspace].tables[target.table]
         version = session.cluster.protocol_version
         _statements[key] = _Insert(
@@ -307,13 +307,14 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Inse
             primary=tuple(column.name for column in known.primary_key),
             encoders=tuple(encoder(column.type, version) for column in prepared.column_metadata[: len(columns)]),
             table=table,
+            patience=target.patience,
         )
     return _statements[key]
 
 
-def _prepare(session: Session, table: str, text: str) -> Any:  # noqa: ANN401 - the library is untyped
+def _prepare(session: Session, table: str, text: str, seconds: float) -> Any:  # noqa: ANN401 - the library is untyped
     """Return the prepared statement. Raises BadSpec when it does not fit the table as it is now, DependencyDown."""
-    patience = _Patience(table)
+    patience = _Patience(table, seconds)
     while True:
         try:
             return session.prepare(text)
@@ -324,11 +325,12 @@ def _prepare(session: Session, table: str, text: str) -> Any:  # noqa: ANN401 - 
 
 
 class _Patience:
-    """Doubling pauses between the tries of one request, until PATIENCE ends."""
+    """Doubling pauses between the tries of one request, for so many seconds."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, seconds: float) -> None:
         self._table = table
-        self._deadline = time.monotonic() + PATIENCE
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
         self._pause = 0.1
 
     def pause_or_raise(self, error: Exception) -> None:
@@ -347,7 +349,7 @@ class _Patience:
                 remedy=f"GRANT MODIFY ON {self._table} to the user of spec.checkpoint.cassandra.credentialsFrom.",
             )
         return DependencyDown(
-            f"{self._table} took no writes for {PATIENCE:.0f} s: {error}", reason=Reason.CASSANDRA_UNREACHABLE
+            f"{self._table} took no writes for {self._seconds:.0f} s: {error}", reason=Reason.CASSANDRA_UNREACHABLE
         )
 
 
@@ -371,14 +373,14 @@ class _Requests:
 
     def _settle(self, future: ResponseFuture, request: _Request) -> None:
         table = request.insert.table
-        patience = _Patience(table)
+        patience = _Patience(table, request.insert.patience)
         while True:
             try:
                 future.result()
                 return
             except InvalidRequest as error:
                 # The table or a row: only the former makes preparing the same statement fail as well.
-                _prepare(self._session, table, request.insert.prepared.query_string)
+                _prepare(self._session, table, request.insert.prepared.query_string, request.insert.patience)
                 self._blame(request, error)
                 return
             except AuthenticationFailed as error:

@@ -100,7 +100,9 @@ class SparkEngine:
         started = time.monotonic() if since is None else since
         is_warm_up = context.token == WARM_TOKEN
         try:
-            outputs = self._outputs(source.frame(self._spark, parts, self._properties), context)
+            outputs = self._outputs(
+                source.frame(self._spark, parts, self._properties, patience=self._config.patience), context
+            )
             if check:
                 for name, frame in outputs.items():
                     self._sinks[name].check(frame)
