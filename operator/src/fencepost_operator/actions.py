@@ -53,6 +53,7 @@ class StartRun:
 
     epoch: int
     job: Manifest
+    config_map: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

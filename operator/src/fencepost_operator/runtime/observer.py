@@ -93,7 +93,8 @@ class Observer:
         if not isinstance(pipeline.spec, Spec):
             return UNREADABLE, UNREADABLE
         key, fences = pipeline.key, self.ports.fences
-        connection, name = cassandra_connection(key, pipeline.spec), names.fence_key(self.config.scope, key.namespace, key.name)
+        connection = cassandra_connection(key, pipeline.spec)
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
         fence = await self._see(fences.read(connection, name))
         if isinstance(fence, Unknown):
             return fence, fence
