@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from fencepost.contract import kafka_properties, spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
+from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -282,6 +283,7 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
     if spec.cluster.worker.memory < SMALLEST_WORKER:
         yield Violation("spec.cluster.worker.memory", "is less than 1Gi", "give a worker at least 1Gi")
     yield from _sink_contradictions(spec)
+    yield from size_violations(spec)
 
 
 def _sink_contradictions(spec: Spec) -> Iterator[Violation]:
