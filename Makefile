@@ -67,11 +67,11 @@ check: venv ## Lint, types, layers, prose, charts: needs no cluster
 
 .PHONY: test
 test: check up ## Run every test on the real parts
-	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/integration tests/e2e --durations=12
+	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/security tests/integration tests/e2e --durations=12
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster
-	@$(BIN)/pytest tests/unit tests/crash
+	@$(BIN)/pytest tests/unit tests/crash tests/security
 
 .PHONY: bench
 bench: up ## Measure; assert nothing

@@ -14,15 +14,15 @@ from typing import Any, Final, Self
 
 import yaml
 
-from e2e.kubectl import Kubectl, KubectlError, Object
-from e2e.nodes import Container, Nodes
-from e2e.pipelines import KIND, merged
-from e2e.waiting import until
-from fencepost.fence import FenceRow, FenceSchemaMissing
+from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.loader import Topics
 from flights.sink import CassandraAddress, Table, run_script, session
+from harness.kubectl import Kubectl, KubectlError, Object
+from harness.nodes import Container, Nodes
+from harness.pipelines import KIND, merged
+from harness.waiting import eventually
 from testbed.environment import Environment
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
@@ -149,17 +149,21 @@ class Scene:
         self.kubectl.run("delete", KIND, "--all", f"--timeout={GONE_SECONDS:.0f}s", seconds=GONE_SECONDS + 10)
 
     def forget_fence(self) -> None:
-        """Delete the fence row, which outlives its pipeline, so that the next one begins at the beginning."""
+        """Release the fence row, which outlives its pipeline, so that the next one begins at the beginning."""
         row = self.fence()
-        if row is not None and not self._fences().delete(row):
+        if row is None:
+            return
+        try:
+            Fence(self._fences(), self.key).release(row)
+        except Fenced as error:
             raise SceneError(
                 f"the fence row {self.key} moves although its pipeline is gone; is a second operator there?"
-            )
+            ) from error
 
     def fence(self) -> FenceRow | None:
         """The fence row, read at SERIAL; None before there is one."""
         try:
-            return self._fences().read(self.key)
+            return Fence(self._fences(), self.key).read()
         except FenceSchemaMissing:
             return None
 
@@ -175,7 +179,7 @@ class Scene:
             found = self.history()
             return found if row is None or (found and found[-1].version >= row.version) else None
 
-        return until(f"the history of {self.key} is whole", whole, seconds=HISTORY_SECONDS, pause=0.2)
+        return eventually(f"the history of {self.key} is whole", whole, seconds=HISTORY_SECONDS, pause=0.2)
 
     def pipeline(self) -> Object | None:
         """The StreamingPipeline as the API server has it."""
@@ -192,7 +196,7 @@ class Scene:
             found = [pod for pod in self.drivers() if Container.of(pod) is not None]
             return max(found, key=lambda pod: int(pod["metadata"]["labels"][EPOCH]), default=None)
 
-        return until(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
+        return eventually(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
 
     def signal_driver(self, signal: str) -> Killed:
         """Send a signal to every process of the running driver's container, from its node: no grace, no warning."""

@@ -27,6 +27,8 @@ WORKERS: Final = NODES[1:]
 DATA_NODE: Final = f"{NAME}-worker"
 """The worker Kafka and Cassandra live on, so that the other one can be lost without losing them."""
 KAFKA_PORT: Final = 29092
+KAFKA_SASL_PORT: Final = 29095
+KAFKA_MTLS_PORT: Final = 29096
 CASSANDRA_PORT: Final = 29042
 CONFIG: Final = Path(__file__).parent / "manifests" / "kind.yaml"
 RECORD: Final = "cluster-owned"
@@ -152,7 +154,7 @@ class Cluster:
 
     def _create(self, key: str, log: Transcript) -> None:
         delete(self.home, self.docker, log)
-        if taken := taken_ports((KAFKA_PORT, CASSANDRA_PORT)):
+        if taken := taken_ports((KAFKA_PORT, KAFKA_SASL_PORT, KAFKA_MTLS_PORT, CASSANDRA_PORT)):
             ports = ", ".join(map(str, taken))
             raise StepError(
                 f"something listens on 127.0.0.1:{ports} already, where the testbed offers Kafka and Cassandra: stop it"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.cluster import CASSANDRA_PORT, KAFKA_PORT
-from testbed.credentials import PASSWORD, USERNAME
+from testbed.cluster import CASSANDRA_PORT, KAFKA_MTLS_PORT, KAFKA_PORT, KAFKA_SASL_PORT
+from testbed.credentials import KAFKA_PASSWORD, KAFKA_USERNAME, PASSWORD, USERNAME
 from testbed.dataservices import NAMESPACE
 from testbed.home import Home
 
@@ -24,6 +24,16 @@ class Environment:
     docker: Path
     kafka_host: str
     kafka_cluster: str
+    kafka_sasl_host: str
+    """SASL_SSL: SCRAM-SHA-512 and PLAIN, as `kafka_username`, who may do nothing without an ACL."""
+    kafka_sasl_cluster: str
+    kafka_mtls_host: str
+    """SSL with a client certificate, whose common name is the user."""
+    kafka_mtls_cluster: str
+    kafka_username: str
+    kafka_password: str
+    kafka_tls: Path
+    """A folder with ca.crt, and with client.crt and client.key of `kafka_username`."""
     cassandra_host: str
     cassandra_port: int
     cassandra_cluster: str
@@ -64,6 +74,13 @@ def load(home: Home | None = None) -> Environment:
         docker=home.bin / "docker",
         kafka_host=f"127.0.0.1:{KAFKA_PORT}",
         kafka_cluster=f"kafka.{NAMESPACE}.svc.cluster.local:9092",
+        kafka_sasl_host=f"127.0.0.1:{KAFKA_SASL_PORT}",
+        kafka_sasl_cluster=f"kafka.{NAMESPACE}.svc.cluster.local:9095",
+        kafka_mtls_host=f"127.0.0.1:{KAFKA_MTLS_PORT}",
+        kafka_mtls_cluster=f"kafka.{NAMESPACE}.svc.cluster.local:9097",
+        kafka_username=KAFKA_USERNAME,
+        kafka_password=KAFKA_PASSWORD,
+        kafka_tls=home.kafka_tls,
         cassandra_host="127.0.0.1",
         cassandra_port=CASSANDRA_PORT,
         cassandra_cluster=f"cassandra.{NAMESPACE}.svc.cluster.local",

@@ -65,6 +65,11 @@ class Home:
         """The testbed's own kubeconfig; the user's is never read or written."""
         return self.root / "kubeconfig"
 
+    @property
+    def kafka_tls(self) -> Path:
+        """Kafka's certificates as the cluster has them: ca.crt, and a client's client.crt and client.key."""
+        return self.root / "kafka-tls"
+
     def prepare(self) -> None:
         """Make the folders and drop what a killed `up` left half-made."""
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -13,6 +13,7 @@ PACKAGE_OF: Final[Mapping[str, str]] = {
     "debootstrap": "debootstrap",
     "iptables": "iptables",
     "jq": "jq",
+    "openssl": "openssl",
     "cc": "build-essential",
 }
 

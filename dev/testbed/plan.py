@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from testbed.base_images import DebianBase, GolangBase, Registry
+from testbed.certificates import Certificates
 from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
-from testbed.credentials import Credentials
+from testbed.credentials import Credentials, KafkaUser
 from testbed.dataservices import DataService
 from testbed.engine import Docker, Engine
 from testbed.golang import Go
@@ -97,8 +98,10 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Network(cluster),
         Loaded(docker, "data-loaded", (kafka, cassandra), (DATA_NODE,), ("network", "kafka-image", "cassandra-image")),
         DataService(kubectl, "cassandra", cassandra, CASSANDRA_PORT, ("data-loaded",)),
-        DataService(kubectl, "kafka", kafka, KAFKA_PORT, ("data-loaded",)),
+        Certificates(home, kubectl),
+        DataService(kubectl, "kafka", kafka, KAFKA_PORT, ("data-loaded", "kafka-certificates")),
         Credentials(),
+        KafkaUser(),
         Loaded(docker, "job-loaded", (job,), WORKERS, ("network", "job-image")),
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),

@@ -50,7 +50,8 @@ CONFIG_MAPS = Resource(prefix="/api/v1", plural="configmaps")
 class Stage:
     """The ports on a world in which one suspended pipeline is there.
 
-    `owner` is the uid that Jobs are made under, `reference` who that is.  `wait` lets some time pass, `topic` names
+    `owner` is the uid that Jobs are made under, `reference` who that is, `stranger` (name, uid) another object of that
+    kind.  `wait` lets some time pass, `topic` names
     one with two empty partitions.
     """
 
@@ -58,6 +59,7 @@ class Stage:
     key: ObjectKey
     owner: str
     reference: Mapping[str, str]
+    stranger: Mapping[str, str]
     cassandra: CassandraConnection
     kafka: KafkaConnection
     wait: Callable[[], Awaitable[None]]
@@ -103,6 +105,7 @@ async def in_memory() -> AsyncIterator[Stage]:
         key=key,
         owner="uid-1",
         reference={"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": "orders", "uid": "uid-1"},
+        stranger={"name": "stranger", "uid": "uid-9"},
         cassandra=_cassandra("shop", port=9042, account=None),
         kafka=KafkaConnection(namespace="shop", bootstrap_servers="kafka:9092", topics=("empty",)),
         wait=wait,
@@ -123,6 +126,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         await api.create(Resource(prefix="/api/v1", plural="secrets"), namespace=key.namespace, body=secret)
         # Jobs belong to a ConfigMap here, so that an operator that runs on this cluster has no say in them.
         made = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": key.name}})
+        other = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": "stranger"}})
         topic = f"empty-{key.namespace}"
         await asyncio.to_thread(Topics(testbed.kafka_host).create, topic, 2)
         clock, objects = SystemClock(), KubernetesObjects(api)
@@ -152,6 +156,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             key=key,
             owner=made["metadata"]["uid"],
             reference={"apiVersion": "v1", "kind": "ConfigMap", "name": key.name, "uid": made["metadata"]["uid"]},
+            stranger={"name": "stranger", "uid": other["metadata"]["uid"]},
             cassandra=_cassandra(key.namespace, port=testbed.cassandra_port, account="account"),
             kafka=kafka,
             wait=wait,

@@ -43,12 +43,12 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
     return {**made, "ownerReference": {}}
 
 
-async def job(stage: Stage, epoch: int) -> dict[str, Any]:
+async def job(stage: Stage, epoch: int, *, spec_hash: str = "abc", generation: int = 4) -> dict[str, Any]:
     seen = await pipeline(stage)
     assert isinstance(seen.spec, Spec)
     settings = ReconcileConfig(cluster_uid="cluster")
     config = driver_config(key=stage.key, spec=seen.spec, references={}, config=settings, epoch=epoch, generation=4)
-    made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=4, spec_hash="abc")
+    made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=generation, spec_hash=spec_hash)
     made["metadata"]["ownerReferences"] = [dict(stage.reference)]
     return made
 
@@ -129,6 +129,49 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     assert await releases.cluster(key) is None
 
 
+async def refused(stage: Stage, generation: int) -> None:
+    """Try to install a generation whose StatefulSets the API server refuses."""
+    taints = [{"key": "dedicated", "operator": "Sometimes"}]
+    with pytest.raises(Rejected, match="operator"):
+        await stage.ports.releases.install(
+            stage.key, {**await values(stage, generation=generation), "tolerations": taints}
+        )
+
+
+async def test_what_a_refused_upgrade_left_behind_is_seen_and_deleted(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    assert await releases.objects(key) == ()
+    await releases.install(key, await values(stage))
+    assert {found.generation for found in await releases.objects(key)} == {1}
+    await refused(stage, 2)
+    assert {found.generation for found in await releases.objects(key)} == {1, 2}
+    await releases.install(key, await values(stage, generation=3))
+    found = await releases.objects(key)
+    left = [part for part in found if part.generation == 2]
+    assert {part.generation for part in found} == {2, 3}
+    assert {"Service", "Secret", "ConfigMap"} <= {part.kind for part in left}
+    await releases.prune(key, [replace(part, uid="another") for part in left])
+    assert set(await releases.objects(key)) == set(found)
+    await releases.prune(key, left)
+    await releases.prune(key, left)
+    assert set(await releases.objects(key)) == set(found) - set(left)
+    cluster = await releases.cluster(key)
+    assert cluster is not None
+    assert cluster.generation == 3
+
+
+async def test_what_an_uninstall_after_a_refused_upgrade_leaves_is_seen(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    await releases.install(key, await values(stage))
+    await refused(stage, 2)
+    await releases.uninstall(key)
+    left = await releases.objects(key)
+    assert {part.generation for part in left} == {1}
+    assert "StatefulSet" in {part.kind for part in left}
+    await releases.prune(key, left)
+    assert await releases.objects(key) == ()
+
+
 # Runs
 
 
@@ -144,6 +187,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
         ("orders-run-12", 12, "abc", 4),
     ]
     assert not any(run.finished or run.deleting for run in found)
+    assert {run.termination_grace for run in found} == {60}
     assert await runs.list(key, "another uid") == ()
 
     async def has_pod() -> Run | None:
@@ -152,7 +196,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     run = await stage.eventually(has_pod)
     assert run is not None
     assert run.pod is not None
-    assert run.pod.exit_code is None
+    assert (run.had_pod, run.pod.exit_code, run.pod.force_deleted) == (True, None, False)
     await runs.stop(key, "orders-run-7")
     await runs.stop(key, "orders-run-7")
 
@@ -161,6 +205,28 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
 
     assert await stage.eventually(one_is_left)
     await runs.stop(key, "orders-run-7")
+
+
+async def test_a_job_of_that_name_that_another_object_owns_is_an_error(stage: Stage) -> None:
+    runs, key = stage.ports.runs, stage.key
+    foreign = await job(stage, 3)
+    foreign["metadata"]["ownerReferences"][0]["uid"] = stage.stranger["uid"]
+    foreign["metadata"]["ownerReferences"][0]["name"] = stage.stranger["name"]
+    await runs.start(key, foreign)
+    with pytest.raises(Rejected, match=f"orders-run-3.* {stage.stranger['name']}") as caught:
+        await runs.start(key, await job(stage, 3))
+    assert "kubectl delete job orders-run-3" in caught.value.remedy
+    assert await runs.list(key, stage.owner) == ()
+
+
+@pytest.mark.parametrize("late", [{"spec_hash": "old"}, {"generation": 3}], ids=["spec", "generation"])
+async def test_a_job_of_ours_that_was_made_for_another_spec_is_reported(stage: Stage, late: dict[str, Any]) -> None:
+    runs, key = stage.ports.runs, stage.key
+    await runs.start(key, await job(stage, 3, **late))
+    with pytest.raises(Rejected, match=r"orders-run-3.*another spec"):
+        await runs.start(key, await job(stage, 3))
+    (run,) = await runs.list(key, stage.owner)
+    assert (run.spec_hash, run.cluster_generation) == (late.get("spec_hash", "abc"), late.get("generation", 4))
 
 
 async def test_a_node_that_is_gone_has_no_uid(stage: Stage) -> None:
@@ -181,6 +247,12 @@ async def test_references_say_what_is_missing(stage: Stage) -> None:
 
 
 # The fence
+
+
+async def test_a_pipeline_whose_driver_reported_nothing_has_no_progress(stage: Stage) -> None:
+    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/quiet"
+    await fences.create(place, row, "me")
+    assert await fences.read_progress(place, row) is None
 
 
 async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(stage: Stage) -> None:

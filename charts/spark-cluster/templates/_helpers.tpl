@@ -4,6 +4,11 @@
 {{- .Values.pipeline | default .Release.Name -}}
 {{- end }}
 
+{{- /* Where the cluster's objects go; the release itself may be kept elsewhere. */}}
+{{- define "spark-cluster.namespace" -}}
+{{- .Values.namespace | default .Release.Namespace -}}
+{{- end }}
+
 {{- define "spark-cluster.fullname" -}}
 {{- $pipeline := include "spark-cluster.pipeline" . -}}
 {{- $name := printf "%s-g%d" $pipeline (int .Values.generation) -}}
@@ -16,92 +21,72 @@
 
 {{- define "spark-cluster.master-host" -}}
 {{- $name := printf "%s-master" (include "spark-cluster.fullname" .) -}}
-{{- printf "%s-0.%s.%s.svc.%s" $name $name .Release.Namespace .Values.clusterDomain -}}
+{{- printf "%s-0.%s.%s.svc.%s" $name $name (include "spark-cluster.namespace" .) .Values.clusterDomain -}}
 {{- end }}
 
 {{- /* What selects pods; a StatefulSet cannot change it. Takes (dict "root" $ "component" "master"). */}}
 {{- define "spark-cluster.selector" -}}
-app.kubernetes.io/name: spark-cluster
-app.kubernetes.io/instance: {{ include "spark-cluster.pipeline" .root | quote }}
-streaming.fencepost.dev/pipeline: {{ include "spark-cluster.pipeline" .root | quote }}
-streaming.fencepost.dev/generation: {{ .root.Values.generation | quote }}
-streaming.fencepost.dev/component: {{ .component }}
+{{- $pipeline := include "spark-cluster.pipeline" .root -}}
+{{- dict
+  "app.kubernetes.io/name" "spark-cluster"
+  "app.kubernetes.io/instance" $pipeline
+  "streaming.fencepost.dev/pipeline" $pipeline
+  "streaming.fencepost.dev/generation" (toString .root.Values.generation)
+  "streaming.fencepost.dev/component" .component
+| include "spark-cluster.json" -}}
 {{- end }}
 
 {{- define "spark-cluster.pod-labels" -}}
-{{- $own := include "spark-cluster.selector" . | fromYaml -}}
+{{- $own := include "spark-cluster.selector" . | fromJson -}}
 {{- $own = merge $own (dict "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/part-of" "fencepost") -}}
-{{- merge $own .root.Values.labels | toYaml -}}
+{{- merge $own .root.Values.labels | include "spark-cluster.json" -}}
 {{- end }}
 
 {{- /* metadata of an object. Takes (dict "root" $ "component" "master" "name" "master"). */}}
 {{- define "spark-cluster.metadata" -}}
-name: {{ include "spark-cluster.fullname" .root }}-{{ .name }}
-namespace: {{ .root.Release.Namespace }}
-labels:
-  {{- include "spark-cluster.pod-labels" . | nindent 2 }}
-  helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.annotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- $labels := include "spark-cluster.pod-labels" . | fromJson -}}
+{{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") -}}
+{{- $metadata := dict
+  "name" (printf "%s-%s" (include "spark-cluster.fullname" .root) .name)
+  "namespace" (include "spark-cluster.namespace" .root)
+  "labels" $labels
+-}}
+{{- with .root.Values.annotations }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
 {{- with .root.Values.ownerReference }}
-ownerReferences:
-  - apiVersion: {{ .apiVersion | quote }}
-    kind: {{ .kind | quote }}
-    name: {{ .name | quote }}
-    uid: {{ .uid | quote }}
-    controller: true
-    blockOwnerDeletion: true
-{{- end }}
+{{- $_ := set $metadata "ownerReferences" (list (merge (dict "controller" true "blockOwnerDeletion" true) .)) -}}
+{{- end -}}
+{{- include "spark-cluster.json" $metadata -}}
 {{- end }}
 
 {{- /*
-spark-defaults.conf: defaults, then the author's settings, then what Fencepost's safety rests on; in a properties file the
-last word wins.
+A value as JSON on one line. Text of a tenant enters a template in this way only, never by toYaml and nindent: a block scalar
+ends at a line break that nindent does not know, such as U+2028. JSON of Go escapes U+2028 and U+2029. What YAML takes for a
+line break (U+0085), or refuses, is escaped here.
 */}}
-{{- define "spark-cluster.spark-defaults" -}}
-spark.network.timeout 60s
-spark.executor.heartbeatInterval 5s
-spark.executor.heartbeat.maxFailures 3
-spark.worker.timeout 60
-spark.worker.cleanup.enabled true
-spark.worker.cleanup.interval 600
-spark.worker.cleanup.appDataTtl 3600
-spark.executor.logs.rolling.strategy size
-spark.executor.logs.rolling.maxSize 10485760
-spark.executor.logs.rolling.maxRetainedFiles 3
-{{- range $key, $value := .Values.sparkConf }}
-{{ $key }} {{ $value | replace "\\" "\\\\" }}
-{{- end }}
-spark.authenticate true
-spark.network.crypto.enabled true
-spark.network.crypto.cipher AES/GCM/NoPadding
-spark.network.crypto.saslFallback false
-spark.master.rest.enabled false
-spark.ui.killEnabled false
-spark.master.ui.decommission.allow.mode DENY
-spark.deploy.recoveryMode FILESYSTEM
-spark.deploy.recoveryDirectory /var/lib/fencepost/recovery
+{{- define "spark-cluster.json" -}}
+{{- $text := toJson . -}}
+{{- range $code := concat (untilStep 127 160 1) (list 65279 65534 65535) -}}
+{{- $text = $text | replace (printf "%c" (int $code)) (printf "\\u%04x" (int $code)) -}}
+{{- end -}}
+{{- $text -}}
 {{- end }}
 
-{{- define "spark-cluster.log4j2" -}}
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex
-logger.deploy.name = org.apache.spark.deploy
-logger.deploy.level = info
-logger.native.name = org.apache.hadoop.util.NativeCodeLoader
-logger.native.level = error
+{{- /* A file that the operator writes; every line of it is the operator's. Takes (dict "root" $ "name" "spark-defaults.conf"). */}}
+{{- define "spark-cluster.file" -}}
+{{- get .root.Values.files .name | required (printf "files: %q is missing; the operator writes it" .name) -}}
+{{- end }}
+
+{{- define "spark-cluster.files" -}}
+{{- $files := dict -}}
+{{- range list "spark-defaults.conf" "log4j2.properties" -}}
+{{- $_ := set $files . (include "spark-cluster.file" (dict "root" $ "name" .)) -}}
+{{- end -}}
+{{- include "spark-cluster.json" $files -}}
 {{- end }}
 
 {{- /* The secret of this generation: made once, kept by later upgrades. */}}
 {{- define "spark-cluster.auth-secret" -}}
-{{- $there := lookup "v1" "Secret" .Release.Namespace (printf "%s-auth" (include "spark-cluster.fullname" .)) -}}
+{{- $there := lookup "v1" "Secret" (include "spark-cluster.namespace" .) (printf "%s-auth" (include "spark-cluster.fullname" .)) -}}
 {{- dig "data" "secret" "" ($there | default dict) | default (randAlphaNum 48 | b64enc) -}}
 {{- end }}
 
@@ -118,31 +103,27 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 {{- with .Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+imagePullSecrets: {{ include "spark-cluster.json" . }}
 {{- end }}
 {{- with .Values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+nodeSelector: {{ include "spark-cluster.json" . }}
 {{- end }}
 {{- with .Values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
+tolerations: {{ include "spark-cluster.json" . }}
 {{- end }}
 {{- with .Values.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
+affinity: {{ include "spark-cluster.json" . }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . | quote }}
+priorityClassName: {{ include "spark-cluster.json" . }}
 {{- end }}
 {{- end }}
 
 {{- /* Fields of a container that master and workers share. */}}
 {{- define "spark-cluster.container" -}}
-image: {{ .Values.image | quote }}
+image: {{ include "spark-cluster.json" .Values.image }}
 {{- with .Values.imagePullPolicy }}
-imagePullPolicy: {{ . }}
+imagePullPolicy: {{ include "spark-cluster.json" . }}
 {{- end }}
 securityContext:
   allowPrivilegeEscalation: false
@@ -167,7 +148,7 @@ while True:
 - name: _SPARK_AUTH_SECRET
   valueFrom:
     secretKeyRef:
-      name: {{ include "spark-cluster.fullname" . }}-auth
+      name: {{ printf "%s-auth" (include "spark-cluster.fullname" .) | include "spark-cluster.json" }}
       key: secret
 - name: SPARK_CONF_DIR
   value: /etc/fencepost/spark

@@ -3,6 +3,8 @@
 #   KAFKA_ADVERTISED  listeners as clients reach them
 #   KAFKA_DATA        the volume, /var/lib/kafka
 #   KAFKA_HEAP        Java heap, 384m
+#   KAFKA_TLS         a folder with ca.crt and server.pem (key and certificate): adds the SASL_SSL and mTLS listeners
+#   KAFKA_USER, KAFKA_PASSWORD  who may log in with SASL/PLAIN there; SCRAM users are made by an admin client
 #   KAFKA_JVM_OPTS    further options
 set -eu
 classpath=$(printf '%s:' /opt/kafka/lib/*.jar)
@@ -11,6 +13,18 @@ configuration=/tmp/server.properties
 sed -e "s#^log.dirs=.*#log.dirs=$data/log#" \
     -e "s#^advertised.listeners=.*#advertised.listeners=${KAFKA_ADVERTISED:-INTERNAL://localhost:9092,EXTERNAL://localhost:9094}#" \
     /opt/kafka/etc/server.properties >"$configuration"
+if [ -n "${KAFKA_TLS:-}" ]; then
+  login=org.apache.kafka.common.security
+  {
+    cat /opt/kafka/etc/secure.properties
+    echo "ssl.keystore.location=$KAFKA_TLS/server.pem"
+    echo "ssl.truststore.location=$KAFKA_TLS/ca.crt"
+    for listener in sasl sasl_external; do
+      echo "listener.name.$listener.scram-sha-512.sasl.jaas.config=$login.scram.ScramLoginModule required;"
+      echo "listener.name.$listener.plain.sasl.jaas.config=$login.plain.PlainLoginModule required user_$KAFKA_USER=\"$KAFKA_PASSWORD\";"
+    done
+  } >>"$configuration"
+fi
 archive=/opt/kafka/classes.jsa
 [ -z "${KAFKA_JVM_OPTS:-}" ] && [ -r "$archive" ] && options="-XX:SharedArchiveFile=$archive -Xshare:auto" || options=${KAFKA_JVM_OPTS:-}
 if [ ! -f "$data/log/meta.properties" ]; then

@@ -14,21 +14,37 @@ from fencepost.contract import offset_key, split_offset_key
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Kafka at one moment: per partition the first offset and the end, per topic its id. Absent topics are absent."""
+    """Kafka at one moment: per partition the first offset, the end and the leader epoch, per topic its id.
+
+    A partition without a leader is in `leaderless`, and absent from `begins` and `ends`.
+    `leader_epochs` holds the epoch of the leader that answered; a partition whose epoch is not known is absent.
+    `missing` maps each topic that Kafka says does not exist to the seconds for which every answer has said so: one such
+    answer proves nothing, for a broker that has just started gives it too.
+    """
 
     begins: Mapping[str, int]
     ends: Mapping[str, int]
     topic_ids: Mapping[str, str]
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, float] = field(default_factory=dict)
+    leaderless: frozenset[str] = frozenset()
+    high: Mapping[str, int] = field(default_factory=dict)
+    """High watermarks: of readers of committed records, an open transaction withholds what lies beyond the end."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Offsets [start, until) of one partition."""
+    """Offsets [start, until) of one partition.
+
+    `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
+    when it is not known.  A reader gives it to Kafka, which then tells whether the log diverged before `start`.
+    """
 
     topic: str
     partition: int
     start: int
     until: int
+    leader_epoch: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -43,10 +59,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A bounded read: its ranges, and every partition's offset after it."""
+    """A bounded read: its ranges, and every partition's offset after it.
+
+    `leader_epochs` are those under which the log was seen to hold everything up to `until`.
+    """
 
     ranges: tuple[Range, ...]
     until: Mapping[str, int]
+    leader_epochs: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def records(self) -> int:
@@ -66,19 +86,25 @@ class Batch:
 EMPTY: Final = Batch(ranges=(), until={})
 
 
-def between(offsets: Mapping[str, int], until: Mapping[str, int]) -> Batch:
+def between(offsets: Mapping[str, int], until: Mapping[str, int], epochs: Mapping[str, int] | None = None) -> Batch:
     """Return the batch that leads from one map of offsets to another; what does not grow is not read.
 
-    A partition that `offsets` does not have yet grew meanwhile, and starts at 0 (see `advance`).
+    `epochs` are the leader epochs that belong to `offsets`.  A partition that `offsets` does not have starts at 0: an
+    older release plans a new partition before it commits it.
     """
     starts = {key: offsets.get(key, 0) for key in until}
-    ranges = [Range(*split_offset_key(key), starts[key], end) for key, end in until.items() if end > starts[key]]
+    known = epochs or {}
+    ranges = [
+        Range(*split_offset_key(key), starts[key], end, known.get(key))
+        for key, end in until.items()
+        if end > starts[key]
+    ]
     return Batch(ranges=tuple(sorted(ranges)), until={**offsets, **{part.key: part.until for part in ranges}})
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch did: rows a sink, and milliseconds a phase."""
+    """What a batch did: rows per sink, and milliseconds per phase."""
 
     rows: Mapping[str, int]
     phases: Mapping[str, int] = field(default_factory=dict)

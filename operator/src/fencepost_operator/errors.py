@@ -10,9 +10,19 @@ FencepostError
 
 from __future__ import annotations
 
+from typing import Final
+
+from fencepost_operator.text import single_line
+
+LIMIT: Final = 2000
+"""Characters of a message. Messages quote what tenants and vendors wrote, and end in conditions and Events."""
+
 
 class FencepostError(Exception):
-    """Base of all errors of the operator."""
+    """Base of all errors of the operator. The message is one line of at most LIMIT characters."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(single_line(message, limit=LIMIT))
 
 
 class PortError(FencepostError):
@@ -20,7 +30,7 @@ class PortError(FencepostError):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
-        self.remedy = remedy
+        self.remedy = single_line(remedy, limit=LIMIT)
 
 
 class Unreachable(PortError):

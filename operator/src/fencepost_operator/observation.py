@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -95,6 +95,16 @@ class SparkCluster:
     issues: tuple[PodIssue, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObject:
+    """An object that Helm created for one generation of the pipeline's cluster, and that nobody deletes yet."""
+
+    kind: str
+    name: str
+    uid: str
+    generation: int
+
+
 class Liveness(StrEnum):
     """Whether a run's driver is known to be dead."""
 
@@ -124,6 +134,12 @@ class DriverPod:
     finished_at: datetime | None
     verdict: Verdict | None
     trouble: PodIssue | None
+    force_deleted: bool = False
+    """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
+
+
+DEFAULT_GRACE: Final = 30
+"""Kubernetes' own terminationGracePeriodSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +160,10 @@ class Run:
     """The Job's own trouble: quota, admission, a pod that cannot be created."""
     orphaned: bool = False
     """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
+    termination_grace: int = DEFAULT_GRACE
+    """Seconds between SIGTERM and SIGKILL, as the Job was created; the spec may ask for another value by now."""
+    had_pod: bool = False
+    """A pod is there, or the Job controller has counted one. False: no driver has started so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +177,16 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
+    """Kafka's side, offsets per 'topic/partition', and the topics that do not exist.
+
+    `ends` is how far a consumer with the pipeline's isolation level may read.  `starts` and `high_watermarks` hold what
+    is known; a high watermark past the end means that a transaction is open.
+    """
 
     ends: Mapping[str, int]
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
+    high_watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +217,9 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
+    """What is there of all generations of the cluster; up to minutes old."""
+    progress: Fact[BatchProgress | None] = Known(None)
+    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
+    run_terminated: bool = False
+    """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

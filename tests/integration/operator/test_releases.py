@@ -12,18 +12,31 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import SECRETS, STATEFUL_SETS, ApiServer, Resource
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Resource,
+)
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.api import GROUP, ObjectKey
+from fencepost_operator.desired.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
-from integration.operator.cluster import CHART, eventually
+from harness.waiting import eventually_async
+from integration.operator.cluster import CHART
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
+CLAIMS = Resource(prefix="/api/v1", plural="persistentvolumeclaims")
 QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
 
 
@@ -35,6 +48,7 @@ def values(**changes: Any) -> Mapping[str, Any]:
         "imagePullPolicy": "Never",
         "workers": 2,
         "annotations": {f"{GROUP}/config-hash": "abc"},
+        "files": spark_files({}),
         **changes,
     }
 
@@ -82,7 +96,7 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
         cluster = await releases.cluster(place)
         return cluster if cluster and len(cluster.issues) == 3 else None
 
-    cluster = await eventually(seen)
+    cluster = await eventually_async(seen)
     assert (cluster.generation, cluster.config_hash, cluster.workers) == (1, "abc", 2)
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
     assert {trouble.reason for trouble in cluster.issues} == {"ErrImageNeverPull"}
@@ -198,12 +212,64 @@ async def test_what_the_api_server_refuses_is_rejected_in_its_words(releases: He
         await releases.install(place, values(worker={"resources": {"limits": {"memory": "-5"}}}))
 
 
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "tolerations": {"tolerations": [{"key": "dedicated", "operator": "Sometimes"}]},
+    "affinity": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0}]}}},
+    "resources of the workers": {"worker": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}},
+}
+"""Values that the chart renders and the API server refuses at a StatefulSet, when the other objects are there."""
+
+
+async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    await releases.install(place, values())
+    for generation, wrong in enumerate(REFUSED.values(), start=2):
+        with pytest.raises(Rejected, match="StatefulSet"):
+            await releases.install(place, values(generation=generation, **wrong))
+    await releases.install(place, values(generation=9))
+    found = await releases.objects(place)
+    left = [part for part in found if part.generation != 9]
+    assert {part.generation for part in left} == {2, 3, 4}
+    assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
+    await releases.prune(place, left)
+
+    async def names() -> set[str]:
+        kinds = (STATEFUL_SETS, SERVICES, SECRETS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, CLAIMS)
+        lists = [await api.list(kind, namespace=place.namespace, labels=f"{GROUP}/generation") for kind in kinds]
+        return {item["metadata"]["name"] for items in lists for item in items}
+
+    async def only_the_newest() -> bool:
+        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await names())
+
+    assert await eventually(only_the_newest)
+    assert {part.name for part in await releases.objects(place)} <= await names()
+
+
+async def test_what_only_carries_the_label_is_left_alone(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    """A tenant's copy of one of our objects, and one with a generation that is no number."""
+    await releases.install(place, values())
+    before = set(await releases.objects(place))
+    marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}
+    for name, number in (("departures-g7-conf", "7"), ("departures-g8-conf", "9" * 63), ("mine", "7")):
+        copy = {"metadata": {"name": name, "labels": {**marks, f"{GROUP}/generation": number}}}
+        await api.create(CONFIG_MAPS, namespace=place.namespace, body=copy)
+    await releases.prune(place, ())
+    assert set(await releases.objects(place)) == before
+
+
 async def test_a_release_of_somebody_else_is_neither_changed_nor_removed(
     api: ApiServer, helm: Helm, releases: HelmReleases, place: ObjectKey
 ) -> None:
     """A user's own release that happens to have the name that the operator would use."""
     await helm.install(
-        release="fencepost-departures", namespace=place.namespace, labels={"team": "flights"}, values=values()
+        release="fencepost-departures",
+        namespace=place.namespace,
+        labels={"team": "flights"},
+        values=values(),
+        expected=Expected(namespace=place.namespace, stem="departures-g1"),
     )
     before = await uids(api, place)
     with pytest.raises(Rejected, match=r"'fencepost-departures' .* is not the operator's") as refused:
@@ -224,4 +290,4 @@ async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: 
         cluster = await releases.cluster(place)
         return cluster is not None and {trouble.reason for trouble in cluster.issues} == {"FailedCreate"}
 
-    assert await eventually(refused)
+    assert await eventually_async(refused)

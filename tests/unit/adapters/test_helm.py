@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked, translated
+from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 
 
@@ -58,12 +59,19 @@ async def test_values_go_to_standard_input_alone(tmp_path: Path) -> None:
     helm = Helm(
         binary=binary, chart=Path("/chart"), home=tmp_path, timed=lambda operation, _seconds: took.append(operation)
     )
-    await helm.install(release="a", namespace="n", labels={"example.com/team": "b"}, values={"secret": "s3cret"})
+    await helm.install(
+        release="a",
+        namespace="n",
+        labels={"example.com/team": "b"},
+        values={"secret": "s3cret"},
+        expected=Expected(namespace="n", stem="a-g1"),
+    )
     command, values = said.read_text().splitlines()
     assert "s3cret" not in command
     assert "upgrade --install a /chart --namespace n --values -" in command
     assert "--labels example.com/team=b" in command
     assert "--history-max 3" in command
+    assert "--no-hooks --post-renderer" in command
     assert values == '{"secret": "s3cret"}'
     assert took == ["install"]
 

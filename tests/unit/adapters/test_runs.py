@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, ApiServer, Resource
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import Run
+from fencepost_operator.text import single_line
 
 KEY, OWNER = ObjectKey("shop", "orders"), "uid-1"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,3 +107,143 @@ async def test_a_pod_that_ended_without_its_job_is_none(phase: str) -> None:
 
 async def test_jobs_of_another_object_and_their_pods_are_none() -> None:
     assert await runs(jobs=[job(5)], pods=[pod(5)], owner="another") == ()
+
+
+# Facts for liveness
+
+
+def with_grace(seconds: int) -> dict[str, Any]:
+    return {"template": {"spec": {"terminationGracePeriodSeconds": seconds}}}
+
+
+async def test_a_run_keeps_the_grace_period_that_its_job_was_made_with() -> None:
+    made = job(5) | {"spec": with_grace(900)}
+    left = pod(6)
+    left["spec"]["terminationGracePeriodSeconds"] = 45
+    first, second = await runs(jobs=[made], pods=[left])
+    assert (first.termination_grace, second.termination_grace) == (900, 45)
+
+
+@pytest.mark.parametrize(
+    ("status", "had"),
+    [({}, False), ({"active": 1}, True), ({"failed": 1}, True), ({"succeeded": 1}, True), ({"terminating": 1}, True),
+     ({"active": 0, "ready": 0}, False), ({"uncountedTerminatedPods": {"failed": ["uid"]}}, True)],
+)  # fmt: skip
+async def test_a_job_whose_pod_was_never_seen_says_whether_it_had_one(status: dict[str, Any], had: bool) -> None:
+    (run,) = await runs(jobs=[job(5) | {"status": status}], pods=[])
+    assert (run.pod, run.had_pod) == (None, had)
+
+
+async def test_a_run_with_a_pod_had_one() -> None:
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5)])
+    assert run.had_pod
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "forced"),
+    [
+        ({**DELETED, "deletionGracePeriodSeconds": 0}, {"phase": "Running"}, True),
+        ({**DELETED, "deletionGracePeriodSeconds": 30}, {"phase": "Running"}, False),
+        ({}, {"phase": "Running"}, False),
+        # The kubelet deletes what it has ended with a grace period of zero.
+        ({**DELETED, "deletionGracePeriodSeconds": 0}, {"phase": "Failed"}, False),
+        (
+            {**DELETED, "deletionGracePeriodSeconds": 0},
+            {"phase": "Running", "containerStatuses": [{"name": "driver", "state": {"terminated": {"exitCode": 1}}}]},
+            False,
+        ),
+    ],
+)
+async def test_a_forced_deletion_is_seen(metadata: dict[str, Any], status: dict[str, Any], forced: bool) -> None:
+    seen = pod(5, **metadata) | {"status": status}
+    (run,) = await runs(jobs=[job(5)], pods=[seen])
+    assert run.pod is not None
+    assert run.pod.force_deleted is forced
+
+
+async def test_a_pod_without_a_node_is_never_deleted_by_force() -> None:
+    seen = pod(5, **DELETED, deletionGracePeriodSeconds=0) | {"spec": {}}
+    (run,) = await runs(jobs=[job(5)], pods=[seen])
+    assert run.pod is not None
+    assert not run.pod.force_deleted
+
+
+# What tenants wrote
+
+
+def ended(message: str, code: int = 1) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+    return {"phase": "Failed", "containerStatuses": [{"name": "driver", "state": state}]}
+
+
+HOSTILE_VERDICTS = {
+    "a list for a reason": {"exit_code": 51, "reason": ["BadSpec"], "message": {"a": 1}, "remedy": 7},
+    "numbers": {"exit_code": "x", "reason": 1, "message": 1e300, "remedy": None, "epoch": "many", "version": []},
+    "huge": {"exit_code": 1, "reason": "R" * 900, "message": "m" * 900, "remedy": "r" * 900},
+    "control": {"exit_code": 1, "reason": "A\u2028b", "message": "x\ny\x00z\u202e", "remedy": "a\tb"},
+    "a batch of text": {"exit_code": 1, "reason": "A", "message": "m", "remedy": "r", "batch": {"t/0": ["a", "b"]}},
+}
+
+
+@pytest.mark.parametrize("verdict", HOSTILE_VERDICTS.values(), ids=HOSTILE_VERDICTS)
+async def test_a_hostile_verdict_breaks_no_diagnosis(verdict: dict[str, Any]) -> None:
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(json.dumps(verdict))}])
+    found = diagnose_end(run, run.name)
+    assert found.message.isprintable()
+    assert len(found.message) < 1200
+    assert single_line(found.remedy, limit=600) == found.remedy
+    assert run.pod is not None
+    assert run.pod.verdict is None or run.pod.verdict.exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 4096, '{"batch": {"a": [1e999, 1]}}', "NaN", "\ud800", "null", '"text"', "{}"])
+async def test_last_words_of_any_kind_are_at_most_ignored(text: str) -> None:
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(text)}])
+    assert run.pod is not None
+    assert run.pod.verdict is None
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 63, "9223372036854775808", "-1", "1.5", "²", "٣", "07", " 3", ""])
+async def test_numbers_that_tenants_write_are_bounded(number: str) -> None:
+    notes = {**NOTES, labels.GENERATION: number}
+    left = pod(5, annotations=notes)
+    stray = pod(6, name="stray", labels={labels.EPOCH: number, "batch.kubernetes.io/controller-uid": "gone"})
+    named = job(7, name=f"orders-run-{number}")
+    found = await runs(jobs=[job(4, annotations=notes), named], pods=[left, stray])
+    assert [(run.epoch, run.cluster_generation) for run in found] == [(4, 0), (5, 0)]
+
+
+async def test_a_spec_hash_is_a_short_word() -> None:
+    for text in ("x" * 200_000, "a\nb", "{{ toYaml }}"):
+        (run,) = await runs(jobs=[job(4, annotations={**NOTES, labels.SPEC_HASH: text})], pods=[])
+        assert run.spec_hash == ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    verdict=st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("exit_code", "reason", "message", "remedy", "epoch", "version", "batch"), JSON)
+    ),
+    notes=st.dictionaries(st.sampled_from([labels.GENERATION, labels.SPEC_HASH, labels.EPOCH]), st.text()),
+)
+async def test_no_text_of_a_pod_raises(verdict: dict[str, Any], notes: dict[str, str]) -> None:
+    seen = pod(5, annotations=notes) | {"status": ended(json.dumps(verdict))}
+    for run in await runs(jobs=[job(5, annotations=notes)], pods=[seen, pod(6, labels=notes)]):
+        assert diagnose_end(run, run.name).message.isprintable()
+
+
+async def test_the_driver_is_the_container_of_that_name() -> None:
+    sidecar = {"name": "a-sidecar", "state": {"running": {}}}
+    driver = {"name": "driver", "state": {"terminated": {"exitCode": 52}}}
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": {"containerStatuses": [sidecar, driver]}}])
+    assert run.pod is not None
+    assert run.pod.exit_code == 52

@@ -126,7 +126,7 @@ def test_the_alert_on_passes_is_later_than_the_slowest_healthy_pass_and_sooner_t
     (alert,) = [rule for group in groups for rule in group["rules"] if rule["alert"] == "FencepostOperatorLoopStuck"]
     match = re.fullmatch(r"time\(\) - fencepost_pipeline_last_success_timestamp_seconds > (\d+)", alert["expr"])
     assert match is not None
-    seen_within = 2 * ReconcileConfig(cluster_uid="").fact_timeout
+    seen_within = 2 * ReconcileConfig(cluster_uid="").observation_timeout
     healthy = SLOWEST_RESYNC * (1 + JITTER) + seen_within + HELM_PATIENCE
     assert healthy <= float(match[1]) <= PATIENCE
     assert STUCK_AFTER > PATIENCE + SLOWEST_RESYNC * (1 + JITTER)

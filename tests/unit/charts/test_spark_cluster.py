@@ -19,12 +19,6 @@ def environment(statefulset: Object) -> dict[str, Any]:
     return {item["name"]: item.get("value", item.get("valueFrom")) for item in container["env"]}
 
 
-def conf(found: list[Object]) -> dict[str, str]:
-    """spark-defaults.conf as java.util.Properties reads it: the last of a key wins."""
-    lines = one(found, "ConfigMap", "-conf")["data"]["spark-defaults.conf"].splitlines()
-    return dict(line.split(" ", 1) for line in lines)
-
-
 def test_every_object_goes_with_the_pipeline() -> None:
     for item in FULL:
         (owner,) = item["metadata"]["ownerReferences"]
@@ -53,14 +47,14 @@ def test_the_masters_volume_goes_with_it() -> None:
 
 def test_two_generations_share_no_name() -> None:
     def names(generation: int) -> set[tuple[str, str]]:
-        found = objects("spark-cluster", values={"generation": generation})
+        found = objects("spark-cluster", "default", {"generation": generation})
         return {(item["kind"], item["metadata"]["name"]) for item in found}
 
     assert names(1) & names(2) == set()
 
 
 def test_two_generations_share_no_pod() -> None:
-    first, second = (objects("spark-cluster", values={"generation": generation}) for generation in (1, 2))
+    first, second = (objects("spark-cluster", "default", {"generation": generation}) for generation in (1, 2))
     for name in ("-master", "-worker"):
         selector = one(first, "Service", name)["spec"]["selector"]
         assert selector == one(first, "StatefulSet", name)["spec"]["selector"]["matchLabels"]
@@ -82,7 +76,7 @@ def test_new_code_replaces_workers_and_leaves_the_master() -> None:
 
 
 def test_what_a_statefulset_cannot_change_depends_on_name_and_generation_alone() -> None:
-    plain = objects("spark-cluster", values={"generation": 3})
+    plain = objects("spark-cluster", "default", {"generation": 3})
     for name in ("-master", "-worker"):
         first, second = one(plain, "StatefulSet", name)["spec"], one(FULL, "StatefulSet", name)["spec"]
         for field in ("selector", "serviceName", "podManagementPolicy"):
@@ -92,7 +86,7 @@ def test_what_a_statefulset_cannot_change_depends_on_name_and_generation_alone()
 
 
 def test_names_fit_the_label_that_kubernetes_makes_of_them() -> None:
-    found = objects("spark-cluster", values={"pipeline": "p" * 38, "generation": 99999})
+    found = objects("spark-cluster", "default", {"pipeline": "p" * 38, "generation": 99999})
     revision_hash = 10
     for item in found:
         if item["kind"] == "StatefulSet":
@@ -101,31 +95,8 @@ def test_names_fit_the_label_that_kubernetes_makes_of_them() -> None:
 
 @pytest.mark.parametrize("name", ["on", "null", "y", "e1"])
 def test_a_name_that_yaml_reads_as_something_else_stays_a_name(name: str) -> None:
-    labels = one(objects("spark-cluster", values={"pipeline": name}), "Secret", "-auth")["metadata"]["labels"]
+    labels = one(objects("spark-cluster", "default", {"pipeline": name}), "Secret", "-auth")["metadata"]["labels"]
     assert labels["streaming.fencepost.dev/pipeline"] == name
-
-
-def test_the_author_cannot_turn_safety_off() -> None:
-    settings = conf(FULL)
-    assert settings["spark.authenticate"] == "true"
-    assert settings["spark.network.crypto.enabled"] == "true"
-    assert settings["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
-    assert settings["spark.network.crypto.saslFallback"] == "false"
-    assert settings["spark.master.rest.enabled"] == "false"
-    assert settings["spark.ui.killEnabled"] == "false"
-    assert settings["spark.deploy.recoveryMode"] == "FILESYSTEM"
-
-
-def test_the_author_can_change_what_is_only_a_default() -> None:
-    assert conf(FULL)["spark.worker.timeout"] == "90"
-    assert conf(FULL)["spark.executor.extraJavaOptions"] == r"-Dpath=C:\\temp", "Properties reads \\\\ as one backslash"
-
-
-def test_logs_and_work_folders_are_bounded() -> None:
-    settings = conf(FULL)
-    assert settings["spark.executor.logs.rolling.strategy"] == "size"
-    assert settings["spark.executor.logs.rolling.maxRetainedFiles"] == "3"
-    assert settings["spark.worker.cleanup.enabled"] == "true"
 
 
 def test_master_and_workers_share_the_generations_secret() -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Watermarks, Written
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
+from fencepost.driver import plan
 from fencepost.driver.loop import Loop, Report
-from fencepost.errors import DataLoss, DependencyDown
+from fencepost.errors import BadSpec, DataLoss, DependencyDown
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 
@@ -49,11 +50,22 @@ class FakeLog:
     begins: dict[str, int] = field(default_factory=dict)
     topic_id: str = "id"
     fault: Callable[[], None] = lambda: None
+    epoch: int = 4
+    leaderless: set[str] = field(default_factory=set)
+    missing: float | None = None
 
     def state(self) -> Watermarks:
         self.fault()
-        begins = {key: self.begins.get(key, 0) for key in self.ends}
-        return Watermarks(begins=begins, ends=dict(self.ends), topic_ids={"t": self.topic_id})
+        if self.missing is not None:
+            return Watermarks(begins={}, ends={}, topic_ids={}, missing={"t": self.missing})
+        ends = {key: end for key, end in self.ends.items() if key not in self.leaderless}
+        return Watermarks(
+            begins={key: self.begins.get(key, 0) for key in ends},
+            ends=ends,
+            topic_ids={"t": self.topic_id},
+            leader_epochs=dict.fromkeys(ends, self.epoch),
+            leaderless=frozenset(self.leaderless),
+        )
 
 
 @dataclass
@@ -93,6 +105,9 @@ class FakeEngine:
     def keep_warm(self) -> None:
         self.warmed += 1
 
+    def progress(self) -> int:
+        return sum(batch.records for batch in self.batches)
+
 
 @dataclass
 class World:
@@ -113,6 +128,7 @@ class World:
     def loop(self, epoch: int, *, driver: str = "pod", idle: int = 3, **changes: Any) -> tuple[Loop, FakeEngine]:
         """A loop that stops when it has been idle `idle` times."""
         engine = FakeEngine(self.store)
+        look_ahead = changes.pop("look_ahead", 30.0)
         stop = threading.Event()
         clock = Counter[str]()
 
@@ -132,6 +148,7 @@ class World:
             report=self.reports.append,
             now=lambda: clock["now"] / 1000,
             wait=wait,
+            look_ahead=look_ahead,
         )
         return loop, engine
 
@@ -287,7 +304,7 @@ def test_a_recreated_topic_stops_the_next_run() -> None:
     loop.run()
     world.log.topic_id = "another"
     again, engine = world.loop(world.take_over(), driver="pod-2")
-    with pytest.raises(DataLoss, match="created anew"):
+    with pytest.raises(DataLoss, match="recreated"):
         again.run()
     assert engine.batches == []
     assert world.row().driver is None  # nothing was changed, not even claimed
@@ -429,6 +446,239 @@ def _inject(table: MemoryFenceTable, *, at: int, late: bool, error: BaseExceptio
         table.after = fault
     else:
         table.before = fault
+
+
+class Silence:
+    """A Kafka that stops answering from its n-th look on, until it is ended."""
+
+    def __init__(self, world: World, *, look: int) -> None:
+        self._ended = threading.Event()
+        self._left = look
+        self.begun = threading.Event()
+        world.log.fault = self
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self.begun.set()
+            self._ended.wait(30)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+def test_a_finished_batch_is_committed_while_kafka_is_silent() -> None:
+    """Injected: the look ahead hangs; the commit used to wait for its whole patience."""
+    world = World()
+    silence = Silence(world, look=2)
+    loop, _ = world.loop(world.take_over(), look_ahead=0.01)
+    reports: list[Report] = []
+
+    def report(one: Report) -> None:
+        reports.append(one)
+        silence.end()
+
+    loop._report = report
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert (reports[0].records, reports[0].lag) == (10, None)
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3], ids=["claim", "look ahead", "plan"])
+def test_a_stop_while_kafka_is_silent_ends_the_run_cleanly(look: int) -> None:
+    world = World(log=FakeLog(ends={"t/0": 10}))
+    silence = Silence(world, look=look)
+    loop, _ = world.loop(world.take_over(), look_ahead=0.01, idle=10**9)
+    ends: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            loop.run()
+            ends.append(None)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            ends.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert silence.begun.wait(20)
+    loop._stop.set()
+    thread.join(20)
+    silence.end()
+    assert ends == [None]
+    assert (world.row().driver is None) is (look == 1)
+    assert loop.hand.is_empty
+
+
+def test_a_stop_while_kafka_is_down_is_no_error() -> None:
+    """Injected: asked to stop, the log gives up at once instead of at the end of its patience."""
+    world = World()
+    loop, _ = world.loop(world.take_over())
+    looks = Counter[str]()
+
+    def down() -> None:
+        looks["n"] += 1
+        if looks["n"] > 1:
+            loop._stop.set()
+            raise DependencyDown("no broker")
+
+    world.log.fault = down
+    loop.run()
+    assert sum(world.row().offsets.values()) == 10
+
+
+def test_a_batch_that_was_too_large_is_cut_and_the_sizes_go_back_up() -> None:
+    world = World()
+    dying, engine = world.loop(world.take_over(), limit=16)
+    crash_at(engine, "after", 1)
+    with pytest.raises(Crash):
+        dying.run()
+    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=4)
+    again.run()
+    assert [batch.records for batch in engine.batches] == [4, 8, 16, 16, 6]
+    world.assert_complete()
+    planned = [sum(row.planned.values()) for row in world.table.history if row.driver == "pod-2"]
+    assert planned[0] == 4  # by the claim, before anything is written
+
+
+def test_a_cut_batch_that_fails_again_is_repeated_as_it_was_cut() -> None:
+    world = World()
+    for number, limit in enumerate((None, 8, 4)):
+        dying, engine = world.loop(world.take_over(), driver=f"pod-{number}", limit=16, first_batch_limit=limit)
+        crash_at(engine, "midway", 1)
+        with pytest.raises(Crash):
+            dying.run()
+        assert engine.batches[0].records == (limit or 16)
+    last, engine = world.loop(world.take_over(), driver="last", limit=16)
+    last.run()
+    assert engine.batches[0].records == 4
+    world.assert_complete()
+
+
+def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one() -> None:
+    world = World()
+    loop, engine = world.loop(world.take_over(), limit=100)
+    world.log.leaderless = set()
+    looks = Counter[str]()
+
+    def lose() -> None:
+        looks["n"] += 1
+        world.log.leaderless = {"t/1"} if 1 < looks["n"] < 5 else set()
+        world.log.ends["t/0"] = 30 + looks["n"]
+
+    world.log.fault = lose
+    world.log.ends = {"t/0": 30, "t/1": 20}
+    loop._wait = lambda _seconds: loop._stop.set() if looks["n"] > 8 else None
+    loop.run()
+    assert [report.unavailable for report in world.reports][:2] == [("t/1",), ("t/1",)]
+    assert world.reports[-1].unavailable == ()
+    assert world.row().offsets["t/1"] == 20
+    assert engine.batches[1].spans().keys() == {"t/0"}
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_no_data_loss() -> None:
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    looks = Counter[str]()
+
+    def forget() -> None:
+        looks["n"] += 1
+        world.log.missing = 3.0 if looks["n"] < 4 else None
+
+    world.log.fault = forget
+    world.log.ends["t/0"] += 7
+    again, _ = world.loop(world.take_over(), driver="pod-2", idle=6)
+    again.run()
+    world.assert_complete()
+    world.log.fault = lambda: None
+    world.log.missing = plan.AGREEMENT
+    third, _ = world.loop(world.take_over(), driver="pod-3")
+    with pytest.raises(DataLoss, match="does not exist"):
+        third.run()
+
+
+def test_a_claim_waits_for_a_new_topic_until_kafka_agrees_that_it_does_not_exist() -> None:
+    world = World()
+    looks = Counter[str]()
+
+    def agree() -> None:
+        looks["n"] += 1
+        world.log.missing = float(10 * looks["n"])
+
+    world.log.fault = agree
+    loop, _ = world.loop(world.take_over(), idle=100)
+    with pytest.raises(BadSpec, match="does not exist"):
+        loop.run()
+    assert looks["n"] == 3
+    assert world.row().driver is None
+
+
+def test_a_claim_waits_for_the_leader_of_each_new_partition_and_not_for_ever() -> None:
+    world = World(log=FakeLog(leaderless={"t/1"}))
+    loop, _ = world.loop(world.take_over(), idle=1000)
+    with pytest.raises(DependencyDown, match="t/1 has no leader"):
+        loop.run()
+    assert world.row().driver is None
+
+
+def test_a_batch_carries_the_leader_epochs_of_what_was_committed() -> None:
+    """The reader asks Kafka with them whether the log diverged before the batch."""
+    world = World()
+    loop, engine = world.loop(world.take_over())
+    count = Counter[str]()
+
+    def elect() -> None:
+        count["n"] += 1
+        world.log.epoch = 4 + count["n"]
+
+    engine.before = elect
+    loop.run()
+    epochs = [{part.leader_epoch for part in batch.ranges} for batch in engine.batches]
+    # The claim saw epoch 4; a batch that was planned beside the n-th write carries what the row has then.
+    assert epochs[0] == {4}
+    rows = [row for row in world.table.history if row.driver is not None]
+    for batch, row in zip(engine.batches, rows, strict=False):
+        assert {part.key: part.leader_epoch for part in batch.ranges} == {
+            part.key: row.leader_epochs.get(part.key) for part in batch.ranges
+        }
+    assert all(set(row.leader_epochs) == {"t/0", "t/1"} for row in rows)
+    assert rows[-1].leader_epochs.values() != rows[0].leader_epochs.values()
+
+
+def test_a_new_partition_is_read_after_the_old_ones_as_they_were_and_a_restart_keeps_to_that() -> None:
+    world = World(log=FakeLog(ends={"t/0": 30}))
+    loop, engine = world.loop(world.take_over())
+    crash_at(engine, "after", 2)
+    _grow_at(world, 2, records=5)
+    with pytest.raises(Crash):
+        loop.run()
+    assert world.row().growth_barrier == {"t/0": 30, "t/2": 0}
+    world.log.ends["t/0"] = 45
+    again, second = world.loop(world.take_over(), driver="pod-2")
+    again.run()
+    spans = [batch.spans() for batch in (*engine.batches, *second.batches)]
+    first = next(number for number, span in enumerate(spans) if "t/2" in span)
+    assert max(span["t/0"][1] for span in spans[:first]) >= 30
+    world.assert_complete()
+    assert world.row().growth_barrier == {}
+
+
+def test_a_row_of_another_owner_is_not_claimed() -> None:
+    world = World()
+    loop, engine = world.loop(world.take_over(), owner="cluster/another")
+    with pytest.raises(Fenced, match="belongs to"):
+        loop.run()
+    assert engine.batches == []
+
+
+def test_the_ends_of_the_log_are_in_the_row_for_who_cannot_ask_kafka() -> None:
+    world = World()
+    loop, _ = world.loop(world.take_over())
+    loop.run()
+    assert world.row().log_ends == world.log.ends
 
 
 def test_kafka_down_while_writing_commits_then_ends() -> None:

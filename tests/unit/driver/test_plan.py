@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Range, Watermarks, between
 from fencepost.contract import StartingOffsets
-from fencepost.driver.plan import advance, next_batch, resume, shares, start_at, starting
+from fencepost.driver.plan import Position, advance, after, next_batch, resume, shares, start_at, starting, unresolved
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
 from fencepost.spark.tasks import slices
@@ -42,42 +43,226 @@ def test_an_absent_topic_is_a_bad_spec() -> None:
 
 def test_the_committed_offsets_win_over_the_spec() -> None:
     row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, topic_ids={"a": "id-a"})
-    assert resume(row, LOG, ["a"], StartingOffsets(position="latest")) == {"a/0": 3, "a/1": 9}
+    assert resume(row, LOG, ["a"], StartingOffsets(position="latest")).offsets == {"a/0": 3, "a/1": 9}
 
 
 def test_a_grown_partition_starts_at_zero_and_a_new_topic_where_the_spec_says() -> None:
-    row = replace(ROW, offsets={"a/1": 9}, topic_ids={"a": "id-a"})
-    assert resume(row, LOG, ["a", "b"], StartingOffsets(position="latest")) == {"a/0": 0, "a/1": 9, "b/0": 0}
+    row = replace(ROW, offsets={"a/1": 25}, topic_ids={"a": "id-a"})
+    found = resume(row, LOG, ["a", "b"], StartingOffsets(position="latest"))
+    assert found == Position(offsets={"a/0": 0, "a/1": 25, "b/0": 0}, barrier={})
 
 
 def test_a_topic_that_left_the_spec_keeps_its_offsets_and_is_not_checked() -> None:
     row = replace(ROW, offsets={"gone/0": 4, "b/0": 0}, topic_ids={"gone": "x", "b": "id-b"})
-    assert resume(row, LOG, ["b"], StartingOffsets()) == {"gone/0": 4, "b/0": 0}
+    assert resume(row, LOG, ["b"], StartingOffsets()).offsets == {"gone/0": 4, "b/0": 0}
 
 
 @pytest.mark.parametrize(
     ("offsets", "ids", "reason", "message"),
     [
-        ({"a/0": 0, "a/1": 2}, {"a": "id-a"}, "OffsetOutOfRange", r"a/1: offsets \[2, 5\) are gone"),
-        ({"a/0": 11, "a/1": 5}, {"a": "id-a"}, "LogTruncated", "ends at 10, before the committed offset 11"),
-        ({"a/0": 0, "a/1": 5}, {"a": "old"}, "TopicRecreated", "its id is id-a, the committed offsets are of old"),
+        ({"a/0": 0, "a/1": 2}, {"a": "id-a"}, "OffsetOutOfRange", r"a/1: offsets \[2, 5\) were deleted by retention"),
+        ({"a/0": 11, "a/1": 5}, {"a": "id-a"}, "LogTruncated", r"a/0: the log was truncated: offsets \[10, 11\)"),
+        ({"a/0": 0, "a/1": 5}, {"a": "old"}, "TopicRecreated", "its id is id-a, the committed offsets belong to old"),
     ],
 )
 def test_what_the_log_lost(offsets: dict[str, int], ids: dict[str, str], reason: str, message: str) -> None:
     with pytest.raises(DataLoss, match=message) as caught:
-        advance(offsets, ids, LOG, ["a"])
+        advance(Position(offsets=offsets, barrier={}), ids, LOG, ["a"])
     assert caught.value.reason == reason
 
 
-def test_a_deleted_topic_that_was_read_before_is_data_loss_not_a_bad_spec() -> None:
-    row = replace(ROW, offsets={"c/0": 1}, topic_ids={"c": "id-c"})
-    with pytest.raises(DataLoss, match="gone"):
-        resume(row, LOG, ["c"], StartingOffsets())
+def test_a_topic_that_kafka_does_not_know_is_deleted_only_once_all_answers_agreed_for_long() -> None:
+    """Injected: a broker that has just started answers UNKNOWN_TOPIC once; the pipeline used to stop for good."""
+    row = replace(ROW, offsets={"c/0": 1}, planned={"c/0": 4}, topic_ids={"c": "id-c"})
+    for missing in ({}, {"c": 0.0}, {"c": 29.9}):
+        log = replace(LOG, missing=missing)
+        found = starting(row, log, ["a", "c"], StartingOffsets(), 100)
+        assert found.offsets == {"a/0": 0, "a/1": 5, "c/0": 1}
+        assert found.planned == {"a/0": 10, "a/1": 25, "c/0": 1}  # what can be read is read
+        assert found.topic_ids == {"a": "id-a", "c": "id-c"}
+    with pytest.raises(DataLoss, match="says so for 30 s") as caught:
+        starting(row, replace(LOG, missing={"c": 30.0}), ["a", "c"], StartingOffsets(), 100)
+    assert caught.value.reason == "TopicDeleted"
 
 
-def test_a_grown_partition_that_already_lost_records_is_data_loss() -> None:
+def test_the_start_of_a_new_topic_waits_for_kafka_to_agree_and_for_every_leader() -> None:
+    assert unresolved(ROW, LOG, ["a", "b"]) == ""
+    assert unresolved(ROW, LOG, ["a", "c"]) == "topic 'c' is not found"
+    assert unresolved(ROW, replace(LOG, missing={"c": 31.0}), ["a", "c"]) == ""  # then it is a bad spec
+    part = replace(LOG, leaderless=frozenset({"a/2"}))
+    assert unresolved(ROW, part, ["a"]) == "a/2 has no leader"
+    assert unresolved(replace(ROW, topic_ids={"a": "id-a"}), part, ["a"]) == ""
+
+
+def test_a_partition_without_a_leader_is_left_out_and_named_and_the_others_go_on() -> None:
+    log = replace(LOG, begins={"a/1": 5}, ends={"a/1": 25}, leaderless=frozenset({"a/0"}))
+    plan = after(Position(offsets={"a/0": 3, "a/1": 9}, barrier={}), {"a": "id-a"}, log, ["a"], 100)
+    assert plan.batch.spans() == {"a/1": (9, 25)}
+    assert plan.batch.until == {"a/0": 3, "a/1": 25}
+    assert plan.unavailable == ("a/0",)
+    assert plan.lag == 16
+
+
+def test_a_planned_batch_leaves_out_a_partition_without_a_leader() -> None:
+    row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, planned={"a/0": 8, "a/1": 12}, topic_ids={"a": "id-a"})
+    log = replace(LOG, begins={"a/1": 5}, ends={"a/1": 25})
+    assert starting(row, log, ["a"], StartingOffsets(), 100).planned == {"a/0": 3, "a/1": 12}
+
+
+def test_a_planned_batch_never_reaches_beyond_the_log() -> None:
+    row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, planned={"a/0": 40, "a/1": 12}, topic_ids={"a": "id-a"})
+    assert starting(row, LOG, ["a"], StartingOffsets(), 100).planned == {"a/0": 10, "a/1": 12}
+
+
+def test_a_claim_cuts_a_planned_batch_in_fair_shares() -> None:
+    row = replace(ROW, offsets={"a/0": 0, "a/1": 5}, planned={"a/0": 2, "a/1": 25}, topic_ids={"a": "id-a"})
+    cut = starting(row, LOG, ["a"], StartingOffsets(), 100, first_limit=6)
+    assert cut.planned == {"a/0": 2, "a/1": 9}
+    assert starting(row, LOG, ["a"], StartingOffsets(), 100, first_limit=22).planned == row.planned
+    fresh = replace(row, planned=row.offsets)
+    assert starting(fresh, LOG, ["a"], StartingOffsets(), 100, first_limit=6).planned == {"a/0": 3, "a/1": 8}
+
+
+@given(
+    offsets=st.lists(st.integers(0, 50), min_size=1, max_size=6),
+    planned=st.lists(st.integers(0, 50), min_size=6, max_size=6),
+    limit=st.integers(1, 200),
+)
+def test_a_planned_batch_is_only_ever_cut_smaller(offsets: list[int], planned: list[int], limit: int) -> None:
+    start = {f"t/{number}": offset for number, offset in enumerate(offsets)}
+    until = {key: start[key] + more for key, more in zip(start, planned, strict=False)}
+    log = Watermarks(begins=dict.fromkeys(start, 0), ends=dict.fromkeys(start, 100), topic_ids={"t": "i"})
+    row = replace(ROW, offsets=start, planned=until, topic_ids={"t": "i"})
+    found = starting(row, log, ["t"], StartingOffsets(), 1000, first_limit=limit)
+    inherited = between(start, until)
+    if inherited.is_empty:
+        return
+    assert all(start[key] <= found.planned[key] <= until[key] for key in start)
+    assert between(start, found.planned).records == min(limit, inherited.records)
+
+
+def test_the_epochs_of_a_claim_belong_to_its_offsets() -> None:
+    row = replace(ROW, offsets={"a/0": 3}, topic_ids={"a": "id-a"}, leader_epochs={"a/0": 2})
+    log = replace(LOG, begins=dict.fromkeys(LOG.begins, 0), leader_epochs={"a/0": 7, "a/1": 8, "b/0": 9})
+    found = starting(row, log, ["a", "b"], StartingOffsets(), 100)
+    assert found.leader_epochs == {"a/0": 2, "b/0": 9}
+    assert "a/1" in found.growth_barrier  # it is held, and has no offset yet
+
+
+GROWN = Watermarks(begins={"t/0": 0, "t/1": 0}, ends={"t/0": 10, "t/1": 4}, topic_ids={"t": "i"})
+
+
+def position(offsets: dict[str, int], barrier: dict[str, int] | None = None) -> Position:
+    return Position(offsets=offsets, barrier=barrier or {})
+
+
+def test_a_new_partition_is_held_until_the_old_ones_reach_their_ends_at_the_discovery() -> None:
+    """Injected: key k has an old value at t/0 [5] and, after the topic grew, a newer one at t/1 [0]."""
+    found = advance(position({"t/0": 3}), {"t": "i"}, GROWN, ["t"])
+    assert found == position({"t/0": 3}, {"t/0": 10, "t/1": 0})
+    later = replace(GROWN, ends={"t/0": 50, "t/1": 9})
+    assert advance(position({"t/0": 9}, dict(found.barrier)), {"t": "i"}, later, ["t"]).offsets == {"t/0": 9}
+    through = advance(position({"t/0": 10}, dict(found.barrier)), {"t": "i"}, later, ["t"])
+    assert through == position({"t/0": 10, "t/1": 0})
+
+
+def test_a_new_partition_of_a_topic_that_is_read_to_its_end_is_read_at_once() -> None:
+    assert advance(position({"t/0": 10}), {"t": "i"}, GROWN, ["t"]) == position({"t/0": 10, "t/1": 0})
+
+
+def test_a_topic_that_grows_again_holds_its_newest_partition_for_those_that_are_held() -> None:
+    barrier = {"t/0": 10, "t/1": 0}
+    again = Watermarks(
+        begins={"t/0": 0, "t/1": 0, "t/2": 0}, ends={"t/0": 30, "t/1": 8, "t/2": 1}, topic_ids={"t": "i"}
+    )
+    assert advance(position({"t/0": 9}, barrier), {"t": "i"}, again, ["t"]) == position({"t/0": 9}, barrier)
+    found = advance(position({"t/0": 10}, barrier), {"t": "i"}, again, ["t"])
+    assert found == position({"t/0": 10, "t/1": 0}, {"t/0": 30, "t/1": 8, "t/2": 0})
+
+
+def test_a_new_partition_waits_while_an_old_one_has_no_leader() -> None:
+    log = Watermarks(begins={"t/1": 0}, ends={"t/1": 4}, topic_ids={"t": "i"}, leaderless=frozenset({"t/0"}))
+    assert advance(position({"t/0": 3}), {"t": "i"}, log, ["t"]) == position({"t/0": 3})
+
+
+def test_growth_that_is_discovered_at_the_claim_is_held_too_and_survives_it() -> None:
+    row = replace(ROW, offsets={"t/0": 3}, planned={"t/0": 5, "t/1": 2}, topic_ids={"t": "i"})
+    found = starting(row, GROWN, ["t"], StartingOffsets(), 100)
+    assert (found.offsets, found.planned) == ({"t/0": 3}, {"t/0": 5})
+    assert found.growth_barrier == {"t/0": 10, "t/1": 0}
+    claimed = replace(row, offsets={"t/0": 8}, planned={"t/0": 8}, growth_barrier=found.growth_barrier)
+    later = replace(GROWN, ends={"t/0": 20, "t/1": 4})
+    assert starting(claimed, later, ["t"], StartingOffsets(), 100).growth_barrier == found.growth_barrier
+
+
+def test_a_held_partition_that_already_lost_records_is_data_loss() -> None:
     with pytest.raises(DataLoss, match=r"a/1: offsets \[0, 5\)"):
-        advance({"a/0": 0}, {"a": "id-a"}, LOG, ["a"])
+        advance(position({"a/0": 0}), {"a": "id-a"}, LOG, ["a"])
+
+
+class GrowingTopic:
+    """A topic whose keys go to `key % partitions`, its reader, and the fence row between them.
+
+    It doubles, so that a key moves to a new partition or stays, and the reader sees one growth before the next one.
+    """
+
+    def __init__(self) -> None:
+        self.log: dict[str, list[tuple[int, int]]] = {"t/0": []}
+        self.newest: dict[int, int] = {}
+        self.row = replace(ROW, offsets={"t/0": 0}, planned={"t/0": 0}, topic_ids={"t": "i"})
+        self.serial = 0
+        self.is_seen = True
+
+    def state(self) -> Watermarks:
+        ends = {key: len(items) for key, items in self.log.items()}
+        return Watermarks(begins=dict.fromkeys(ends, 0), ends=ends, topic_ids={"t": "i"})
+
+    def write(self) -> None:
+        for key in range(5):
+            self.log[f"t/{key % len(self.log)}"].append((key, self.serial))
+            self.serial += 1
+
+    def grow(self) -> None:
+        if self.is_seen and len(self.log) < 4:
+            self.log |= {f"t/{number}": [] for number in range(len(self.log), 2 * len(self.log))}
+            self.is_seen = False
+
+    def claim(self) -> None:
+        found = starting(self.row, self.state(), ["t"], StartingOffsets(), 1)
+        self._move(found.offsets, found.growth_barrier)
+
+    def read(self, limit: int) -> None:
+        at = Position(offsets=self.row.offsets, barrier=self.row.growth_barrier)
+        found = after(at, self.row.topic_ids, self.state(), ["t"], limit)
+        before = dict(self.newest)  # the order of partitions within a batch is open
+        for part in found.batch.ranges:
+            for key, serial in self.log[part.key][part.start : part.until]:
+                assert serial > before.get(key, -1), f"key {key} goes back to {serial}"
+                self.newest[key] = max(self.newest.get(key, -1), serial)
+        self._move({**found.position.offsets, **found.batch.until}, found.position.barrier)
+
+    def _move(self, offsets: Mapping[str, int], barrier: Mapping[str, int]) -> None:
+        self.row = replace(self.row, offsets=offsets, planned=offsets, growth_barrier=barrier)
+        self.is_seen = True
+
+
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(["write", "grow", "claim"]), st.integers(1, 5)),
+        max_size=40,
+    )
+)
+def test_whatever_grows_and_restarts_no_key_is_read_before_its_older_records(actions: list[str | int]) -> None:
+    topic = GrowingTopic()
+    for action in actions:
+        match action:
+            case int():
+                topic.read(limit=action)
+            case _:
+                getattr(topic, action)()
+    while topic.row.offsets != topic.state().ends:
+        topic.read(limit=3)
+    assert topic.row.growth_barrier == {}
 
 
 def test_no_records_no_batch() -> None:
@@ -126,14 +311,6 @@ def test_a_claim_keeps_the_batch_that_a_predecessor_planned_whatever_the_limit_i
 def test_a_planned_batch_of_a_topic_that_left_the_spec_is_dropped() -> None:
     row = replace(ROW, offsets={"c/0": 2, "b/0": 0}, planned={"c/0": 9, "b/0": 0}, topic_ids={"c": "x", "b": "id-b"})
     assert starting(row, LOG, ["b"], StartingOffsets(), 5).planned == {"c/0": 2, "b/0": 0}
-
-
-def test_a_planned_batch_keeps_a_partition_that_grew_while_it_was_planned() -> None:
-    row = replace(ROW, offsets={"a/0": 2}, planned={"a/0": 4, "g/9": 1, "a/1": 7}, topic_ids={"a": "id-a"})
-    log = replace(LOG, begins={**LOG.begins, "a/1": 0})
-    found = starting(row, log, ["a"], StartingOffsets(), 100)
-    assert found.offsets == {"a/0": 2, "a/1": 0}
-    assert found.planned == {"a/0": 4, "a/1": 7}
 
 
 def test_between_starts_a_grown_partition_at_zero() -> None:

@@ -39,7 +39,7 @@ class Watched:
 
     async def succeeds(self) -> bool:
         """Whether a pass, after some time, counts as a success."""
-        self.stage.world.advance(POLICY.resync)
+        self.stage.world.advance(POLICY.resync_interval)
         before = len(self.metrics.successes)
         with contextlib.suppress(PortError):
             await self.reconciler.reconcile(KEY)
@@ -101,12 +101,12 @@ async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
     stage = await running()
     for _ in range(10):
-        stage.world.advance(POLICY.resync)
+        stage.world.advance(POLICY.resync_interval)
         before = stage.pipeline.status
         again = await stage.turn()
         assert stage.pipeline.status != before
         assert again is not None
-        assert again <= POLICY.refresh * (1 + JITTER)
+        assert again <= POLICY.refresh_interval * (1 + JITTER)
 
 
 async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
@@ -116,13 +116,13 @@ async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
     assert stage.pipeline.status.lag == 0
     again = await stage.turn()
     assert again is not None
-    assert again >= POLICY.resync * (1 - JITTER)
+    assert again >= POLICY.resync_interval * (1 - JITTER)
 
 
 async def test_a_resync_that_is_quicker_than_the_refresh_stays() -> None:
     stage = await running()
-    config = ReconcileConfig(cluster_uid=POLICY.cluster_uid, resync=1.0)
-    stage.world.advance(POLICY.resync)
+    config = ReconcileConfig(cluster_uid=POLICY.cluster_uid, resync_interval=1.0)
+    stage.world.advance(POLICY.resync_interval)
     again = await Reconciler(ports=ports_of(stage.world), config=config).reconcile(KEY)
     assert again is not None
     assert again <= 1.0 + JITTER
@@ -138,4 +138,4 @@ async def test_lag_and_commits_in_the_status_are_seconds_old_while_records_flow(
             written = stage.world.now
         stage.world.advance(again or 0.0)
         oldest = max(oldest, (stage.world.now - written).total_seconds())
-    assert oldest <= 2 * POLICY.refresh * (1 + JITTER)
+    assert oldest <= 2 * POLICY.refresh_interval * (1 + JITTER)

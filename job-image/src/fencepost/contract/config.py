@@ -83,9 +83,16 @@ class DriverConfig:
     """The owner that the fence row must name for a claim; empty skips that check (an operator before contract 1.0)."""
     first_batch_limit: int | None = None
     """Maximum number of records of the first batch, when that is less than `source.max_records_per_batch`."""
+    stall_timeout: float = 60.0
+    """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
     operator_version: str = ""
     """Release of the operator that wrote this, for the log."""
     contract_version: str = CONTRACT_VERSION
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the driver waits for a dependency: short enough that its verdict precedes the operator's."""
+        return self.stall_timeout / 2
 
     def to_json(self) -> str:
         """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""

@@ -1,9 +1,9 @@
-"""The stateless loop: plan, write, commit. It knows protocols alone, so that every failure can be tried in memory.
+"""The stateless loop: plan, write, commit. It knows only protocols, so that every failure can be tested in memory.
 
 What holds at each step:
 
-- a batch's end is in the fence row (`planned`) before its first row is written, so a successor repeats the very same
-  batch, also when it was begun after an idle time;
+- a batch's end is in the fence row (`planned`) before its first row is written, so a successor repeats that batch, or
+  a part of it that its claim records first;
 - the offsets move only after all its rows are written, in one conditional update; so a crash anywhere repeats the
   batch, and the repetition overwrites every row that the first try left;
 - any exception leaves the loop, and nothing after it is written or committed.
@@ -11,24 +11,34 @@ What holds at each step:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
-from fencepost.contract import DriverConfig, split_offset_key
+from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
-from fencepost.errors import DriverError
-from fencepost.fence import Fence, FenceRow
+from fencepost.driver.plan import Plan, Position
+from fencepost.errors import DependencyDown, DriverError
+from fencepost.fence import Fence, FenceRow, Starting
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 POLL: Final = 1.0
 """Longest time in seconds between two looks at an idle log."""
 KEEP_WARM: Final = 30.0
 """Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
+LOOK_AHEAD: Final = 0.25
+"""Seconds that a finished batch waits for the plan of the next one, which saves an update of the fence row."""
+STOP_CHECK: Final = 0.2
+"""Seconds between two checks for a stop while Kafka does not answer."""
 
 
 class Log(Protocol):
@@ -50,10 +60,17 @@ class Engine(Protocol):
         """Exercise the same path with no records."""
         ...
 
+    def progress(self) -> int:
+        """Return the work done so far in the batch that is being written: it never falls. From any thread."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it."""
+    """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
+
+    `unavailable` names the partitions that Kafka did not answer for, and that the batches leave out.
+    """
 
     epoch: int
     version: int
@@ -61,6 +78,21 @@ class Report:
     rows: Mapping[str, int]
     phases: Mapping[str, int]
     lag: int | None
+    unavailable: tuple[str, ...] = ()
+    clock_skew_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProgress:
+    """The batch that is being written, the row on which it began, and when (monotonic seconds)."""
+
+    batch: Batch
+    row: FenceRow
+    since: float
+
+
+class _Stopping(Exception):
+    """A stop was requested while the loop waited for Kafka: nothing is in progress, so it just ends."""
 
 
 class Stopwatch:
@@ -86,7 +118,7 @@ class Stopwatch:
 
 
 class Loop:
-    """One run of one pipeline. `stop` ends it after the batch in hand; `hand` and `row` say where it was."""
+    """One run of one pipeline. `stop` ends it after the batch in progress; `hand` and `row` say where it is."""
 
     def __init__(
         self,
@@ -100,6 +132,7 @@ class Loop:
         report: Callable[[Report], None],
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
+        look_ahead: float = LOOK_AHEAD,
     ) -> None:
         self._config = config
         self._driver = driver
@@ -110,11 +143,16 @@ class Loop:
         self._report = report
         self._now = now
         self._wait = wait or stop.wait
-        self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan-ahead")
+        self._look_ahead = look_ahead
+        self._looks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
+        self._looking: Future[Plan] | None = None
         self._row: FenceRow | None = None
+        most = config.source.max_records_per_batch
+        self._limit = min(most, config.first_batch_limit or most)
+        self._seen_epochs: Mapping[str, int] = {}
+        self._unavailable: tuple[str, ...] = ()
         self._exercised = now()
-        self.hand: Batch = EMPTY
-        """The batch that is being written, for the verdict."""
+        self._in_progress: InProgress | None = None
 
     @property
     def row(self) -> FenceRow:
@@ -128,82 +166,164 @@ class Loop:
         """The row's version, None before the claim."""
         return None if self._row is None else self._row.version
 
+    @property
+    def in_progress(self) -> InProgress | None:
+        """The batch that is being written. From any thread."""
+        return self._in_progress
+
+    @property
+    def hand(self) -> Batch:
+        """The batch that is being written, for the verdict; an empty one when there is none."""
+        return EMPTY if self._in_progress is None else self._in_progress.batch
+
     def claim(self) -> None:
-        """Bind the epoch to this driver. Raises Fenced, DataLoss, BadSpec, FenceUnavailable."""
-        source = self._config.source
+        """Bind the epoch to this driver. Raises Fenced, DataLoss, BadSpec, FenceClockSkew, FenceUnavailable."""
         self._row = self._fence.claim(
             epoch=self._config.epoch,
             driver=self._driver,
             code=self._config.code,
-            start=lambda row: plan.starting(
-                row, self._source.state(), source.topics, source.starting_offsets, source.max_records_per_batch
-            ),
+            start=self._start,
+            owner=self._config.owner,
         )
 
     def run(self) -> None:
         """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
         try:
             self.claim()
-            batch = self._planned()
-            while not self._stop.is_set():
-                watch = Stopwatch(self._now)
-                if batch.is_empty:
-                    batch = self._plan(watch)
-                if batch.is_empty:
-                    self._idle()
-                    continue
-                ahead = self._do(batch, watch)
-                full = batch.records >= self._config.source.max_records_per_batch
-                batch = ahead
-                if batch.is_empty and not full:
-                    self._pause(watch)
+            self._stream()
+        except _Stopping:
+            return
         finally:
-            self._ahead.shutdown(wait=False, cancel_futures=True)
+            self._looks.shutdown(wait=False, cancel_futures=True)
+
+    def _stream(self) -> None:
+        batch = self._planned()
+        while not self._stop.is_set():
+            watch = Stopwatch(self._now)
+            if batch.is_empty:
+                batch = self._plan(watch)
+            if batch.is_empty:
+                self._idle()
+                continue
+            full = batch.records >= self._limit
+            batch = self._do(batch, watch)
+            if batch.is_empty and not full:
+                self._pause(watch)
+
+    def _start(self, row: FenceRow) -> Starting:
+        """Return what the claim records."""
+        source = self._config.source
+        state = self._resolved(row)
+        self._seen_epochs = state.leader_epochs
+        return plan.starting(
+            row,
+            state,
+            source.topics,
+            source.starting_offsets,
+            source.max_records_per_batch,
+            first_limit=self._config.first_batch_limit,
+        )
+
+    def _resolved(self, row: FenceRow) -> Watermarks:
+        """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""
+        deadline = self._now() + max(self._config.patience, 2 * plan.AGREEMENT)
+        while True:
+            state = self._await(self._looks.submit(self._source.state))
+            waiting_for = plan.unresolved(row, state, self._config.source.topics)
+            if not waiting_for:
+                return state
+            if self._now() > deadline:
+                raise DependencyDown(
+                    f"where to start is not known: {waiting_for}",
+                    reason=Reason.KAFKA_UNREACHABLE,
+                    remedy="See whether all brokers of the topic's replicas run.",
+                )
+            self._wait(POLL)
+            self._check_stop()
 
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
         topics = set(self._config.source.topics)
         until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
-        return between(self.row.offsets, until)
+        batch = between(self.row.offsets, until, self.row.leader_epochs)
+        return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs)
 
     def _plan(self, watch: Stopwatch) -> Batch:
         """Plan the next batch and record its end at the fence, before anything of it is written."""
         with watch.phase("plan"):
-            batch = self._next(self.row.offsets)[0]
-        if not batch.is_empty:
-            with watch.phase("record"):
-                offsets = {**self.row.offsets, **_starts(batch)}
-                self._row = self._fence.plan(self.row, offsets=offsets, planned=batch.until)
-        return batch
+            found = self._next()
+        self._tell_unavailable(found.unavailable)
+        offsets = found.position.offsets
+        if found.batch.is_empty and offsets.keys() == self.row.offsets.keys():
+            return EMPTY
+        with watch.phase("record"):
+            self._row = self._fence.plan(
+                self.row,
+                offsets=offsets,
+                planned={**offsets, **found.batch.until},
+                growth_barrier=found.position.barrier,
+                log_ends=found.log_ends,
+            )
+        self._seen_epochs = found.batch.leader_epochs
+        return self._planned()
 
-    def _next(self, offsets: Mapping[str, int]) -> tuple[Batch, int]:
-        """Return the batch after `offsets` and the lag there. Raises DataLoss, DependencyDown."""
-        source = self._config.source
-        state = self._source.state()
-        grown = plan.advance(offsets, self.row.topic_ids, state, source.topics)
-        batch = plan.next_batch(grown, state, source.topics, source.max_records_per_batch)
-        lag = sum(max(0, state.ends[key] - offset) for key, offset in grown.items() if key in state.ends)
-        return Batch(ranges=batch.ranges, until={**grown, **batch.until}), lag
+    def _next(self) -> Plan:
+        """Return the plan after the committed offsets. Raises DataLoss, DependencyDown."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            found = self._await(looking)  # begun beside the last batch, and not there when that was committed
+            if not found.batch.is_empty:
+                return found
+        return self._await(self._submit(self.row.offsets, self._limit))
+
+    def _submit(self, offsets: Mapping[str, int], limit: int) -> Future[Plan]:
+        """Look at the log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop."""
+        position = Position(offsets=offsets, barrier=self.row.growth_barrier)
+        topic_ids, topics = self.row.topic_ids, self._config.source.topics
+        return self._looks.submit(lambda: plan.after(position, topic_ids, self._source.state(), topics, limit))
+
+    def _await(self, looking: Future[_T]) -> _T:
+        """Return the outcome; a stop ends the wait."""
+        while not wait([looking], timeout=STOP_CHECK).done:
+            self._check_stop()
+        try:
+            return looking.result()
+        except DependencyDown:
+            self._check_stop()
+            raise
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise _Stopping
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
-        self.hand = batch
+        limit = min(2 * self._limit, self._config.source.max_records_per_batch)
+        self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         # The fence row does not change before the commit, so what comes next can be planned while this is written.
-        looking = self._ahead.submit(self._next, batch.until)
+        self._looking = self._submit(batch.until, limit)
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
-        following, lag, trouble = _outcome(looking)
-        backlog = following.records >= self._config.source.max_records_per_batch
+        following, trouble = self._looked_ahead()
+        offsets = batch.until if following is None else following.position.offsets
+        backlog = following is not None and following.batch.records >= limit
         with watch.phase("commit"):
             self._row = self._fence.commit(
                 self.row,
-                offsets=batch.until,
-                planned=following.until if backlog else batch.until,
+                offsets=offsets,
+                planned={**offsets, **following.batch.until} if following is not None and backlog else offsets,
                 records=batch.records,
                 duration_ms=watch.total(),
+                leader_epochs=batch.leader_epochs,
+                growth_barrier=None if following is None else following.position.barrier,
+                log_ends=None if following is None else following.log_ends,
             )
-        self.hand = EMPTY
+        self._in_progress = None
+        self._limit = limit  # a first batch that was cut is through: the sizes go back up
         self._exercised = self._now()
+        if following is not None:
+            self._tell_unavailable(following.unavailable)
+            self._seen_epochs = following.batch.leader_epochs
         self._report(
             Report(
                 epoch=self.row.epoch,
@@ -211,12 +331,40 @@ class Loop:
                 records=batch.records,
                 rows=written.rows,
                 phases={**watch.phases, **written.phases, "total": watch.total()},
-                lag=lag,
+                lag=None if following is None else following.lag,
+                unavailable=self._unavailable,
+                clock_skew_ms=self._fence.clock_skew_ms,
             )
         )
         if trouble is not None:
+            if isinstance(trouble, DependencyDown):
+                self._check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
+
+    def _looked_ahead(self) -> tuple[Plan | None, DriverError | None]:
+        """Return the plan made meanwhile when it is there, or why there is none: the finished batch comes first."""
+        looking = self._looking
+        if looking is None or not wait([looking], timeout=self._look_ahead).done:
+            return None, None
+        self._looking = None
+        try:
+            return looking.result(), None
+        except DriverError as error:
+            return None, error
+
+    def _tell_unavailable(self, keys: tuple[str, ...]) -> None:
+        """Log the partitions that are left out, when they change."""
+        if keys == self._unavailable:
+            return
+        self._unavailable = keys
+        if keys:
+            log.warning(
+                "Kafka has no leader for some partitions: the batches leave them out",
+                extra={"fields": {"partitions": list(keys)}},
+            )
+        else:
+            log.info("all partitions are available again")
 
     def _idle(self) -> None:
         """Wait a little; exercise the workers now and then."""
@@ -231,17 +379,3 @@ class Loop:
         left = watch.started + self._config.batch_interval - self._now()
         if left > 0:
             self._wait(left)
-
-
-def _starts(batch: Batch) -> dict[str, int]:
-    """Return where a batch's ranges start; a partition that is new to the row starts with it."""
-    return {part.key: part.start for part in batch.ranges}
-
-
-def _outcome(looking: Future[tuple[Batch, int]]) -> tuple[Batch, int | None, DriverError | None]:
-    """Return the plan made meanwhile, or why there is none; the finished batch is committed either way."""
-    try:
-        following, lag = looking.result()
-    except DriverError as error:
-        return EMPTY, None, error
-    return following, lag, None

@@ -1,13 +1,49 @@
-"""What to read next: pure functions over offsets. Offsets are the next to read; a range is [start, until)."""
+"""What to read next: pure functions over offsets. Offsets are the next to read; a range is [start, until).
+
+A topic that grows: a key may move from an old partition to a new one, so a record of the new partition must not be read
+before older records of the same key.  New partitions are held until the old ones have reached the ends that they had
+when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import Reason, StartingOffsets, split_offset_key
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow, Starting
+
+AGREEMENT: Final = 30.0
+"""Seconds for which all of Kafka's answers must say that a topic does not exist: a broker that starts says so too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where reading is: every partition's next offset, and the growth barrier (see FenceRow).
+
+    The barrier also maps each partition that is held to 0, where it starts.
+    """
+
+    offsets: Mapping[str, int]
+    barrier: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The next batch, and what was seen while it was planned.
+
+    `lag` counts the offsets in the log beyond `position`.  `unavailable` names the partitions that have a position and
+    no answer from Kafka: the batch leaves them out.
+    """
+
+    batch: Batch
+    position: Position
+    log_ends: Mapping[str, int]
+    lag: int
+    unavailable: tuple[str, ...]
 
 
 def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) -> dict[str, int]:
@@ -28,12 +64,22 @@ def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) 
     return {key: starting.partitions.get(key, offset) for key, offset in found.items()}
 
 
-def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: StartingOffsets) -> dict[str, int]:
-    """Return every partition's next offset: committed ones, new partitions at 0, new topics at `starting`.
+def unresolved(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> str:
+    """Return why the start of a topic that the row does not know cannot be resolved yet; '' when every one can."""
+    new = {topic for topic in topics if topic not in row.topic_ids}
+    absent = sorted(topic for topic in new - log.topic_ids.keys() if log.missing.get(topic, 0.0) < AGREEMENT)
+    leaderless = sorted(key for key in log.leaderless if split_offset_key(key)[0] in new)
+    parts = [f"topic {topic!r} is not found" for topic in absent] + [f"{key} has no leader" for key in leaderless]
+    return ", ".join(parts)
 
-    Topics that left the spec keep their offsets: whoever names them again goes on where they were.
+
+def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: StartingOffsets) -> Position:
+    """Return where to go on: committed offsets, new topics at `starting`, new partitions of known topics held or at 0.
+
+    Topics that left the spec keep their offsets: a spec that names them again continues from there.
     Raises BadSpec for a topic that does not exist, DataLoss when the log does not hold what comes next.
     """
+    known = [topic for topic in topics if topic in row.topic_ids]
     for topic in topics:
         if topic not in log.topic_ids and topic not in row.topic_ids:
             raise BadSpec(
@@ -41,49 +87,77 @@ def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: Star
                 reason=Reason.TOPIC_NOT_FOUND,
                 remedy="Create the topic, or correct spec.source.kafka.topics.",
             )
-    known = [topic for topic in topics if topic in row.topic_ids]
     offsets = {**row.offsets, **start_at(log, set(topics) - set(known), starting)}
-    return advance(offsets, row.topic_ids, log, known)
+    return advance(Position(offsets=offsets, barrier=row.growth_barrier), row.topic_ids, log, known)
 
 
-def advance(
-    offsets: Mapping[str, int], topic_ids: Mapping[str, str], log: Watermarks, topics: Iterable[str]
-) -> dict[str, int]:
-    """Return offsets with grown partitions at 0, having checked that the log holds everything from there on.
+def advance(position: Position, topic_ids: Mapping[str, str], log: Watermarks, topics: Sequence[str]) -> Position:
+    """Return the position with new partitions held or admitted, having checked that the log holds all from there on.
 
-    Raises DataLoss naming the range: the topic is gone or another one, retention passed, or the log was cut.
+    A topic or partition that Kafka does not answer for at the moment stays as it is.
+    Raises DataLoss naming the range: the topic is deleted or recreated, retention passed, or the log is truncated.
     """
-    grown = dict(offsets)
     for topic in topics:
-        _same_topic(topic, topic_ids, log)
-    wanted = set(topics)
-    for key, end in log.ends.items():
-        if split_offset_key(key)[0] in wanted:
-            offset = grown.setdefault(key, 0)
-            _within(key, offset, log.begins[key], end)
-    return grown
+        if _is_answered(topic, topic_ids, log):
+            position = _grow(topic, position, log)
+    for key in _keys(log.ends, topics):
+        _within(key, position.offsets.get(key, 0), log.begins[key], log.ends[key])
+    return position
 
 
-def _same_topic(topic: str, topic_ids: Mapping[str, str], log: Watermarks) -> None:
+def _is_answered(topic: str, topic_ids: Mapping[str, str], log: Watermarks) -> bool:
+    """Return whether the log has this topic now. Raises DataLoss when it is deleted or recreated."""
     now = log.topic_ids.get(topic)
     if now is None:
-        raise DataLoss(f"topic {topic!r} is gone; it had id {topic_ids[topic]}", reason=Reason.TOPIC_DELETED)
+        seconds = log.missing.get(topic, 0.0)
+        if seconds < AGREEMENT:
+            return False
+        raise DataLoss(
+            f"topic {topic!r} does not exist: Kafka says so for {seconds:.0f} s; it had id {topic_ids[topic]}",
+            reason=Reason.TOPIC_DELETED,
+        )
     if now != topic_ids[topic]:
         raise DataLoss(
-            f"topic {topic!r} was created anew: its id is {now}, the committed offsets are of {topic_ids[topic]}",
+            f"topic {topic!r} was recreated: its id is {now}, the committed offsets belong to {topic_ids[topic]}",
             reason=Reason.TOPIC_RECREATED,
         )
+    return True
+
+
+def _grow(topic: str, position: Position, log: Watermarks) -> Position:
+    """Admit the partitions whose barrier is passed, then hold or admit those that the topic has besides."""
+    offsets = dict(position.offsets)
+    barrier = {key: position.barrier[key] for key in _keys(position.barrier, [topic])}
+    if not _is_passed(barrier, offsets):
+        return position
+    offsets = {**dict.fromkeys(barrier, 0), **offsets}
+    others = {key: end for key, end in position.barrier.items() if key not in barrier}
+    old = _keys(offsets, [topic])
+    new = [key for key in _keys(log.ends, [topic]) if key not in offsets]
+    if not new:
+        return Position(offsets=offsets, barrier=others)
+    if any(key not in log.ends for key in old):
+        # Where an old partition ends is not known, so the new ones cannot be ordered after it yet.
+        return Position(offsets=offsets, barrier=others)
+    found = {**{key: log.ends[key] for key in old}, **dict.fromkeys(new, 0)}
+    if _is_passed(found, offsets):
+        return Position(offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
+    return Position(offsets=offsets, barrier={**others, **found})
+
+
+def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
+    return all(offsets.get(key, 0) >= end for key, end in barrier.items())
 
 
 def _within(key: str, offset: int, begin: int, end: int) -> None:
     if offset < begin:
         raise DataLoss(
-            f"{key}: offsets [{offset}, {begin}) are gone by retention before they were read",
+            f"{key}: offsets [{offset}, {begin}) were deleted by retention before they were read",
             reason=Reason.OFFSET_OUT_OF_RANGE,
         )
     if offset > end:
         raise DataLoss(
-            f"{key}: the log ends at {end}, before the committed offset {offset}: it was cut",
+            f"{key}: the log was truncated: offsets [{end}, {offset}) are committed and no longer exist",
             reason=Reason.LOG_TRUNCATED,
         )
 
@@ -93,19 +167,30 @@ def next_batch(offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str
 
     Equal shares, not proportional ones: a partition with a long backlog does not hold the others back.
     """
-    wanted = set(topics)
-    lag = {
-        key: log.ends[key] - offset
-        for key, offset in offsets.items()
-        if split_offset_key(key)[0] in wanted and log.ends.get(key, offset) > offset
-    }
-    return between(offsets, {**offsets, **{key: offsets[key] + share for key, share in shares(lag, limit).items()}})
+    ends = {key: end for key, end in log.ends.items() if key in offsets}
+    lag = {key: ends[key] - offsets[key] for key in _keys(ends, topics) if ends[key] > offsets[key]}
+    return between(offsets, _take(offsets, lag, limit))
+
+
+def after(position: Position, topic_ids: Mapping[str, str], log: Watermarks, topics: Sequence[str], limit: int) -> Plan:
+    """Return the plan from a position on. Raises DataLoss."""
+    advanced = advance(position, topic_ids, log, topics)
+    batch = next_batch(advanced.offsets, log, topics, limit)
+    ends = {key: log.ends[key] for key in _keys(log.ends, topics)}
+    return Plan(
+        batch=Batch(ranges=batch.ranges, until=batch.until, leader_epochs=log.leader_epochs),
+        position=advanced,
+        log_ends=ends,
+        lag=sum(max(0, end - advanced.offsets.get(key, 0)) for key, end in ends.items()),
+        unavailable=tuple(key for key in _keys(advanced.offsets, topics) if key not in ends),
+    )
 
 
 def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
     """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others.
 
-    With fewer records than partitions the longest backlogs get one each: who waits grows, so nobody waits for ever.
+    With fewer records than partitions the longest backlogs get one each: a backlog that waits grows, so that none
+    waits for ever.
     """
     granted: dict[str, int] = {}
     left = limit
@@ -115,17 +200,57 @@ def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
     return {key: count for key, count in granted.items() if count > 0}
 
 
-def starting(row: FenceRow, log: Watermarks, topics: Sequence[str], at: StartingOffsets, limit: int) -> Starting:
-    """Return what a claim records: a batch that a predecessor planned comes first, unchanged."""
-    offsets = resume(row, log, topics, at)
-    inherited = _inherited(row, offsets, topics)
-    batch = inherited if not inherited.is_empty else next_batch(offsets, log, topics, limit)
-    ids = {**row.topic_ids, **{topic: log.topic_ids[topic] for topic in topics}}
-    return Starting(offsets=offsets, planned={**offsets, **batch.until}, topic_ids=ids)
+def starting(
+    row: FenceRow,
+    log: Watermarks,
+    topics: Sequence[str],
+    at: StartingOffsets,
+    limit: int,
+    *,
+    first_limit: int | None = None,
+) -> Starting:
+    """Return what a claim records: a batch that a predecessor planned comes first.
+
+    It is repeated as it was planned, except that more than `first_limit` records are cut to that: a batch that was too
+    large is never finished by repeating it.  Nothing of it is written yet when the claim records this.
+    """
+    position = resume(row, log, topics, at)
+    offsets = position.offsets
+    first = limit if first_limit is None else min(limit, first_limit)
+    batch = _inherited(row, offsets, log, topics)
+    if batch.is_empty:
+        batch = next_batch(offsets, log, topics, first)
+    elif first_limit is not None:
+        batch = _cut(batch, offsets, first_limit)
+    return Starting(
+        offsets=offsets,
+        planned={**offsets, **batch.until},
+        topic_ids={**row.topic_ids, **{topic: log.topic_ids[topic] for topic in topics if topic in log.topic_ids}},
+        leader_epochs={
+            **{key: epoch for key, epoch in log.leader_epochs.items() if key in offsets},
+            **{key: epoch for key, epoch in row.leader_epochs.items() if offsets.get(key) == row.offsets.get(key)},
+        },
+        growth_barrier=position.barrier,
+        log_ends={key: log.ends[key] for key in _keys(log.ends, topics)},
+    )
 
 
-def _inherited(row: FenceRow, offsets: Mapping[str, int], topics: Iterable[str]) -> Batch:
+def _inherited(row: FenceRow, offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str]) -> Batch:
+    """Return the planned batch of the row, less what cannot be read now: it only ever shrinks."""
+    planned = {key: min(row.planned[key], log.ends[key]) for key in _keys(row.planned, topics) if key in log.ends}
+    return between(offsets, {key: end for key, end in planned.items() if key in offsets})
+
+
+def _cut(batch: Batch, offsets: Mapping[str, int], limit: int) -> Batch:
+    """Return the batch with at most `limit` records, the same share for each partition."""
+    return between(offsets, _take(offsets, {part.key: part.records for part in batch.ranges}, limit))
+
+
+def _take(offsets: Mapping[str, int], lag: Mapping[str, int], limit: int) -> dict[str, int]:
+    return {**offsets, **{key: offsets[key] + share for key, share in shares(lag, limit).items()}}
+
+
+def _keys(offsets: Iterable[str], topics: Iterable[str]) -> list[str]:
+    """Return the partitions of these topics."""
     wanted = set(topics)
-    # Not only what the row has offsets of: a partition that grew is planned one commit before it is committed.
-    planned = {key: end for key, end in row.planned.items() if key in offsets and split_offset_key(key)[0] in wanted}
-    return between(offsets, planned)
+    return [key for key in offsets if split_offset_key(key)[0] in wanted]

@@ -1,27 +1,31 @@
 """The fence: the protocol, and its tables in Cassandra and in memory."""
 
-from fencepost.fence.protocol import (
-    Fence,
+from fencepost.fence.errors import (
+    FenceClockSkew,
     FenceCredentialsRejected,
     Fenced,
     FenceError,
     FenceMissing,
-    FenceRow,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
-    FenceTable,
+    FenceUnauthorized,
     FenceUnavailable,
-    Starting,
-    open_to,
 )
+from fencepost.fence.progress import BatchProgress
+from fencepost.fence.protocol import Fence, FenceRow, FenceTable, Starting, open_to
 
 __all__ = [
+    "BatchProgress",
     "Fence",
+    "FenceClockSkew",
     "FenceCredentialsRejected",
     "FenceError",
     "FenceMissing",
     "FenceRow",
+    "FenceSchemaInvalid",
     "FenceSchemaMissing",
     "FenceTable",
+    "FenceUnauthorized",
     "FenceUnavailable",
     "Fenced",
     "Starting",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.clock import wall_clock
 
 
 def no_fault(_call: str) -> None:
@@ -18,10 +20,15 @@ def no_fault(_call: str) -> None:
 
 @dataclass(slots=True)
 class MemoryFenceTable:
-    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise."""
+    """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise.
+
+    `now` is the database's own time in µs.
+    """
 
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
+    progress: dict[str, BatchProgress] = field(default_factory=dict)
+    now: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,15 +61,36 @@ class MemoryFenceTable:
         self.after("swap")
         return applied
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete on the same condition."""
-        self.before("delete")
+    def forget(self, pipeline: str) -> None:
+        """Delete history and progress."""
+        self.before("forget")
         with self._lock:
-            applied = self._matches(row)
-            if applied:
-                del self.rows[row.pipeline]
-        self.after("delete")
-        return applied
+            self.history = [row for row in self.history if row.pipeline != pipeline]
+            self.progress.pop(pipeline, None)
+        self.after("forget")
+
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Keep the newest report."""
+        self.before("report_progress")
+        at = datetime.fromtimestamp(self.now() // 1000 / 1e3, UTC)
+        with self._lock:
+            self.progress[pipeline] = BatchProgress(epoch=epoch, version=version, done=done, at=at)
+        self.after("report_progress")
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report."""
+        self.before("read_progress")
+        with self._lock:
+            found = self.progress.get(pipeline)
+        self.after("read_progress")
+        return found
+
+    def server_time(self) -> int:
+        """Return the time of `now`, as precise as a millisecond."""
+        self.before("server_time")
+        now = self.now() // 1000 * 1000
+        self.after("server_time")
+        return now
 
     def _put(self, row: FenceRow) -> None:
         self.rows[row.pipeline] = row

@@ -1,21 +1,17 @@
-"""The fence: one row a pipeline, changed by compare-and-swap alone, so that at most one driver can commit.
+"""The fence: one row per pipeline, changed by compare-and-swap alone, so that at most one driver can commit.
 
-The protocol (docs/design.md §3).  A row carries an epoch, a version and the driver that claimed it.  Every change is
-one conditional update on all three and moves the version by one, so a change is applied once or not at all:
+The protocol (docs/design.md §3).  A row carries an owner, an epoch, a version and the driver that claimed it.  Every
+change is one conditional update on epoch, version and driver and moves the version by one, so a change is applied once
+or not at all:
 
 - the operator creates the row at epoch 0 and takes it over (epoch + 1, no driver) before each run;
-- the driver claims the epoch it was told, once; its twin finds another driver there;
-- the driver commits, once a batch; after a takeover the condition fails and it is fenced.
+- the driver claims the epoch that it was given, once; its twin finds another driver there;
+- the driver commits, once per batch; after a takeover the condition fails and it is fenced;
+- the operator releases the row of a deleted pipeline: the row stays without an owner, so that epochs, versions and
+  write timestamps never start over, and whoever creates the pipeline again adopts it.
 
 A request that times out may have been applied, now or later.  `Fence` never guesses: it reads at SERIAL, which settles
 what was in flight, and finds exactly one of applied, unchanged (try again) or lost.
-
-FenceError
-├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
-├── FenceCredentialsRejected the database refused the user, or what the user asked for
-├── FenceSchemaMissing       the keyspace or the table is not there
-├── FenceMissing             the row is not there
-└── Fenced                   somebody else holds the row: stop at once
 """
 
 from __future__ import annotations
@@ -26,37 +22,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from fencepost.fence.clock import ServerClock, wall_clock
+from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
+from fencepost.fence.progress import BatchProgress
+
 UNCLAIMED: Final = None
+NOBODY: Final = ""
+"""The owner of a released row."""
 RETRY_PAUSE: Final = 0.25
-"""Seconds between two looks at a database that does not answer; it doubles up to two seconds."""
-
-
-class FenceError(Exception):
-    """Base of the fence's errors."""
-
-
-class FenceUnavailable(FenceError):
-    """The database gave no answer in time; whether the last change was applied is not known."""
-
-
-class FenceCredentialsRejected(FenceError):
-    """The database refused the credentials, or the permission for the statement."""
-
-
-class FenceSchemaMissing(FenceError):
-    """The fence's keyspace or table does not exist."""
-
-
-class FenceMissing(FenceError):
-    """The pipeline has no fence row."""
-
-
-class Fenced(FenceError):
-    """The row has moved on: another run or another pod holds it. `seen` is the row as it is now."""
-
-    def __init__(self, message: str, *, seen: FenceRow | None) -> None:
-        super().__init__(message)
-        self.seen = seen
+"""Seconds between two requests to a database that does not answer; it doubles up to two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +42,10 @@ class FenceRow:
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
     that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
     last batch.
+    `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
+    truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
+    discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
+    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     """
 
     pipeline: str
@@ -79,10 +57,18 @@ class FenceRow:
     offsets: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    log_ends: Mapping[str, int] = field(default_factory=dict)
     code: str | None = None
     committed_at: datetime | None = None
     records: int | None = None
     duration_ms: int | None = None
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the pipeline was deleted: the row keeps its epoch, version and clock, and nothing else."""
+        return self.owner == NOBODY
 
     def is_held_as(self, other: FenceRow) -> bool:
         """Return whether both rows are the same change: all that a change sets but times of day agree."""
@@ -100,7 +86,7 @@ class FenceRow:
 class FenceTable(Protocol):
     """Where rows live.
 
-    Any method may raise FenceUnavailable; for `insert`, `swap` and `delete` the effect is then open.
+    Any method may raise FenceUnavailable; for `insert`, `swap` and `forget` the effect is then open.
     """
 
     def read(self, pipeline: str) -> FenceRow | None:
@@ -115,14 +101,21 @@ class FenceTable(Protocol):
         """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced."""
         ...
 
-    def delete(self, row: FenceRow) -> bool:
-        """Delete the row, its history and its snapshots, on the same condition; return whether it was deleted."""
+    def forget(self, pipeline: str) -> None:
+        """Delete the pipeline's history, snapshots and progress; the row itself stays."""
         ...
 
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
+        ...
 
-def wall_clock() -> int:
-    """Return the wall time in µs since 1970."""
-    return time.time_ns() // 1000
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report, of whichever epoch and version."""
+        ...
+
+    def server_time(self) -> int:
+        """Return the database's own wall time in µs since 1970."""
+        ...
 
 
 class Fence:
@@ -133,7 +126,7 @@ class Fence:
         table: FenceTable,
         pipeline: str,
         *,
-        patience: float = 120.0,
+        patience: float = 30.0,
         now: Callable[[], int] = wall_clock,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -141,16 +134,30 @@ class Fence:
         self._table = table
         self._pipeline = pipeline
         self._patience = patience
-        self._now = now
         self._monotonic = monotonic
         self._sleep = sleep
+        self._now = now
+        self._clock = ServerClock(table.server_time, now=now, monotonic=monotonic)
+
+    @property
+    def clock_skew_ms(self) -> int | None:
+        """By how many ms this node's clock is ahead of the database's; None while that is not known."""
+        return self._clock.skew_ms
 
     def read(self) -> FenceRow | None:
-        """Return the row, or None. Raises FenceUnavailable at the first failure: the caller looks again."""
-        return self._table.read(self._pipeline)
+        """Return the row, or None: there is none, or it was released.
+
+        Raises FenceUnavailable at the first failure: the caller looks again.
+        """
+        row = self._table.read(self._pipeline)
+        return None if row is None or row.is_released else row
 
     def create(self, owner: str) -> FenceRow:
-        """Make the row at epoch 0 unless there is one; return the row that is there."""
+        """Insert the row at epoch 0 unless there is one, and adopt a released one; return the row that is there.
+
+        An adopted row keeps its epoch and clock, so that no driver of the deleted pipeline holds an epoch of the new
+        one and no output of the new one is older than what the deleted one wrote.
+        """
         fresh = FenceRow(pipeline=self._pipeline, owner=owner)
         deadline = _Deadline(self)
         while True:
@@ -158,6 +165,10 @@ class Fence:
                 if self._table.insert(fresh):
                     return fresh
                 seen = self._table.read(self._pipeline)
+                if seen is not None and seen.is_released:
+                    # Adopted by this request, by an earlier try of it, or by a rival: the next read tells.
+                    self._table.swap(seen, replace(seen, owner=owner, version=seen.version + 1))
+                    continue
             except FenceUnavailable as error:
                 deadline.pause_or_raise(error)
                 continue
@@ -166,15 +177,31 @@ class Fence:
 
     def take_over(self, before: FenceRow, *, owner: str) -> FenceRow:
         """Start a new epoch: no driver of an older one can commit from here on. Raises Fenced if the row moved."""
-        after = replace(
-            before,
-            owner=owner,
-            epoch=before.epoch + 1,
-            driver=UNCLAIMED,
-            version=before.version + 1,
-            clock=max(before.clock + 2, self._now()),
-        )
-        return self._change(before, after)
+        return self._change(before, self._taken(before, owner))
+
+    def take_over_epoch(self, epoch: int, *, owner: str) -> FenceRow:
+        """Start a new epoch whatever the driver of `epoch` commits meanwhile: only another epoch stops this.
+
+        The condition stays epoch, version and driver, so that no commit is lost; a row that moved within the epoch is
+        read and tried again for as long as the patience.
+        Raises FenceMissing without a row, Fenced when the epoch is over, FenceUnavailable when the patience ends.
+        """
+        deadline = self._monotonic() + self._patience
+        while True:
+            before = self._read_patiently()
+            if before is None or before.is_released:
+                raise FenceMissing(f"no fence row for {self._pipeline!r}")
+            if before.epoch != epoch:
+                raise Fenced(_who_holds(before, epoch=epoch, driver=before.driver), seen=before)
+            try:
+                return self.take_over(before, owner=owner)
+            except Fenced as error:
+                if error.seen is None or error.seen.epoch != epoch:
+                    raise
+                if self._monotonic() > deadline:
+                    raise FenceUnavailable(
+                        f"the driver of epoch {epoch} changed the fence row before each of our requests"
+                    ) from error
 
     def claim(  # the first claim also pins where the pipeline starts
         self,
@@ -183,14 +210,18 @@ class Fence:
         driver: str,
         code: str,
         start: Callable[[FenceRow], Starting],
+        owner: str | None = None,
     ) -> FenceRow:
         """Bind the epoch to this driver.
 
         `start` is asked, with the row as it is, for what the claim records (see Starting); it runs before
-        anything is written, so an exception of its own leaves the row untouched.
-        Raises FenceMissing without a row, Fenced when the epoch is over or another driver claimed it.
+        anything is written, so an exception of its own leaves the row untouched.  `owner` is whose row this must be:
+        the version in the condition covers it; empty or None checks nothing.
+        Raises FenceMissing without a row, Fenced when the epoch is over, another driver claimed it or the row is
+        another owner's, FenceClockSkew when this node's clock or the row's is too far ahead.
         """
-        before = open_to(self._read_patiently(), self._pipeline, epoch=epoch, driver=driver)
+        before = open_to(self._read_patiently(), self._pipeline, epoch=epoch, driver=driver, owner=owner)
+        self._check_clock(before)
         if before.driver == driver:
             return before
         starting = start(before)
@@ -202,15 +233,27 @@ class Fence:
             offsets=dict(starting.offsets),
             planned=dict(starting.planned),
             topic_ids=dict(starting.topic_ids),
+            leader_epochs=dict(starting.leader_epochs),
+            growth_barrier=dict(starting.growth_barrier),
+            log_ends=dict(starting.log_ends),
         )
         return self._change(before, after)
 
-    def plan(self, before: FenceRow, *, offsets: Mapping[str, int], planned: Mapping[str, int]) -> FenceRow:
+    def plan(
+        self,
+        before: FenceRow,
+        *,
+        offsets: Mapping[str, int],
+        planned: Mapping[str, int],
+        growth_barrier: Mapping[str, int] | None = None,
+        log_ends: Mapping[str, int] | None = None,
+    ) -> FenceRow:
         """Record where the next batch ends, before anything of it is written; the last batch's figures stay.
 
-        `offsets` differs from `before`'s by new partitions only.  Raises Fenced, as `commit` does.
+        `offsets` differs from `before`'s by new partitions only.  None leaves what the row has.
+        Raises Fenced, as `commit` does.
         """
-        return self._change(before, self._next(before, offsets, planned))
+        return self._change(before, self._next(before, offsets, planned, {}, growth_barrier, log_ends))
 
     def commit(
         self,
@@ -220,20 +263,81 @@ class Fence:
         planned: Mapping[str, int],
         records: int,
         duration_ms: int,
+        leader_epochs: Mapping[str, int] | None = None,
+        growth_barrier: Mapping[str, int] | None = None,
+        log_ends: Mapping[str, int] | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
-        Raises Fenced when the row is no longer ours: the caller must end its process at once.
+        `leader_epochs` are those under which the log was seen to hold all of `offsets`; the row keeps them for the
+        partitions that move, and drops what it had for a partition that moves without one.  None leaves
+        `growth_barrier` and `log_ends` as the row has them.
+        Raises Fenced when the row is no longer ours: the caller must end its process at once.  Raises FenceClockSkew
+        when the timestamp would be too far ahead of the database's time.
         """
         after = replace(
-            self._next(before, offsets, planned),
+            self._next(before, offsets, planned, leader_epochs or {}, growth_barrier, log_ends),
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
             records=records,
             duration_ms=duration_ms,
         )
         return self._change(before, after)
 
-    def _next(self, before: FenceRow, offsets: Mapping[str, int], planned: Mapping[str, int]) -> FenceRow:
+    def release(self, before: FenceRow) -> None:
+        """Give the row up for good: its pipeline is deleted.
+
+        The row stays, owned by nobody, one epoch on and without progress: no driver of the deleted pipeline can commit
+        or claim, now or in a pipeline that is created later under the same name.  Its history and snapshots go.
+        Raises Fenced when the row moved; nothing to do when it is released already.
+        """
+        after = FenceRow(
+            pipeline=before.pipeline,
+            owner=NOBODY,
+            epoch=before.epoch + 1,
+            version=before.version + 1,
+            clock=self._clock.lenient_stamp(before.clock + 2),
+        )
+        try:
+            self._change(before, after)
+        except Fenced as error:
+            if error.seen is not None and not error.seen.is_released:
+                raise
+        self.forget()
+
+    def forget(self) -> None:
+        """Delete what hangs on the row: history, snapshots and progress. Repeat it as often as needed."""
+        deadline = _Deadline(self)
+        while True:
+            try:
+                self._table.forget(self._pipeline)
+            except FenceUnavailable as error:
+                deadline.pause_or_raise(error)
+                continue
+            return
+
+    def report_progress(self, row: FenceRow, done: int) -> None:
+        """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
+        self._table.report_progress(self._pipeline, epoch=row.epoch, version=row.version, done=done)
+
+    def _taken(self, before: FenceRow, owner: str) -> FenceRow:
+        return replace(
+            before,
+            owner=owner,
+            epoch=before.epoch + 1,
+            driver=UNCLAIMED,
+            version=before.version + 1,
+            clock=self._clock.lenient_stamp(before.clock + 2),
+        )
+
+    def _next(
+        self,
+        before: FenceRow,
+        offsets: Mapping[str, int],
+        planned: Mapping[str, int],
+        leader_epochs: Mapping[str, int],
+        growth_barrier: Mapping[str, int] | None,
+        log_ends: Mapping[str, int] | None,
+    ) -> FenceRow:
         """Return the driver's next row.
 
         Its clock keeps up with the wall time, so that a later batch overrules what others wrote to the sinks since the
@@ -242,26 +346,13 @@ class Fence:
         return replace(
             before,
             version=before.version + 1,
-            clock=max(before.clock + 1, self._now()),
+            clock=self._clock.stamp(before.clock + 1),
             offsets=dict(offsets),
             planned=dict(planned),
+            leader_epochs=_epochs(before, offsets, leader_epochs),
+            growth_barrier=dict(before.growth_barrier if growth_barrier is None else growth_barrier),
+            log_ends=dict(before.log_ends if log_ends is None else log_ends),
         )
-
-    def delete(self, before: FenceRow) -> None:
-        """Delete the pipeline's rows. Raises Fenced when the row moved; nothing to do when it is gone."""
-        deadline = _Deadline(self)
-        while True:
-            try:
-                if self._table.delete(before):
-                    return
-                seen = self._table.read(self._pipeline)
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
-                continue
-            if seen is None:
-                return
-            if not seen.is_held_as(before):
-                raise Fenced(_who_holds(seen, epoch=before.epoch, driver=before.driver), seen=seen)
 
     def _change(self, before: FenceRow, after: FenceRow) -> FenceRow:
         """Apply one swap, whatever happens to the request; return `after` once it is known to be applied."""
@@ -292,10 +383,20 @@ class Fence:
             except FenceUnavailable as error:
                 deadline.pause_or_raise(error)
 
+    def _check_clock(self, row: FenceRow) -> None:
+        deadline = _Deadline(self)
+        while True:
+            try:
+                self._clock.check(row.write_timestamp)
+            except FenceUnavailable as error:
+                deadline.pause_or_raise(error)
+                continue
+            return
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starting:
-    """What a claim records: where reading starts, the end of the first batch, and the topics' ids.
+    """What a claim records: where reading starts, the end of the first batch, and the topics' ids; see FenceRow.
 
     Recording the resolved start makes 'latest' mean one moment, not another one at each restart before a commit.
     """
@@ -303,6 +404,9 @@ class Starting:
     offsets: Mapping[str, int]
     planned: Mapping[str, int]
     topic_ids: Mapping[str, str]
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    log_ends: Mapping[str, int] = field(default_factory=dict)
 
 
 class _Deadline:
@@ -320,18 +424,35 @@ class _Deadline:
         self._pause = min(self._pause * 2, 2.0)
 
 
-def open_to(row: FenceRow | None, pipeline: str, *, epoch: int, driver: str) -> FenceRow:
-    """Return the row if this driver holds its epoch, or may still claim it. Raises FenceMissing, Fenced."""
+def open_to(row: FenceRow | None, pipeline: str, *, epoch: int, driver: str, owner: str | None = None) -> FenceRow:
+    """Return the row if this driver holds its epoch, or may still claim it; an empty `owner` is not checked.
+
+    Raises FenceMissing, Fenced.
+    """
     if row is None:
         raise FenceMissing(f"no fence row for {pipeline!r}")
     if row.epoch != epoch or row.driver not in {UNCLAIMED, driver}:
         raise Fenced(_who_holds(row, epoch=epoch, driver=driver), seen=row)
+    if owner and row.owner != owner:
+        raise Fenced(f"the fence row belongs to {row.owner!r}, not to {owner!r}", seen=row)
     return row
+
+
+def _epochs(before: FenceRow, offsets: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
+    """Return the leader epochs that belong to `offsets`.
+
+    An epoch and an offset are a pair: an older epoch with a newer offset would look like a truncated log.
+    """
+    stay = {key: epoch for key, epoch in before.leader_epochs.items() if offsets.get(key) == before.offsets.get(key)}
+    moved = {key: epoch for key, epoch in seen.items() if key in offsets and offsets[key] != before.offsets.get(key)}
+    return {**stay, **moved}
 
 
 def _who_holds(seen: FenceRow | None, *, epoch: int, driver: str | None) -> str:
     if seen is None:
-        return f"the fence row is gone (this was epoch {epoch})"
+        return f"the fence row does not exist any more (this was epoch {epoch})"
+    if seen.is_released:
+        return f"the pipeline was deleted, and epoch {epoch} with it"
     if seen.epoch != epoch:
         return f"epoch {epoch} is over: the fence is at epoch {seen.epoch}"
     if seen.driver != driver:

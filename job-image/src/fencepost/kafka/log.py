@@ -1,9 +1,11 @@
-"""What Kafka holds, asked of librdkafka's admin client: log begins and ends, topic ids. No connector jars."""
+"""What Kafka holds, asked with librdkafka's admin client: log begins and ends, leader epochs, topic ids."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,8 +13,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from fencepost.batch import Watermarks
-from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_key
+from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_key, split_offset_key
 from fencepost.errors import BadSpec, DependencyDown
+from fencepost.kafka.answers import Topics, positions_of, refusal, topics_of
 
 PATIENCE: Final = 120.0
 """Seconds without an answer before the run gives up: longer than a broker's restart."""
@@ -20,14 +23,12 @@ PATIENCE: Final = 120.0
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one answer."""
 
-REFUSALS: Final = frozenset({
-    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED,  # noqa: SLF001 - the library's own spelling
-    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-})  # fmt: skip
+REFRESH: Final = 5.0
+"""Seconds between refreshes of the metadata. librdkafka sends requests to the broker that it last knew as controller;
+with its default of five minutes, one dead broker silences the whole client for that long."""
 
-_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def client_properties(source: KafkaEndpoint, folder: Path) -> dict[str, str]:
@@ -54,7 +55,7 @@ def client_properties(source: KafkaEndpoint, folder: Path) -> dict[str, str]:
 
 
 class KafkaLog:
-    """The topics of one pipeline. Synchronous; each look takes two round trips."""
+    """The topics of one pipeline. Synchronous; each look takes three round trips."""
 
     def __init__(
         self,
@@ -63,70 +64,106 @@ class KafkaLog:
         *,
         patience: float = PATIENCE,
         stopping: Callable[[], bool] = lambda: False,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        consumer_only = ("isolation.level",)
-        admin = {key: value for key, value in properties.items() if key not in consumer_only}
-        uncommitted = properties.get("isolation.level") == "read_uncommitted"
-        self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        self._admin = AdminClient({"socket.timeout.ms": int(REQUEST_TIMEOUT * 1000), **admin}, logger=_QUIET)
         self._servers = properties["bootstrap.servers"]
+        self._is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
+        self._complaints: deque[KafkaError] = deque(maxlen=20)
+        own: dict[str, Any] = {
+            "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
+            "topic.metadata.refresh.interval.ms": int(REFRESH * 1000),
+            "error_cb": self._complaints.append,  # a request that times out does not say that the password is wrong
+        }
+        admin = {key: value for key, value in properties.items() if key != "isolation.level"}
+        self._admin = AdminClient({**own, **admin}, logger=_QUIET)
         self._topics = list(topics)
         self._patience = patience
         self._stopping = stopping
+        self._now = now
+        self._sleep = sleep
+        self._missing_since: dict[str, float] = {}
 
     def state(self) -> Watermarks:
-        """Return begins, ends and ids now; the ends are the last stable offsets unless uncommitted reads are asked for.
+        """Return what the log holds now; the ends are the last stable offsets unless uncommitted reads are asked for.
 
+        A partition whose leader does not answer is left out and listed in `leaderless`. Whether a topic in `missing` is
+        gone is for the caller to decide.
         Raises DependencyDown when Kafka does not answer within the patience, or refuses the credentials.
         """
-        deadline = time.monotonic() + self._patience
+        deadline = self._now() + self._patience
         while True:
             try:
-                return self._look()
+                found = self._look()
             except KafkaException as error:
-                cause = error.args[0]
-                if cause.code() in REFUSALS:
+                self._admin.poll(0)
+                cause = refusal((error.args[0], *self._complaints))
+                if cause is not None:
                     raise refused(self._servers, cause) from error
-                if time.monotonic() > deadline or self._stopping():
-                    raise DependencyDown(
-                        f"kafka at {self._servers} did not answer: {cause}", reason=Reason.KAFKA_UNREACHABLE
-                    ) from error
-                time.sleep(0.5)
+                if self._now() > deadline or self._stopping():
+                    raise unreachable(self._servers, f"did not answer: {error.args[0]}") from error
+            else:
+                self._complaints.clear()
+                return found
+            self._sleep(0.5)
 
     def _look(self) -> Watermarks:
         """List the offsets, then ask the ids: an id that is still the same proves that the offsets were of it."""
-        partitions = self._describe()[1]
-        if not partitions:
-            return Watermarks(begins={}, ends={}, topic_ids={})
-        options: dict[str, Any] = {"isolation_level": self._isolation, "request_timeout": REQUEST_TIMEOUT}
-        begins = self._admin.list_offsets(dict.fromkeys(partitions, _EARLIEST), **options)
-        ends = self._admin.list_offsets(dict.fromkeys(partitions, _LATEST), **options)
-        begin = {offset_key(p.topic, p.partition): f.result().offset for p, f in begins.items()}
-        end = {offset_key(p.topic, p.partition): f.result().offset for p, f in ends.items()}
-        return Watermarks(begins=begin, ends=end, topic_ids=self._describe()[0])
+        topics = self._describe()
+        if not topics.partitions:
+            if topics.leaderless:
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no partition has a leader"))
+            return Watermarks(begins={}, ends={}, topic_ids={}, missing=self._missing(topics))
+        committed = IsolationLevel.READ_COMMITTED if self._is_committed else IsolationLevel.READ_UNCOMMITTED
+        asked = (  # together: they cost one round trip
+            self._ask(topics.partitions, _EARLIEST, committed),
+            self._ask(topics.partitions, _LATEST, committed),
+            self._ask(topics.partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED),
+        )
+        begins, ends, high = (positions_of(answers) for answers in asked)
+        again = self._describe()
+        every = {offset_key(part.topic, part.partition) for part in topics.partitions} | set(topics.leaderless)
+        answered = begins.keys() & ends.keys() & high.keys()
+        led = sorted(key for key in answered if split_offset_key(key)[0] in again.ids)
+        epochs = {key: ends[key].leader_epoch for key in led}
+        return Watermarks(
+            begins={key: begins[key].offset for key in led},
+            ends={key: ends[key].offset for key in led},
+            topic_ids=again.ids,
+            leader_epochs={key: epoch for key, epoch in epochs.items() if epoch is not None},
+            missing=self._missing(again),
+            high={key: max(high[key].offset, ends[key].offset) for key in led},
+            leaderless=frozenset(every.difference(led)),
+        )
 
-    def _describe(self) -> tuple[dict[str, str], list[TopicPartition]]:
-        ids: dict[str, str] = {}
-        partitions: list[TopicPartition] = []
-        futures = self._admin.describe_topics(TopicCollection(self._topics), request_timeout=REQUEST_TIMEOUT)
-        for topic, future in futures.items():
-            try:
-                found = future.result()
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise
-            ids[topic] = str(found.topic_id)
-            partitions += [TopicPartition(topic, part.id) for part in found.partitions]
-        return ids, partitions
+    def _missing(self, topics: Topics) -> dict[str, float]:
+        """Return for how many seconds every answer has said that a topic does not exist."""
+        now = self._now()
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in topics.missing}
+        return {topic: now - since for topic, since in self._missing_since.items()}
+
+    def _describe(self) -> Topics:
+        collection = TopicCollection(self._topics)
+        return topics_of(self._admin.describe_topics(collection, request_timeout=REQUEST_TIMEOUT))
+
+    def _ask(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Mapping[TopicPartition, Future[Any]]:
+        offsets = dict.fromkeys(partitions, spec)
+        return self._admin.list_offsets(offsets, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+
+
+def unreachable(servers: str, what: str) -> DependencyDown:
+    """Return the error for a Kafka that does not answer."""
+    return DependencyDown(f"Kafka at {servers} {what}", reason=Reason.KAFKA_UNREACHABLE)
 
 
 def refused(servers: str, cause: object) -> DependencyDown:
-    """Return the error for credentials that Kafka does not take."""
+    """Return the error for credentials that Kafka does not accept."""
     return DependencyDown(
-        f"kafka at {servers} refused: {cause}",
+        f"Kafka at {servers} refused the credentials: {cause}",
         reason=Reason.KAFKA_CREDENTIALS_REJECTED,
-        remedy="Correct the Secret of spec.source.kafka.propertiesFrom, or the user's rights.",
+        remedy="Correct the Secret of spec.source.kafka.propertiesFrom, or grant Describe and Read on the topics.",
     )
 
 

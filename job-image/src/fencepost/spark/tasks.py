@@ -27,7 +27,9 @@ def slices(ranges: Iterable[Range], tasks: int) -> list[tuple[Range, ...]]:
                 parts.append([])
                 room = size
             until = min(part.until, start + room)
-            parts[-1].append(Range(part.topic, part.partition, start, until))
+            # The epoch is of the record before the range, so the first piece alone may carry it.
+            epoch = part.leader_epoch if start == part.start else None
+            parts[-1].append(Range(part.topic, part.partition, start, until, epoch))
             room -= until - start
             start = until
     return [tuple(part) for part in parts]

@@ -1,23 +1,26 @@
-"""The helm command: upgrade --install and uninstall, killed when cancelled, its words translated into our errors.
+"""The helm command: upgrade --install and uninstall, killed when cancelled, its errors translated into ours.
 
-Values go to its standard input, so that nothing of them is in a command line or on a disk.  Helm applies and returns:
-no --wait and no --atomic, the loop looks at what came of it.
+Values go to its standard input, so that they appear neither in a command line nor on a disk.  A post-renderer checks
+the rendered manifest, and Helm applies what it prints.  Helm's hooks bypass post-renderers, so no hook ever runs.  Helm
+applies and returns: there is no --wait and no --atomic, the loop observes the result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from fencepost_operator.adapters import post_renderer
+from fencepost_operator.adapters.post_renderer import Expected, json_line
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 
 HISTORY: Final = 3
@@ -60,22 +63,31 @@ class Helm:
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
     async def install(
-        self, *, release: str, namespace: str, labels: Mapping[str, str], values: Mapping[str, Any]
+        self,
+        *,
+        release: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        values: Mapping[str, Any],
+        expected: Expected,
     ) -> None:
         """Bring the release to the chart with these values; `labels` go on the Secrets of its revisions.
 
-        Raises ReleaseLocked when a revision is pending.
+        Raises Rejected when the rendered objects are not the expected ones (nothing is applied then), ReleaseLocked
+        when a revision is pending.
         """
         arguments = (
             *("upgrade", "--install", release, str(self.chart), "--namespace", namespace, "--values", "-"),
             *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
             *("--output", "json", "--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s"),
+            *("--no-hooks", "--post-renderer", sys.executable),
+            *(f"--post-renderer-args={word}" for word in ("-I", "-m", post_renderer.__name__, expected.to_json())),
         )
-        await self._run("install", arguments, json.dumps(values))
+        await self._run("install", arguments, json_line(values))
 
     async def uninstall(self, *, release: str, namespace: str) -> None:
         """Remove the release and its history; nothing to do when it is not there."""
-        arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found")
+        arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")
         await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "")
 
     async def _run(self, operation: str, arguments: Sequence[str], stdin: str) -> None:
@@ -145,6 +157,11 @@ def translated(stderr: str, *, code: int) -> PortError:
     message = " ".join(lines).removeprefix("Error: ")[-2000:] or f"helm ended with code {code} and no message"
     if code < 0:
         return Unreachable(f"helm was killed by signal {-code}", remedy="give the operator's pod more memory")
+    if refusal := re.search(f"^{re.escape(post_renderer.REFUSED)}(.*)$", stderr, re.MULTILINE):
+        return Rejected(
+            f"the rendered cluster is not the expected one, nothing was applied: {refusal[1][:500]}",
+            remedy="check the text fields of spec.cluster and spec.job; if they are right, report this as a defect",
+        )
     if _IN_PROGRESS in message:
         return ReleaseLocked(message)
     if denied := _DENIED.search(message):

@@ -1,13 +1,20 @@
-"""What pods say about themselves: readiness, issues, how a container ended."""
+"""What pods say about themselves: readiness, issues, how a container ended.
+
+Tenants write much of it (annotations, termination messages, Events), so text is cut and made printable, and a number
+that is none is not read.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fencepost_operator.adapters.api_server import EVENTS, ApiServer, Json
+from fencepost_operator.adapters.api_server import Json
+from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.observation import NODE_LOST, PodIssue
+from fencepost_operator.text import single_line
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons that are no trouble by themselves."""
@@ -19,12 +26,27 @@ _SILENT: Final = timedelta(seconds=60)
 A kubelet is heard of again within seconds of the API server's or its machine's return.
 """
 _OVER: Final = frozenset({"Succeeded", "Failed"})
+_INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_INT64: Final = 2**63 - 1
 _MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
 
 
 def instant(text: str | None) -> datetime | None:
-    """Return a Kubernetes time as a datetime in UTC."""
-    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    """Return a Kubernetes time as a datetime in UTC; None when there is none."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def integer(text: str) -> int | None:
+    """Return the natural number of at most 63 bits in a label or an annotation, or None when it is not one."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    found = int(text)
+    return found if found <= _INT64 else None
 
 
 def condition(found: Json, kind: str) -> Json | None:
@@ -43,6 +65,13 @@ def owner_uids(found: Json) -> frozenset[str]:
     return frozenset(owner["uid"] for owner in found["metadata"].get("ownerReferences") or [])
 
 
+def owners(found: Json) -> str:
+    """Return who owns an object, for a person."""
+    references = found["metadata"].get("ownerReferences") or []
+    named = (f"{owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})" for owner in references)
+    return single_line(" and ".join(named), limit=200) or "nobody"
+
+
 def statuses(pod: Json) -> Iterator[Json]:
     """Yield the statuses of a pod's containers, those for initialization first."""
     status = pod.get("status") or {}
@@ -56,12 +85,11 @@ def trouble(pod: Json) -> PodIssue | None:
     for status in statuses(pod):
         waiting = (status.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in _ON_THE_WAY:
-            return PodIssue(pod=name, reason=waiting.get("reason") or "Waiting", message=_why(status, waiting))
+            return issue(name, waiting.get("reason") or "Waiting", _why(status, waiting))
     scheduled = condition(pod, "PodScheduled") or {}
     # SchedulerError is the scheduler's own hiccup (a conflict on a fresh volume claim, say): it tries again by itself.
     if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulerError":
-        reason, message = scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
-        return PodIssue(pod=name, reason=reason, message=message)
+        return issue(name, scheduled.get("reason") or "Unschedulable", scheduled.get("message") or "")
     return None
 
 
@@ -94,7 +122,7 @@ def _marked_at(pod: Json) -> datetime | None:
     return None if pod.get("spec", {}).get("readinessGates") else instant(ready.get("lastTransitionTime"))
 
 
-async def find_issue(api: ApiServer, pod: Json, now: datetime) -> PodIssue | None:
+async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> PodIssue | None:
     """Return a pod's trouble; when its containers stay in creation, its events are asked for a volume's."""
     found = lost(pod, now) or trouble(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
@@ -103,23 +131,19 @@ async def find_issue(api: ApiServer, pod: Json, now: datetime) -> PodIssue | Non
     )
     if found is not None or not creating or created is None or now - created < _SLOW:
         return found
-    return await newest_warning(api, pod, _MOUNTING)
+    return await newest_warning(warnings, pod, _MOUNTING)
 
 
-async def newest_warning(api: ApiServer, found: Json, reasons: frozenset[str]) -> PodIssue | None:
+async def newest_warning(warnings: NamespaceWarnings, found: Json, reasons: frozenset[str]) -> PodIssue | None:
     """Return the newest Warning event about an object with one of the reasons."""
     metadata = found["metadata"]
-    events = await api.list(EVENTS, namespace=metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}")
-    relevant = [event for event in events if event.get("type") == "Warning" and event.get("reason") in reasons]
-    if not relevant:
-        return None
-    newest = max(relevant, key=_last_seen)
-    return PodIssue(pod=metadata["name"], reason=newest["reason"], message=newest.get("message") or "")
+    event = await warnings.newest(metadata["uid"], reasons)
+    return issue(metadata["name"], event["reason"], event.get("message") or "") if event else None
 
 
-def _last_seen(event: Json) -> str:
-    series = event.get("series") or {}
-    return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
+def issue(pod: str, reason: str, message: str) -> PodIssue:
+    """Return an issue in printable words of bounded length."""
+    return PodIssue(pod=pod, reason=single_line(reason, limit=64), message=single_line(message))
 
 
 def _why(status: Json, waiting: Json) -> str:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from fencepost.contract import Verdict
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, AlreadyExists, ApiServer, Json
+from fencepost_operator.adapters.api_server import JOBS, METADATA_ONLY, NODES, PODS, AlreadyExists, ApiServer, Json
+from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.errors import PortError
-from fencepost_operator.observation import DriverPod, NodeState, PodIssue, Run
+from fencepost_operator.errors import Conflict, PortError, Rejected
+from fencepost_operator.observation import DEFAULT_GRACE, DriverPod, NodeState, PodIssue, Run
 from fencepost_operator.ports import Clock
+from fencepost_operator.text import single_line
 
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+_HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
+_REMEMBERED: Final = 10_000
+"""Pods that ended, of which the newest are remembered until their runs are settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,7 @@ class KubernetesRuns:
 
     api: ApiServer
     clock: Clock
+    _terminated: dict[str, None] = field(default_factory=dict)
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
         """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
@@ -42,20 +48,42 @@ class KubernetesRuns:
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
         present = {job["metadata"]["uid"] for job in found}
         left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
-        runs = [self._run(job, epoch, _pods_of(job, drivers)) for epoch, job in jobs.items()]
-        runs += [self._run_without_job(key, epoch, members) for epoch, members in left.items() if epoch not in jobs]
+        warnings = NamespaceWarnings(self.api, key.namespace)
+        runs = [self._run(warnings, job, epoch, _pods_of(job, drivers)) for epoch, job in jobs.items()]
+        runs += [
+            self._run_without_job(warnings, key, epoch, members) for epoch, members in left.items() if epoch not in jobs
+        ]
         return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest) -> None:
-        """Create the Job; nothing to do when one of that name exists."""
+        """Create the Job; nothing to do when this very Job exists.
+
+        Raises Rejected when a Job of that name belongs to somebody else, or is ours and of another spec.
+        """
         try:
             await self.api.create(JOBS, namespace=key.namespace, body=job)
-        except AlreadyExists:
-            return
+        except AlreadyExists as error:
+            name = job["metadata"]["name"]
+            selector = f"metadata.name={name}"
+            found = await self.api.list(JOBS, namespace=key.namespace, fields=selector, accept=METADATA_ONLY)
+            if not found:
+                raise Conflict(f"Job {name} existed a moment ago and is gone") from error
+            _refuse_another_job(key, job, found[0])
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         """Delete the Job in the foreground; nothing to do when it is gone."""
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
+
+    def note_pod(self, pod: Mapping[str, Any]) -> None:
+        """Remember what a watch event says of a driver pod: between two passes, a pod may end and be gone."""
+        if _driver_has_terminated(pod):
+            self._terminated[pod["metadata"]["uid"]] = None
+            while len(self._terminated) > _REMEMBERED:
+                del self._terminated[next(iter(self._terminated))]
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        return pod_uid in self._terminated
 
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
@@ -64,32 +92,36 @@ class KubernetesRuns:
             return NodeState(name=name, uid=None, ready=False)
         return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
 
-    async def _run(self, job: Json, epoch: int, members: Sequence[Json]) -> Run:
+    async def _run(self, warnings: NamespaceWarnings, job: Json, epoch: int, members: Sequence[Json]) -> Run:
         metadata, created = job["metadata"], _created(job)
         finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
         trouble: PodIssue | None = None
         if not members and not finished and self.clock.now() - created > _PROMPT:
-            trouble = await pods.newest_warning(self.api, job, _REFUSALS)
+            trouble = await pods.newest_warning(warnings, job, _REFUSALS)
         return Run(
             name=metadata["name"],
             epoch=epoch,
-            spec_hash=_note(job, labels.SPEC_HASH),
+            spec_hash=_spec_hash(job),
             cluster_generation=_generation(job),
             created_at=created,
             deleting="deletionTimestamp" in metadata,
             finished=finished,
-            pod=await self._driver(max(members, key=_by_liveness)) if members else None,
+            pod=await self._driver(warnings, max(members, key=_by_liveness)) if members else None,
             trouble=trouble,
+            termination_grace=_grace((job.get("spec") or {}).get("template") or {}),
+            had_pod=bool(members) or _counts_a_pod(job),
         )
 
-    async def _run_without_job(self, key: ObjectKey, epoch: int, members: Sequence[Json]) -> Run:
+    async def _run_without_job(
+        self, warnings: NamespaceWarnings, key: ObjectKey, epoch: int, members: Sequence[Json]
+    ) -> Run:
         """Return a run of which only pods are left; their Job may have been deleted in the background."""
         pod = max(members, key=_by_liveness)
-        driver = await self._driver(pod)
+        driver = await self._driver(warnings, pod)
         return Run(
             name=names.job_name(key.name, epoch),
             epoch=epoch,
-            spec_hash=_note(pod, labels.SPEC_HASH),
+            spec_hash=_spec_hash(pod),
             cluster_generation=_generation(pod),
             created_at=_created(pod),
             deleting=True,
@@ -97,13 +129,15 @@ class KubernetesRuns:
             pod=driver,
             # The garbage collector deletes a pod whose owner is gone, and takes the owner off one that is to stay.
             orphaned=driver.deleting_since is None and not pods.owner_uids(pod),
+            termination_grace=_grace(pod),
+            had_pod=True,
         )
 
-    async def _driver(self, pod: Json) -> DriverPod:
+    async def _driver(self, warnings: NamespaceWarnings, pod: Json) -> DriverPod:
         metadata, status = pod["metadata"], pod.get("status") or {}
-        container: Json = next(iter(status.get("containerStatuses") or []), {})
-        state = container.get("state") or {}
+        state = _driver_container(status).get("state") or {}
         ended = state.get("terminated") or {}
+        reason = ended.get("reason") or (status.get("reason") if not state.get("running") else None)
         node = None if ended else await self._node_of(pod)
         return DriverPod(
             name=metadata["name"],
@@ -114,11 +148,12 @@ class KubernetesRuns:
             node_ready=node.ready if node else None,
             started_at=pods.instant((state.get("running") or ended).get("startedAt")),
             deleting_since=pods.instant(metadata.get("deletionTimestamp")),
+            force_deleted=not ended and pods.may_live(pod) and _is_force_deleted(pod),
             exit_code=ended.get("exitCode"),
-            termination_reason=ended.get("reason") or (status.get("reason") if not state.get("running") else None),
+            termination_reason=single_line(reason, limit=64) or None,
             finished_at=pods.instant(ended.get("finishedAt")),
-            verdict=Verdict.from_json(ended["message"]) if ended.get("message") else None,
-            trouble=await pods.find_issue(self.api, pod, self.clock.now()),
+            verdict=_verdict(ended),
+            trouble=await pods.find_issue(warnings, pod, self.clock.now()),
         )
 
     async def _node_of(self, pod: Json) -> NodeState | None:
@@ -132,18 +167,39 @@ class KubernetesRuns:
             return None
 
 
+def _driver_has_terminated(pod: Mapping[str, Any]) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return any("terminated" in (status.get("state") or {}) for status in statuses if status["name"] == labels.DRIVER)
+
+
+def _refuse_another_job(key: ObjectKey, wanted: Manifest, found: Json) -> None:
+    """Raise Rejected unless the Job that exists is the one that is wanted: same owner, epoch, spec and cluster."""
+    name, owner = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]["uid"]
+    if owner not in pods.owner_uids(found):
+        raise Rejected(
+            f"Job {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
+            remedy=f"find out who created it, then run: kubectl delete job {name} --namespace {key.namespace}",
+        )
+    marks = (labels.EPOCH, labels.SPEC_HASH, labels.GENERATION)
+    if any(_note(found, mark) != _note(wanted, mark) for mark in marks):
+        raise Rejected(
+            f"Job {key.namespace}/{name} exists and was created for another spec or another Spark cluster",
+            remedy="wait: the operator stops that Job and starts a new one under the next epoch",
+        )
+
+
 def _epoch(key: ObjectKey, job: Json) -> int | None:
-    match = re.fullmatch(re.escape(key.name) + r"-run-(0|[1-9]\d*)", job["metadata"]["name"])
-    return int(match[1]) if match else None
+    name, prefix = job["metadata"]["name"], names.job_name(key.name, 0).removesuffix("0")
+    return pods.integer(name.removeprefix(prefix)) if name.startswith(prefix) else None
 
 
 def _by_epoch(members: Iterable[Json]) -> Mapping[int, Sequence[Json]]:
     """Return pods by the epoch that their label names."""
     found: dict[int, list[Json]] = {}
     for pod in members:
-        text = pod["metadata"].get("labels", {}).get(labels.EPOCH, "")
-        if text.isdecimal():
-            found.setdefault(int(text), []).append(pod)
+        epoch = pods.integer(pod["metadata"].get("labels", {}).get(labels.EPOCH, ""))
+        if epoch is not None:
+            found.setdefault(epoch, []).append(pod)
     return found
 
 
@@ -162,7 +218,7 @@ def _created(found: Json) -> datetime:
     return created
 
 
-def _note(found: Json, name: str) -> str:
+def _note(found: Mapping[str, Any], name: str) -> str:
     """Return what an annotation or a label says, '' when there is none."""
     metadata = found["metadata"]
     text: str = {**metadata.get("labels", {}), **metadata.get("annotations", {})}.get(name, "")
@@ -170,8 +226,60 @@ def _note(found: Json, name: str) -> str:
 
 
 def _generation(found: Json) -> int:
-    text = _note(found, labels.GENERATION)
-    return int(text) if text.isdecimal() else 0
+    return pods.integer(_note(found, labels.GENERATION)) or 0
+
+
+def _spec_hash(found: Json) -> str:
+    """Return the hash that the operator noted, '' when something else stands there."""
+    text = _note(found, labels.SPEC_HASH)
+    return text if _HASH.fullmatch(text) else ""
+
+
+def _grace(holder: Json) -> int:
+    """Return the termination grace period of a pod or a pod template, in seconds."""
+    found: int | None = (holder.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE if found is None else found
+
+
+def _counts_a_pod(job: Json) -> bool:
+    """Return whether the Job controller has counted a pod, which may be gone by now."""
+    status = job.get("status") or {}
+    uncounted = status.get("uncountedTerminatedPods") or {}
+    return any(status.get(part) for part in ("active", "succeeded", "failed", "terminating")) or any(uncounted.values())
+
+
+def _is_force_deleted(pod: Json) -> bool:
+    """Return whether a pod that a node has was deleted without waiting for its end.
+
+    The kubelet deletes a pod in that way as well, after its containers have terminated.
+    """
+    metadata = pod["metadata"]
+    placed = bool(pod["spec"].get("nodeName"))
+    return placed and "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") == 0
+
+
+def _driver_container(status: Json) -> Json:
+    """Return the status of the driver's container; admission may have added others."""
+    found: list[Json] = status.get("containerStatuses") or []
+    named = (container for container in found if container.get("name") == labels.DRIVER)
+    return next(named, found[0] if found else {})
+
+
+def _verdict(ended: Json) -> Verdict | None:
+    """Return the driver's last words, each bounded and on one line: the author's code writes them."""
+    try:
+        told = Verdict.from_json(ended.get("message") or "")
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+    if told is None:
+        return None
+    return Verdict(
+        exit_code=ended["exitCode"],
+        reason=single_line(told.reason, limit=64),
+        message=single_line(told.message),
+        remedy=single_line(told.remedy, limit=512),
+        epoch=told.epoch if isinstance(told.epoch, int) else None,
+    )
 
 
 def _by_liveness(pod: Json) -> tuple[bool, str]:

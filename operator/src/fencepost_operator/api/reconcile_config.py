@@ -1,4 +1,4 @@
-"""What the operator itself is told: who it is, and how patient."""
+"""What the operator itself is configured with: its identity, its intervals and its timeouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileConfig:
-    """Identity and patience of one operator; durations in seconds.
+    """Identity, intervals and timeouts of one operator; durations in seconds.
 
     `scope` is the first part of every fence row's key, so that two Kubernetes clusters may share a Cassandra;
     `cluster_uid` (the uid of the kube-system namespace) is the first part of its owner.
@@ -16,21 +16,23 @@ class ReconcileConfig:
     cluster_uid: str
     scope: str = "default"
     cluster_domain: str = "cluster.local"
-    resync: float = 5.0
-    """Between two looks at a pipeline where nothing moves."""
-    refresh: float = 2.0
-    """Between two looks where the status has just changed, as lag and offsets do while records flow."""
-    moving: float = 1.0
-    """Between two looks while something is expected to happen."""
+    resync_interval: float = 5.0
+    """Between two passes over a pipeline where nothing changes."""
+    refresh_interval: float = 2.0
+    """Between two passes where the status has just changed, as lag and offsets do while records flow."""
+    poll_interval: float = 1.0
+    """Between two passes while a change is expected."""
     stop_margin: float = 30.0
     """How much longer than its grace period a stopped run may take before it counts as lost."""
     start_timeout: float = 180.0
     """How long a driver's container may run without claiming its epoch."""
-    stray_grace: float = 60.0
+    transaction_timeout: float = 120.0
+    """How long an open transaction may hold a partition before it is reported; a producer's own default is 60 s."""
+    stale_run_timeout: float = 60.0
     """How long a run that is not the recorded one may take to end by itself."""
-    credentials_grace: float = 60.0
-    """How long a deletion waits for the Secret with the checkpoint's credentials to come back."""
-    fact_timeout: float = 10.0
-    """How long one fact of an observation may take to be seen."""
-    history: int = 3
-    """How many ended runs are kept to be looked at."""
+    credentials_timeout: float = 60.0
+    """How long a deletion waits for a deleted Secret with the checkpoint's credentials to come back."""
+    observation_timeout: float = 10.0
+    """How long reading one fact of an observation may take."""
+    run_history_limit: int = 3
+    """How many ended runs are kept for inspection."""

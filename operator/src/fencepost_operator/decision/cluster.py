@@ -1,4 +1,4 @@
-"""Which Spark cluster should be there, and whether it is."""
+"""Which Spark cluster should exist, and whether it does."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost_operator.api import ClusterStatus
-from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.context import RunContext
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.observation import NODE_LOST, Known, ReleaseState, Unknown
 
 
-def desired_cluster(context: Context) -> ClusterStatus | None:
-    """Return the cluster to record; None while it is not known what is there.
+def target_cluster(context: RunContext) -> ClusterStatus | None:
+    """Return the cluster to record; None while it is unknown what exists.
 
-    A new generation shares no name and no secret with the one before, so nothing of the old one can join it: for
-    another configuration, when a driver that may live on used the old one, and when lost nodes hold what it lacks.
+    A new generation shares no name and no secret with the one before, so nothing of the old one can join it.  It is
+    due for another configuration, after a driver that may still use the old one, and when lost nodes took its pods.
     """
     recorded, seen = context.status.cluster, context.observation.cluster
     workers, config = context.spec.cluster.workers, context.desired.cluster
@@ -36,55 +36,51 @@ def desired_cluster(context: Context) -> ClusterStatus | None:
     )
 
 
-def _needs_new_generation(context: Context, recorded: ClusterStatus) -> bool:
+def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
     run = context.unconfirmed_run
     if run is not None and run.cluster_generation == recorded.generation:
         return True
     return context.active_run is None and _lost_its_pods(context, recorded)
 
 
-def _lost_its_pods(context: Context, recorded: ClusterStatus) -> bool:
+def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     """Return whether a pod on a lost node, which nothing replaces, leaves the cluster without master or workers.
 
     Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
-    room), it makes no further generation.
+    room) causes no further generation.
     """
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
     if seen is None or seen.generation != recorded.generation or (seen.master_ready and seen.ready_workers):
         return False
-    return any(trouble.reason == NODE_LOST for trouble in seen.issues)
+    return any(issue.reason == NODE_LOST for issue in seen.issues)
 
 
-def is_outdated_cluster(context: Context) -> bool:
-    """Return whether what is known to be there is_outdated_cluster from what the status and the spec ask for."""
+def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
+    """Return whether nothing that is known differs from the target; what is unknown counts as equal."""
     recorded, observation = context.status.cluster, context.observation
-    wanted = desired_cluster(context)
-    if wanted is None:
+    if recorded is None or (recorded.generation, recorded.workers) != (target.generation, target.workers):
         return False
-    if recorded is None or (recorded.generation, recorded.workers) != (wanted.generation, wanted.workers):
-        return True
     if isinstance(observation.release, Known):
         release = observation.release.value
         if release is None or release.state is not ReleaseState.DEPLOYED:
-            return True
+            return False
     if not isinstance(observation.cluster, Known):
-        return False
+        return True
     seen = observation.cluster.value
-    return seen is None or (seen.generation, seen.config_hash, seen.workers) != (
-        wanted.generation,
-        wanted.config_hash,
-        wanted.workers,
+    return seen is not None and (seen.generation, seen.config_hash, seen.workers) == (
+        target.generation,
+        target.config_hash,
+        target.workers,
     )
 
 
-def values(context: Context, wanted: ClusterStatus) -> dict[str, Any]:
+def values(context: RunContext, target: ClusterStatus) -> dict[str, Any]:
     """Return the chart's values for a cluster."""
-    references = context.observation.references
     return cluster_values(
         pipeline=context.pipeline,
         spec=context.spec,
-        references=references.value.hashes if isinstance(references, Known) else {},
-        generation=wanted.generation,
+        references=context.references.hashes,
+        generation=target.generation,
         cluster_domain=context.config.cluster_domain,
     )

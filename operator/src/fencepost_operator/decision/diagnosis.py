@@ -8,12 +8,12 @@ from typing import Final
 
 from fencepost.contract import ExitCode
 from fencepost_operator.api import Reason
-from fencepost_operator.observation import NODE_LOST, PodIssue, Run
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import detail
+from fencepost_operator.observation import NODE_LOST, Known, PodIssue, Run
 
 SIGKILL_EXIT: Final = 137
 SIGTERM_EXIT: Final = 143
-DETAIL_LIMIT: Final = 600
-"""Characters of somebody else's message that we repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +90,18 @@ def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
     return Diagnosis(
         category=category,
         summary=f"Pod {trouble.pod} {summary}",
-        detail=trouble.message[:DETAIL_LIMIT],
+        detail=detail(trouble.message),
         remedy=remedy,
     )
+
+
+def pod_issue(context: Context) -> Diagnosis | None:
+    """Return why a pod of the run or of the cluster cannot get going, if one cannot; the run's come first."""
+    job, cluster = context.job, context.observation.cluster
+    own = [job.trouble, job.pod.trouble if job.pod else None] if job else []
+    parts = cluster.value.issues if isinstance(cluster, Known) and cluster.value is not None else ()
+    found = [issue for issue in (*own, *parts) if issue is not None]
+    return diagnose_pod_issue(found[0]) if found else None
 
 
 LOGS: Final = "read the driver's log with kubectl logs"
@@ -136,7 +145,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The driver of {name} vanished",
-            detail=run.trouble.message[:DETAIL_LIMIT]
+            detail=detail(run.trouble.message)
             if run and run.trouble
             else "its Job or pod was deleted, or its node was lost",
             remedy="if that comes again and again, see kubectl get events for what takes it away",
@@ -145,7 +154,8 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
             summary="The driver's container was out of memory",
-            remedy="raise job.resources; a lower source.kafka.maxRecordsPerBatch helps from the next batch on",
+            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is tried again at half "
+            "its size",
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
@@ -158,7 +168,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
-            detail=pod.trouble.message[:DETAIL_LIMIT] if pod.trouble else "",
+            detail=detail(pod.trouble.message) if pod.trouble else "",
             remedy="check the node that it was on",
         )
     return _of_exit(pod.exit_code, run)
@@ -170,9 +180,9 @@ def _of_exit(code: int, run: Run) -> Diagnosis:
     if verdict is None:
         return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
     return Diagnosis(
-        category=category,
+        category=Reason.OUT_OF_MEMORY if verdict.reason == Reason.OUT_OF_MEMORY else category,
         summary=summary,
-        detail=f"{verdict.reason}: {verdict.message}"[:DETAIL_LIMIT],
+        detail=detail(f"{verdict.reason}: {verdict.message}"),
         remedy=verdict.remedy or remedy,
         exit_code=code,
     )

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
-from fencepost_operator.decision.context import Outcome
+from fencepost_operator.decision.conditions import TRANSACTION_STALLED
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.outcome import Outcome
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
@@ -17,9 +19,9 @@ def status_events(before: Status, after: Status, outcome: Outcome) -> tuple[Even
     return (*_facts(before, after), *_turn(before, after, outcome))
 
 
-def ready_of(status: Status) -> Condition | None:
-    """Return the Ready condition."""
-    return next((condition for condition in status.conditions if condition.type == "Ready"), None)
+def condition_of(status: Status, kind: str) -> Condition | None:
+    """Return the condition of a type."""
+    return next((condition for condition in status.conditions if condition.type == kind), None)
 
 
 def _facts(before: Status, after: Status) -> Iterator[Event]:
@@ -34,9 +36,12 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if run is not None and run.claimed_at is not None and not _had_claimed(before, run.epoch):
         yield _normal(Reason.RUN_CLAIMED, f"{run.name} claimed epoch {run.epoch}")
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
-        remedy = f". {failure.remedy[:1].upper()}{failure.remedy[1:]}." if failure.remedy else ""
-        message = f"Run {failure.epoch} failed ({failure.reason}): {failure.message}{remedy}"
+        message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
+
+    found = condition_of(after, TRANSACTION_STALLED)
+    if found is not None and condition_of(before, TRANSACTION_STALLED) is None:
+        yield Event(EventType.WARNING, found.reason, found.message)
 
 
 def _had_claimed(before: Status, epoch: int) -> bool:
@@ -44,7 +49,7 @@ def _had_claimed(before: Status, epoch: int) -> bool:
 
 
 def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
-    was = ready_of(before)
+    was = condition_of(before, "Ready")
     if was is not None and was.reason == Reason.SUSPENDED and outcome.reason not in {Reason.SUSPENDED, Reason.DELETING}:
         yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
     if (was is not None and was.reason == outcome.reason) or outcome.reason in TOLD_BY_FACTS:

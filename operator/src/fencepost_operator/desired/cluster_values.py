@@ -11,6 +11,7 @@ from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.desired import labels
 from fencepost_operator.desired.hashes import code_hash, fingerprints
 from fencepost_operator.desired.resources import executor_heap, resources
+from fencepost_operator.desired.spark_files import spark_files
 
 DAEMON_HEAP: Final = "128m"
 MASTER_HEAP: Final = "256m"
@@ -25,6 +26,7 @@ def cluster_values(
     cluster = spec.cluster
     values: dict[str, Any] = {
         "pipeline": pipeline.key.name,
+        "namespace": pipeline.key.namespace,
         "generation": generation,
         "clusterDomain": cluster_domain,
         "image": cluster.image or spec.job.image,
@@ -33,7 +35,7 @@ def cluster_values(
         "workers": cluster.workers,
         "worker": _worker(spec),
         "master": _master(spec),
-        "sparkConf": cluster.spark_conf,
+        "files": spark_files(cluster.spark_conf),
         "codeConfigMap": spec.job.code_config_map or "",
         "codeHash": code_hash(spec, references),
         "env": spec.job.env,

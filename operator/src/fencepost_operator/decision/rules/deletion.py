@@ -7,9 +7,9 @@ from dataclasses import replace
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import DeleteFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
 from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
-from fencepost_operator.decision.context import Context, Outcome, waiting
-from fencepost_operator.decision.liveness import is_over
-from fencepost_operator.decision.status import patience
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.liveness import has_ended, stop_timeout
+from fencepost_operator.decision.outcome import Outcome, reconciling
 from fencepost_operator.observation import Known, Run, Unknown
 
 
@@ -18,12 +18,12 @@ def is_deleted(context: Context) -> Outcome | None:
     if context.pipeline.deleting_since is None:
         return None
     if not context.pipeline.has_finalizer:
-        message, again = "Cleanup is done", context.config.resync
-        return waiting(context, Reason.RELEASED, message, state=State.DELETING, requeue_after=again)
+        message, again = "Cleanup is done", context.config.resync_interval
+        return reconciling(context, Reason.RELEASED, message, state=State.DELETING, requeue_after=again)
     for step in (_stop_runs, _uninstall, _settle_fence):
         if outcome := step(context):
             return replace(outcome, state=State.DELETING)
-    return waiting(
+    return reconciling(
         context,
         Reason.RELEASED,
         "Nothing of the pipeline is left" + _what_stays(context),
@@ -37,29 +37,30 @@ def _stop_runs(context: Context) -> Outcome | None:
     observation = context.observation
     if isinstance(observation.runs, Unknown):
         message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
-        return waiting(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True)
-    living = [run for run in context.runs if not is_over(run) and not run.orphaned]
+        return reconciling(
+            context, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True
+        )
+    living = [run for run in context.runs if not has_ended(run) and not run.orphaned]
     unasked = [run for run in living if not run.deleting]
     if unasked:
-        return waiting(
+        return reconciling(
             context,
             Reason.STOPPING,
             f"Stopping {unasked[0].name}: its batch is finished and committed first",
             action=StopRun(name=unasked[0].name),
             status=_asked(context, unasked[0]),
         )
-    run = context.active_run
-    if run is None and not (living and _may_wait(context)):
-        return None
-    name = run.name if run else living[0].name
-    return waiting(context, Reason.STOPPING, f"Waiting for {name} to stop")
+    waited_for = [run.name for run in living if _may_still_stop(context, run)]
+    if run := context.active_run:
+        waited_for.insert(0, run.name)
+    return reconciling(context, Reason.STOPPING, f"Waiting for {waited_for[0]} to stop") if waited_for else None
 
 
-def _may_wait(context: Context) -> bool:
+def _may_still_stop(context: Context, job: Run) -> bool:
     """Return whether a driver that was asked to stop still has time to."""
     run, since = context.run, context.pipeline.deleting_since
-    asked = (run.stop_requested_at if run else None) or since or context.now
-    return context.now - asked <= patience(context.pipeline, context.config)
+    requested = run.stop_requested_at if run is not None and run.name == job.name else None
+    return context.now - (requested or since or context.now) <= stop_timeout(job, context.config.stop_margin)
 
 
 def _asked(context: Context, target: Run) -> Status:
@@ -73,10 +74,10 @@ def _uninstall(context: Context) -> Outcome | None:
     release = context.observation.release
     if isinstance(release, Unknown):
         message = f"The Helm release cannot be looked up: {release.message}"
-        return waiting(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=release.remedy, warning=True)
+        return reconciling(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=release.remedy, warning=True)
     if release.value is None:
         return None
-    return waiting(context, Reason.DELETING, "Taking the Spark cluster down", action=UninstallCluster())
+    return reconciling(context, Reason.DELETING, "Taking the Spark cluster down", action=UninstallCluster())
 
 
 def _settle_fence(context: Context) -> Outcome | None:
@@ -102,19 +103,19 @@ def _end_epoch(context: Context, row: FenceRow) -> Outcome | None:
     run = context.unconfirmed_run
     if run is None or row.epoch != run.epoch:
         return None
-    return waiting(
+    return reconciling(
         context,
         Reason.FENCED,
         f"{run.name} is not proven dead: its epoch {row.epoch} is ended so that it commits no more",
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+        action=TakeOverFence(epoch=row.epoch, version=None, owner=context.owner),
     )
 
 
 def _drop(context: Context, row: FenceRow) -> Outcome:
-    return waiting(
+    return reconciling(
         context,
         Reason.DELETING,
-        "Dropping the checkpoint (deletionPolicy: Delete)",
+        "Deleting the progress in the checkpoint (deletionPolicy: Delete); its epoch stays",
         action=DeleteFence(epoch=row.epoch, version=row.version),
     )
 
@@ -125,24 +126,25 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         remedy = "make Cassandra reachable, or remove the finalizer when you know that the driver is dead"
     else:
         why, remedy = "deletionPolicy is Delete", "make Cassandra reachable, or set deletionPolicy to Retain"
-    return waiting(
+    return reconciling(
         context,
         Reason.CASSANDRA_UNREACHABLE,
         f"The checkpoint cannot be reached, and {why}: {fence.message}",
         remedy=remedy,
         warning=True,
-        requeue_after=context.config.resync,
+        requeue_after=context.config.resync_interval,
     )
 
 
 def _credentials_are_deleted(context: Context) -> bool:
     """Return whether the credentials went first, as when a whole namespace is deleted: nobody can wait for that."""
-    references, since = context.observation.references, context.pipeline.deleting_since
-    secret = context.spec.checkpoint.credentials_secret
+    spec, references = context.pipeline.spec, context.observation.references
+    since = context.pipeline.deleting_since
+    secret = spec.checkpoint.credentials_secret if isinstance(spec, Spec) else None
     if secret is None or since is None or not isinstance(references, Known):
         return False
     gone = references.value.hashes.get(f"Secret/{secret}", "") is None
-    return gone and (context.now - since).total_seconds() > context.config.credentials_grace
+    return gone and (context.now - since).total_seconds() > context.config.credentials_timeout
 
 
 def _what_stays(context: Context) -> str:
@@ -150,10 +152,4 @@ def _what_stays(context: Context) -> str:
         return ""
     if context.pipeline.deletion_policy is DeletionPolicy.RETAIN:
         return "; its checkpoint is kept (deletionPolicy: Retain)"
-    return (
-        "; its checkpoint is kept, for nobody has its credentials any more" if _cannot_read_credentials(context) else ""
-    )
-
-
-def _cannot_read_credentials(context: Context) -> bool:
-    return isinstance(context.pipeline.spec, Spec) and _credentials_are_deleted(context)
+    return "; its checkpoint is kept, because its credentials are gone" if _credentials_are_deleted(context) else ""

@@ -1,4 +1,4 @@
-"""While a run lives: is it the right one, does it move, does it have what it needs."""
+"""While a run is active: does it make progress, and does it have what it needs."""
 
 from __future__ import annotations
 
@@ -6,45 +6,44 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost_operator.actions import InstallCluster, TakeOverFence
+from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
-from fencepost_operator.decision.cluster import desired_cluster, is_outdated_cluster, values
-from fencepost_operator.decision.context import Context, Outcome, not_observable, waiting
-from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue
-from fencepost_operator.decision.rules.suspend import stop
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
+from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import failure_after, has_progressed
+from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.observation import Known, Unknown, UnknownReason
 
-BEHIND: Final = 2
+CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
+MAX_DOUBLINGS: Final = 6
+"""Of the stall timeout, for runs in a row that made no progress."""
+
+KAFKA_REASONS: Final = {
+    UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
+    UnknownReason.DENIED: Reason.KAFKA_CREDENTIALS_REJECTED,
+    UnknownReason.REJECTED: Reason.KAFKA_REJECTED,
+}
 
 
-def is_being_stopped(context: Context) -> Outcome | None:
-    """A run that was asked to stop is over for us, whatever it was asked for."""
-    run = context.active_run
-    if run is None or run.stop_requested_at is None:
-        return None
-    changed = run.spec_hash != context.desired.run
-    state, why = (State.UPGRADING, "Upgrading") if changed else (State.RESTARTING, "Restarting")
-    return stop(context, run, why=why, reason=Reason.STOPPING, state=state)
-
-
-def is_superseded(context: Context) -> Outcome | None:
-    """A run of an older epoch can commit nothing; it will find out, and is helped to."""
+def run_is_superseded(context: RunContext) -> Outcome | None:
+    """Stop a run of an older epoch: it can commit nothing, and ends by itself once it notices."""
     run, row = context.active_run, context.row
     if run is None or row.epoch <= run.epoch:
         return None
-    why = f"The fence moved on to epoch {row.epoch} without {run.name}"
-    return stop(context, run, why=why, reason=Reason.SUPERSEDED, state=State.RESTARTING)
+    why = f"The fence moved to epoch {row.epoch} without {run.name}"
+    return stop_run(context, run, why=why, reason=Reason.SUPERSEDED, state=State.RESTARTING)
 
 
-def is_unresponsive(context: Context) -> Outcome | None:
-    """A driver that could commit and does not is fenced first; it may be frozen and come back at any moment.
+def run_is_unresponsive(context: RunContext) -> Outcome | None:
+    """Fence a driver that could commit and does not: it may be frozen and continue at any moment.
 
-    It is given up in the status before it is fenced, so that a crash in between changes nothing.
+    The status gives the run up before the fence is taken over, so that a crash in between changes nothing.
     """
     run = context.active_run
     if run is None:
@@ -57,7 +56,7 @@ def is_unresponsive(context: Context) -> Outcome | None:
         context.pipeline, status, run, diagnosis, progressed=has_progressed(run, row), now=context.now
     )
     given_up = replace(run, ended_at=context.now, dead=False)
-    return waiting(
+    return reconciling(
         context,
         diagnosis.category,
         diagnosis.message,
@@ -69,181 +68,136 @@ def is_unresponsive(context: Context) -> Outcome | None:
     )
 
 
-def _never_claimed(context: Context, run: RunStatus) -> Diagnosis | None:
+def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
     if run.claimed_at is not None or run.started_at is None:
         return None
-    limit = timedelta(seconds=context.config.start_timeout)
-    if not _passed(context, limit, run.started_at):
+    timeout = timedelta(seconds=context.config.start_timeout)
+    if not _elapsed(context, timeout, run.started_at):
         return None
     return Diagnosis(
         category=Reason.NEVER_CLAIMED,
-        summary=f"{run.name} has not claimed its epoch within {format_duration(limit.total_seconds())} of its start",
+        summary=f"{run.name} has not claimed its epoch within {format_duration(timeout.total_seconds())} of its start",
         remedy="read the driver's log with kubectl logs",
     )
 
 
-def _stalled(context: Context, run: RunStatus) -> Diagnosis | None:
+def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
     if run.claimed_at is None or not context.status.lag or committed is None or committed.since is None:
         return None
-    limit = stall_limit(context)
-    if not _passed(context, limit, committed.since, run.claimed_at):
+    timeout = stall_timeout(context)
+    if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
-        summary=f"{run.name} has records to read and has committed nothing for "
-        f"{format_duration(limit.total_seconds())}",
-        remedy="raise restart.stallTimeout if its batches take that long",
+        summary=f"{run.name} has records to read and has made no progress for "
+        f"{format_duration(timeout.total_seconds())}",
+        remedy="read the driver's log with kubectl logs; raise restart.stallTimeout if one step of a batch takes that "
+        "long",
     )
 
 
-def stall_limit(context: Context) -> timedelta:
-    """Return how long a run with records to read may commit nothing."""
-    spec, row = context.spec, context.row
+def stall_timeout(context: RunContext) -> timedelta:
+    """Return how long a run with records to read may neither commit nor report progress inside its batch.
+
+    It doubles with each run in a row that was replaced for that, so that a batch that only needs longer gets there.
+    """
+    spec, row, failure = context.spec, context.row, context.status.failure
     last_batch = (row.duration_ms or 0) / 1000
-    return timedelta(
-        seconds=max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
-    )
+    usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
+    replaced = failure is not None and failure.count > 0 and failure.reason == Reason.UNRESPONSIVE
+    doublings = min(failure.repeats, MAX_DOUBLINGS) if failure is not None and replaced else 0
+    return timedelta(seconds=usual * 2**doublings)
 
 
-def _passed(context: Context, limit: timedelta, *since: datetime) -> bool:
+def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
     """Return whether all moments are that long ago, Kafka and Cassandra having answered all that time."""
     committed = context.status.committed
     if committed is None or committed.observable_since is None:
         return False
-    return context.now - max(committed.observable_since, *since) >= limit
+    return context.now - max(committed.observable_since, *since) >= timeout
 
 
-def is_outdated(context: Context) -> Outcome | None:
-    """A run of another spec is stopped gracefully, unless the new one could not start at all."""
-    run, source = context.active_run, context.observation.source
-    if run is None or run.spec_hash == context.desired.run:
-        return None
-    if isinstance(source, Known) and source.value.missing_topics:
-        return topics_are_missing(context)
-    why = "Upgrading to the new spec"
-    return stop(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
-
-
-def topics_are_missing(context: Context) -> Outcome | None:
-    """Topics are the user's to make: Fencepost knows neither their partitions nor their retention."""
+def topics_are_missing(context: RunContext) -> Outcome | None:
+    """Wait for the user to create the topics: Fencepost knows neither their partitions nor their retention."""
     source = context.observation.source
     if not isinstance(source, Known) or not source.value.missing_topics:
         return None
     names = ", ".join(source.value.missing_topics)
-    effect = "; the run goes on" if context.active_run else ""
-    return waiting(
+    effect = "; the run continues" if context.active_run else ""
+    return reconciling(
         context,
         Reason.TOPIC_NOT_FOUND,
         f"Kafka has no topic {names}{effect}",
         remedy="create it, or correct source.kafka.topics",
         warning=True,
-        requeue_after=context.config.resync,
+        requeue_after=context.config.resync_interval,
     )
 
 
-def kafka_is_unreachable(context: Context) -> Outcome | None:
-    """Without Kafka a run has nothing to read, and its lag is not known."""
+def kafka_is_unreachable(context: RunContext) -> Outcome | None:
+    """Without Kafka a run has nothing to read, and its lag is unknown."""
     source = context.observation.source
     if not isinstance(source, Unknown):
         return None
-    reason = {
-        UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
-        UnknownReason.DENIED: Reason.KAFKA_CREDENTIALS_REJECTED,
-        UnknownReason.REJECTED: Reason.KAFKA_REJECTED,
-    }[source.reason]
-    return not_observable(context, reason, source, what="Kafka cannot be asked for its offsets")
+    return unobservable(context, KAFKA_REASONS[source.reason], source, what="Kafka's offsets cannot be read")
 
 
-def cluster_drifted(context: Context) -> Outcome | None:
-    """Workers come and go, and what was lost of the cluster is put back, under the living driver."""
+def run_is_starting(context: RunContext) -> Outcome | None:
+    """Wait until a run has claimed its epoch, and has committed or has nothing to read."""
     run = context.active_run
-    if run is None or not is_outdated_cluster(context):
+    if run is None or _has_started(context, run):
         return None
-    recorded = context.status.cluster
-    wanted = desired_cluster(context)
-    if wanted is None or recorded is None or wanted.generation != recorded.generation:
-        return None
-    resized = recorded.workers != wanted.workers
-    message = f"Scaling from {recorded.workers} to {wanted.workers} workers" if resized else "Mending the Spark cluster"
-    outcome = waiting(
-        context,
-        Reason.SCALED if resized else Reason.PROVISIONING,
-        message,
-        action=InstallCluster(values=values(context, wanted)),
-        status=replace(context.status, cluster=wanted),
-    )
-    return replace(outcome, ready=context.streams)
+    if issue := pod_issue(context):
+        return reconciling(context, issue.category, issue.message, remedy=issue.remedy, warning=True)
+    failure = context.status.failure
+    restarting = failure is not None and failure.count and failure.epoch == run.epoch - 1
+    state = State.RESTARTING if restarting else State.STARTING
+    return reconciling(context, Reason.STARTING, _start_progress(run), state=state)
 
 
-def is_starting(context: Context) -> Outcome | None:
-    """Until a run has claimed its epoch and committed, or has nothing to read, it is on its way."""
-    run = context.active_run
-    if run is None or _flows(context, run):
-        return None
-    if trouble := pod_issue(context):
-        again = context.config.moving
-        return waiting(
-            context, trouble.category, trouble.message, remedy=trouble.remedy, warning=True, requeue_after=again
-        )
-    return waiting(context, _stage(context), _progress(run), state=_phase(context))
-
-
-def _stage(context: Context) -> Reason:
-    return Reason.RESTARTING if _phase(context) is State.RESTARTING else Reason.STARTING
-
-
-def _phase(context: Context) -> State:
-    run, failure = context.run, context.status.failure
-    failed = run is not None and failure is not None and failure.count and failure.epoch == run.epoch - 1
-    return State.RESTARTING if failed else State.STARTING
-
-
-def _progress(run: RunStatus) -> str:
+def _start_progress(run: RunStatus) -> str:
     if run.claimed_at is not None:
-        return f"{run.name} holds the fence at epoch {run.epoch}; its first batch is under way"
+        return f"{run.name} holds the fence at epoch {run.epoch}; its first batch is in progress"
     if run.started_at is not None:
-        return f"{run.name} starts Spark and warms up before it claims epoch {run.epoch}"
+        return f"{run.name} starts Spark before it claims epoch {run.epoch}"
     return f"Waiting for the pod of {run.name}"
 
 
-def _flows(context: Context, run: RunStatus) -> bool:
+def _has_started(context: RunContext, run: RunStatus) -> bool:
     if run.claimed_at is None:
         return False
-    return has_progressed(run, context.row) or context.status.lag == 0 or _was_ready(context)
+    return has_progressed(run, context.row) or context.status.lag == 0 or _was_ready_before(context, run)
 
 
-def _was_ready(context: Context) -> bool:
+def _was_ready_before(context: RunContext, run: RunStatus) -> bool:
     before = context.pipeline.status
-    same_run = before.run is not None and context.run is not None and before.run.name == context.run.name
+    same_run = before.run is not None and before.run.name == run.name
     return same_run and any(c.type == "Ready" and c.status == "True" for c in before.conditions)
 
 
-def pod_issue(context: Context) -> Diagnosis | None:
-    """Return why the run's or the cluster's pods cannot get going, if one cannot."""
-    job, cluster = context.job, context.observation.cluster
-    own = [job.trouble, job.pod.trouble if job.pod else None] if job else []
-    parts = cluster.value.issues if isinstance(cluster, Known) and cluster.value is not None else ()
-    found = [trouble for trouble in (*own, *parts) if trouble is not None]
-    return diagnose_pod_issue(found[0]) if found else None
-
-
-def is_streaming(context: Context) -> Outcome | None:
-    """The good end of the chain."""
+def run_is_streaming(context: RunContext) -> Outcome | None:
+    """Conclude that all is well."""
     run = context.active_run
     if run is None:
         return None
     lag, batch = context.status.lag or 0, context.spec.source.max_records_per_batch
     was_behind = context.pipeline.status.state is State.CATCHING_UP
-    behind = lag > BEHIND * batch or (was_behind and lag > batch)
-    workers = context.status.cluster
-    short = workers is not None and workers.ready_workers < workers.workers
-    seats = f"; {workers.ready_workers} of {workers.workers} workers are ready" if workers and short else ""
+    behind = lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch)
     return Outcome(
         reason=Reason.CATCHING_UP if behind else Reason.STREAMING,
-        message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{seats}",
+        message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
         state=State.CATCHING_UP if behind else State.RUNNING,
         status=context.status,
-        ready=True,
-        requeue_after=context.config.resync,
+        ready=is_rolled_out(context),
+        requeue_after=context.config.resync_interval,
     )
+
+
+def _missing(context: RunContext) -> str:
+    cluster = context.status.cluster
+    if not is_rolled_out(context):
+        return "; the Spark cluster is not known to match the spec"
+    if cluster is None or cluster.ready_workers >= cluster.workers:
+        return ""
+    return f"; {cluster.ready_workers} of {cluster.workers} workers are ready"

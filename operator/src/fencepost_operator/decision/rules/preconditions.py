@@ -1,140 +1,157 @@
-"""What must be in order before a run is started or replaced."""
+"""What must be in order before a run is started or replaced.
+
+`require_spec` and `require_fence` return either the richer context that the next chain takes, or why there is none.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import AddFinalizer, CreateFence
 from fencepost_operator.api import ADOPT_ANNOTATION, Reason, Spec, State
-from fencepost_operator.decision.context import Context, Outcome, not_observable, stalled, waiting
-from fencepost_operator.desired.hashes import optional_references
-from fencepost_operator.observation import Unknown, UnknownReason
+from fencepost_operator.decision.context import Context, RunContext, SpecContext
+from fencepost_operator.decision.outcome import Outcome, reconciling, stalled, unobservable
+from fencepost_operator.desired.hashes import fingerprints, optional_references
+from fencepost_operator.observation import References, Unknown, UnknownReason
+
+CHECKPOINT_REASONS: Final = {
+    UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
+    UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
+    UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
+}
 
 
 def kubernetes_is_unreachable(context: Context) -> Outcome | None:
-    """Nothing can be told without the list of runs."""
+    """Nothing can be concluded without the list of runs."""
     runs = context.observation.runs
     if isinstance(runs, Unknown):
-        return not_observable(context, Reason.KUBERNETES_UNREACHABLE, runs, what="The driver's Jobs cannot be listed")
+        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, runs, what="The driver's Jobs cannot be listed")
     return None
 
 
 def finalizer_is_missing(context: Context) -> Outcome | None:
-    """Before anything is made, the API server must be told to wait for its cleanup."""
+    """Before anything is created, the API server must be told to wait for its cleanup."""
     if context.pipeline.has_finalizer:
         return None
-    return waiting(context, Reason.PENDING, "Taking charge of the pipeline", action=AddFinalizer())
+    return reconciling(context, Reason.PENDING, "Adding the finalizer", action=AddFinalizer())
 
 
-def spec_is_invalid(context: Context) -> Outcome | None:
-    """A spec that cannot be understood changes nothing that runs."""
-    violations = context.pipeline.spec
-    if isinstance(violations, Spec):
-        return None
-    effect = "the run of the last good spec goes on" if context.active_run else "nothing is started"
-    fields = "; ".join(str(violation) for violation in violations)
-    return stalled(context, Reason.INVALID_SPEC, f"{fields} ({effect})", remedy="correct the spec")
+def require_spec(context: Context) -> SpecContext | Outcome:
+    """Return the context with its spec; an invalid spec changes nothing that runs."""
+    spec = context.pipeline.spec
+    if not isinstance(spec, Spec):
+        effect = "the run of the last valid spec continues" if context.active_run else "nothing is started"
+        fields = "; ".join(str(violation) for violation in spec)
+        return stalled(context, Reason.INVALID_SPEC, f"{fields} ({effect})", "correct the spec")
+    return SpecContext(
+        pipeline=context.pipeline,
+        status=context.status,
+        observation=context.observation,
+        config=context.config,
+        spec=spec,
+    )
 
 
-def references_are_missing(context: Context) -> Outcome | None:
-    """ConfigMaps and Secrets that the spec names must be there; a run that has read them already goes on."""
-    references = context.observation.references
+def require_fence(context: SpecContext) -> RunContext | Outcome:
+    """Return the context with its references and its fence row, which must exist and be ours."""
+    references, fence = context.observation.references, context.observation.fence
     if isinstance(references, Unknown):
         what = "The ConfigMaps and Secrets that the spec names cannot be read"
-        return not_observable(context, Reason.KUBERNETES_UNREACHABLE, references, what=what)
+        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, references, what=what)
+    if outcome := references_are_missing(context, references.value):
+        return outcome
+    if isinstance(fence, Unknown):
+        reason = CHECKPOINT_REASONS[fence.reason]
+        return unobservable(context, reason, fence, what="The checkpoint in Cassandra cannot be read")
+    row = fence.value
+    if row is None:
+        return fence_is_lost(context) or fence_is_missing(context)
+    if outcome := fence_is_owned_elsewhere(context, row) or fence_was_rolled_back(context, row):
+        return outcome
+    return RunContext(
+        pipeline=context.pipeline,
+        status=context.status,
+        observation=context.observation,
+        config=context.config,
+        spec=context.spec,
+        row=row,
+        references=references.value,
+        desired=fingerprints(context.spec, references.value.hashes),
+    )
+
+
+def references_are_missing(context: SpecContext, references: References) -> Outcome | None:
+    """Wait for the ConfigMaps and Secrets that the spec names; a run that has read them already continues."""
     optional = optional_references(context.spec)
-    missing = [name for name in references.value.missing() if name not in optional]
+    missing = [name for name in references.missing() if name not in optional]
     if not missing:
         return None
     kind = missing[0].partition("/")[0]
     reason = Reason.CONFIG_MAP_NOT_FOUND if kind == "ConfigMap" else Reason.SECRET_NOT_FOUND
-    effect = "; the run goes on, but could not be replaced" if context.active_run else ""
-    return waiting(
+    effect = "; the run continues, but could not be replaced" if context.active_run else ""
+    return reconciling(
         context,
         reason,
         f"{', '.join(missing)} not found in namespace {context.pipeline.key.namespace}{effect}",
         remedy="create what is missing, or correct its name in the spec",
         warning=True,
-        requeue_after=context.config.resync,
+        requeue_after=context.config.resync_interval,
     )
 
 
-def checkpoint_is_unreadable(context: Context) -> Outcome | None:
-    """Without the fence row nobody may start or replace a run."""
-    fence = context.observation.fence
-    if not isinstance(fence, Unknown):
-        return None
-    reason = {
-        UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
-        UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
-        UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
-    }[fence.reason]
-    return not_observable(context, reason, fence, what="The checkpoint in Cassandra cannot be read")
+def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | None:
+    """Refuse another Kubernetes cluster's row until a person says from whom, and at which epoch, to take it over.
 
-
-def fence_is_owned_elsewhere(context: Context) -> Outcome | None:
-    """A row of another Kubernetes cluster is taken over only when a person says from whom, and at which epoch.
-
-    The epoch makes the word good for one takeover: left on two objects, it would let them take turns without end.
+    The epoch makes the annotation good for one takeover: left on two objects, it would let them take turns forever.
     """
-    row = _row(context)
-    if row is None:
-        return None
     cluster = row.owner.partition("/")[0]
     if cluster == context.config.cluster_uid:
         return None
-    key, asked, needed = context.pipeline.key, context.pipeline.annotations.get(ADOPT_ANNOTATION), _handover(row)
-    if asked == needed:
+    key, needed = context.pipeline.key, f"{cluster}@{row.epoch}"
+    given = context.pipeline.annotations.get(ADOPT_ANNOTATION)
+    if given == needed:
         return None
-    spent = f"; the annotation {ADOPT_ANNOTATION}={asked} is not about this owner and epoch" if asked else ""
+    mismatch = f"; the annotation {ADOPT_ANNOTATION}={given} is not about this owner and epoch" if given else ""
     return stalled(
         context,
         Reason.FENCE_OWNED_ELSEWHERE,
-        f"The checkpoint {row.pipeline} belongs to a pipeline of another Kubernetes cluster ({cluster}){spent}",
-        remedy=f"delete that pipeline, then run: kubectl annotate streamingpipeline {key.name} "
+        f"The checkpoint {row.pipeline} belongs to a pipeline of another Kubernetes cluster ({cluster}){mismatch}",
+        f"delete that pipeline, then run: kubectl annotate streamingpipeline {key.name} "
         f"--namespace {key.namespace} --overwrite {ADOPT_ANNOTATION}={needed}; "
         "or give this operator a scope of its own",
     )
 
 
-def _handover(row: FenceRow) -> str:
-    """Return the annotation's value that allows to adopt a row as it stands."""
-    return f"{row.owner.partition('/')[0]}@{row.epoch}"
+RESTORE: Final = (
+    "restore it from a backup; or, to begin at source.kafka.startingOffsets, "
+    "set deletionPolicy to Delete, delete the pipeline and create it again"
+)
 
 
-def fence_is_lost(context: Context) -> Outcome | None:
-    """A row that was there and is not, or is behind what was seen, means that progress is lost: a person decides."""
-    row, epoch = _row(context), context.status.epoch
-    if not epoch or (row is not None and row.epoch >= epoch):
+def fence_is_lost(context: SpecContext) -> Outcome | None:
+    """Leave it to a person when a row that existed is gone: its progress is lost."""
+    epoch = context.status.epoch
+    if not epoch:
         return None
-    remedy = (
-        "restore it from a backup; or, to begin at source.kafka.startingOffsets, "
-        "delete the pipeline with its row and create it again"
-    )
-    if row is None:
-        return stalled(
-            context, Reason.FENCE_LOST, f"The checkpoint's row is gone; it was at epoch {epoch}", remedy=remedy
-        )
-    return stalled(
-        context,
-        Reason.FENCE_ROLLED_BACK,
-        f"The checkpoint's row is at epoch {row.epoch}, but epoch {epoch} was there already",
-        remedy=remedy,
-    )
+    return stalled(context, Reason.FENCE_LOST, f"The checkpoint's row is gone; it was at epoch {epoch}", RESTORE)
 
 
-def fence_is_missing(context: Context) -> Outcome | None:
-    """The first row is made by the operator, never by a driver."""
-    if _row(context) is not None:
+def fence_was_rolled_back(context: SpecContext, row: FenceRow) -> Outcome | None:
+    """Leave it to a person when a row is behind what was seen: its progress is lost."""
+    epoch = context.status.epoch
+    if not epoch or row.epoch >= epoch:
         return None
-    return waiting(
+    message = f"The checkpoint's row is at epoch {row.epoch}, but epoch {epoch} was seen before"
+    return stalled(context, Reason.FENCE_ROLLED_BACK, message, RESTORE)
+
+
+def fence_is_missing(context: SpecContext) -> Outcome:
+    """Create the first row: the operator does, never a driver."""
+    return reconciling(
         context,
         Reason.PROVISIONING,
         "Creating the checkpoint",
         state=State.PROVISIONING,
         action=CreateFence(owner=context.owner),
     )
-
-
-def _row(context: Context) -> FenceRow | None:
-    fence = context.observation.fence
-    return None if isinstance(fence, Unknown) else fence.value

@@ -1,176 +1,113 @@
-"""When no run lives: is one allowed, is the old one fenced, is the cluster there, start."""
+"""When no run is active: take the fence over, bring up the cluster, start the next run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from fencepost_operator.actions import InstallCluster, StartRun, StopRun, TakeOverFence
-from fencepost_operator.api import RETRY_ANNOTATION, FailureStatus, Reason, RunStatus, State
-from fencepost_operator.api.quantities import format_duration
-from fencepost_operator.decision.cluster import desired_cluster, is_outdated_cluster, values
-from fencepost_operator.decision.context import Context, Outcome, not_observable, stalled, waiting
-from fencepost_operator.decision.rules.health import pod_issue
+from fencepost_operator.actions import InstallCluster, StartRun
+from fencepost_operator.api import ClusterStatus, Reason, RunStatus, State
+from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.diagnosis import pod_issue
+from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.desired import names
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
 
-FINAL = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS})
-"""Failures that another attempt with the same spec would only repeat."""
+TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
+"""Failures that a smaller batch may avoid."""
 
 
-def unconfirmed_run_holds_the_fence(context: Context) -> Outcome | None:
-    """A driver that may live on is fenced before anything else is thought about."""
-    run, row = context.unconfirmed_run, context.row
-    if run is None or row.epoch != run.epoch or row.driver is None:
-        return None
-    return _fence(context, f"{run.name} is not proven dead")
+def next_run(context: RunContext) -> Outcome:
+    """Take the next step towards the next run."""
+    if outcome := fence_is_held(context):
+        return outcome
+    cluster = require_cluster(context)
+    if isinstance(cluster, Outcome):
+        return cluster
+    return cluster_is_not_ready(context) or epoch_is_used(context) or start_run(context, cluster)
 
 
-def unconfirmed_run_is_not_deleted(context: Context) -> Outcome | None:
-    """What is fenced and may live on is asked to go."""
-    run, job = context.unconfirmed_run, context.job
-    if run is None or job is None or job.deleting:
-        return None
-    return waiting(
-        context,
-        Reason.STOPPING,
-        f"{run.name} is fenced; removing it",
-        state=_state(context),
-        action=StopRun(name=run.name),
-        status=replace(context.status, run=replace(run, stop_requested_at=run.stop_requested_at or context.now)),
-    )
-
-
-def needs_intervention(context: Context) -> Outcome | None:
-    """Some failures wait for a person, and so does a budget that is used up; a change of the spec tries again."""
-    failure = current_failure(context)
-    if failure is None:
-        return None
-    retry = f"or set the annotation {RETRY_ANNOTATION} to a new value"
-    if failure.reason in FINAL:
-        return stalled(
-            context,
-            Reason(failure.reason),
-            f"Run {failure.epoch} failed: {failure.message}",
-            remedy="; ".join(part for part in (failure.remedy, retry) if part),
-        )
-    budget = context.spec.restart.max_attempts
-    if not budget or failure.count < budget:
-        return None
-    return stalled(
-        context,
-        Reason.RESTART_BUDGET_EXHAUSTED,
-        f"{failure.count} runs in a row failed without a commit, the last one with {failure.reason}: {failure.message}",
-        remedy="; ".join(part for part in (failure.remedy, f"change the spec {retry}") if part),
-    )
-
-
-def is_backing_off(context: Context) -> Outcome | None:
-    """Runs that fail in a row are tried ever more rarely."""
-    failure = current_failure(context)
-    if failure is None or failure.next_attempt_at is None or failure.next_attempt_at <= context.now:
-        return None
-    left = (failure.next_attempt_at - context.now).total_seconds()
-    wait = (failure.next_attempt_at - failure.at).total_seconds()
-    return waiting(
-        context,
-        Reason.BACKING_OFF,
-        f"{failure.count} runs in a row failed without a commit ({failure.reason}: {failure.message}); "
-        f"the next attempt comes {format_duration(wait)} after the last one",
-        remedy=failure.remedy,
-        state=State.RESTARTING,
-        warning=True,
-        requeue_after=min(left, context.config.resync),
-    )
-
-
-def current_failure(context: Context) -> FailureStatus | None:
-    """Return the failure of the newest run as long as nothing that it hung on has changed."""
-    run, failure = context.run, context.status.failure
-    if run is None or failure is None or not failure.count or failure.epoch != run.epoch:
-        return None
-    same = failure.spec_hash == context.desired.run and failure.retry == context.retry
-    return failure if same else None
-
-
-def fence_is_held(context: Context) -> Outcome | None:
-    """Take over from whoever claimed last: dead, another object's, or another Kubernetes cluster's."""
+def fence_is_held(context: RunContext) -> Outcome | None:
+    """Take over from whoever claimed last: a dead driver, another object's, or another Kubernetes cluster's."""
     row = context.row
     if row.driver is not None:
-        return _fence(context, "The last run is over")
+        return take_over(context, "The last run has ended")
     if row.owner != context.owner:
-        return _fence(context, "The checkpoint is taken over from another pipeline object")
+        return take_over(context, "The checkpoint is taken over from another pipeline object")
     return None
 
 
-def cluster_is_not_there(context: Context) -> Outcome | None:
-    """Bring up the cluster that the run will use; what it will be is recorded first."""
-    wanted = desired_cluster(context)
-    cluster, release = context.observation.cluster, context.observation.release
-    for unseen in (cluster, release):
-        if isinstance(unseen, Unknown):
-            return not_observable(
-                context, Reason.KUBERNETES_UNREACHABLE, unseen, what="The Spark cluster cannot be seen"
+def require_cluster(context: RunContext) -> ClusterStatus | Outcome:
+    """Return the cluster that the run will use, or bring it up; what it will be is recorded first."""
+    for fact in (context.observation.cluster, context.observation.release):
+        if isinstance(fact, Unknown):
+            return unobservable(
+                context, Reason.KUBERNETES_UNREACHABLE, fact, what="The Spark cluster cannot be observed"
             )
-    if wanted is None or not is_outdated_cluster(context):
-        return None
-    return waiting(
+    target, recorded = target_cluster(context), context.status.cluster
+    if target is None:
+        return reconciling(context, Reason.PROVISIONING, "Looking for the Spark cluster")
+    if recorded is not None and is_up_to_date(context, target):
+        return recorded
+    return reconciling(
         context,
         Reason.PROVISIONING,
-        f"Bringing up Spark cluster {names.cluster_name(context.pipeline.key.name, wanted.generation)} "
-        f"with {wanted.workers} {'worker' if wanted.workers == 1 else 'workers'}",
-        state=_state(context),
-        action=InstallCluster(values=values(context, wanted)),
-        status=replace(context.status, cluster=wanted),
+        f"Installing Spark cluster {names.cluster_name(context.pipeline.key.name, target.generation)} "
+        f"with {target.workers} {'worker' if target.workers == 1 else 'workers'}",
+        state=state_before_run(context),
+        action=InstallCluster(values=values(context, target)),
+        status=replace(context.status, cluster=target),
     )
 
 
-def cluster_is_not_ready(context: Context) -> Outcome | None:
-    """A driver needs the master; workers may join while it starts, unless none can and a pod says why."""
+def cluster_is_not_ready(context: RunContext) -> Outcome | None:
+    """Wait for the master; workers may join while the driver starts, unless none can and a pod says why."""
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
-    trouble = pod_issue(context)
-    if seen is not None and seen.master_ready and (seen.ready_workers or trouble is None):
+    issue = pod_issue(context)
+    if seen is not None and seen.master_ready and (seen.ready_workers or issue is None):
         return None
-    if trouble is None:
-        return waiting(context, Reason.PROVISIONING, "Waiting for the Spark master", state=_state(context))
-    return waiting(
+    if issue is None:
+        return reconciling(
+            context, Reason.PROVISIONING, "Waiting for the Spark master", state=state_before_run(context)
+        )
+    return reconciling(
         context,
-        trouble.category,
-        trouble.message,
-        remedy=trouble.remedy,
-        state=_state(context),
+        issue.category,
+        issue.message,
+        remedy=issue.remedy,
+        state=state_before_run(context),
         warning=True,
     )
 
 
-def epoch_is_used(context: Context) -> Outcome | None:
-    """Each run gets an epoch of its own; one that was made and never had a run is used, not skipped."""
+def epoch_is_used(context: RunContext) -> Outcome | None:
+    """Begin a new epoch for each run; one that never had a run is used, not skipped."""
     run, row = context.run, context.row
     if row.epoch == 0:
-        return _fence(context, "The first run needs an epoch")
+        return take_over(context, "The first run needs an epoch")
     if run is not None and run.epoch == row.epoch and run.created_at is not None:
-        return _fence(context, f"{run.name} is over")
+        return take_over(context, f"{run.name} has ended")
     return None
 
 
-def start_run(context: Context) -> Outcome:
-    """Record the run under the row's epoch, then make its Job."""
-    status, cluster, row = context.status, context.status.cluster, context.row
-    if cluster is None:
-        raise TypeError("no cluster is recorded, and a rule before this one must have brought one up")
-    run, spec_hash = status.run, context.desired.run
+def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
+    """Record the run under the row's epoch, then create its Job."""
+    status, row, run = context.status, context.row, context.run
     recorded = RunStatus(
         name=names.job_name(context.pipeline.key.name, row.epoch),
         epoch=row.epoch,
-        spec_hash=spec_hash,
+        spec_hash=context.desired.run,
         cluster_generation=cluster.generation,
         recorded_at=run.recorded_at if run is not None and run.epoch == row.epoch else context.now,
         resumed_from=row.committed_at,
     )
-    replaces_failed = run is not None and run.epoch < row.epoch and _failed(context, run)
-    return waiting(
+    replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
+    return reconciling(
         context,
         Reason.RUN_STARTED,
         f"Starting {recorded.name} on cluster generation {cluster.generation}",
@@ -180,20 +117,30 @@ def start_run(context: Context) -> Outcome:
     )
 
 
-def _failed(context: Context, run: RunStatus) -> bool:
-    failure = context.status.failure
-    return failure is not None and failure.epoch == run.epoch
+def first_batch_limit(context: RunContext) -> int | None:
+    """Return how many records the next run may take of the planned batch, None for all of them.
+
+    A batch that ran out of memory or made no progress is tried again at half its size, and half of that each time.
+    """
+    failure, row = context.status.failure, context.row
+    if failure is None or not failure.count or failure.reason not in TOO_LARGE:
+        return None
+    if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
+        return None
+    planned = sum(max(0, end - row.offsets.get(key, end)) for key, end in row.planned.items())
+    return max(1, planned >> failure.repeats) if planned else None
 
 
-def _job(context: Context, run: RunStatus) -> dict[str, object]:
-    references = context.observation.references
+def _job(context: RunContext, run: RunStatus) -> dict[str, object]:
     config = driver_config(
         key=context.pipeline.key,
         spec=context.spec,
-        references=references.value.hashes if isinstance(references, Known) else {},
+        references=context.references.hashes,
         config=context.config,
         epoch=run.epoch,
         generation=run.cluster_generation,
+        owner=context.owner,
+        first_batch_limit=first_batch_limit(context),
     )
     return run_job(
         pipeline=context.pipeline,
@@ -202,24 +149,3 @@ def _job(context: Context, run: RunStatus) -> dict[str, object]:
         generation=run.cluster_generation,
         spec_hash=run.spec_hash,
     )
-
-
-def _fence(context: Context, why: str) -> Outcome:
-    row = context.row
-    return waiting(
-        context,
-        Reason.FENCED,
-        f"{why}: epoch {row.epoch + 1} begins, and no driver of an older one can commit",
-        state=_state(context),
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
-    )
-
-
-def _state(context: Context) -> State:
-    """Return the phase on the way to a new run: why it is needed."""
-    run = context.run
-    if run is None:
-        return State.PROVISIONING
-    if _failed(context, run):
-        return State.RESTARTING
-    return State.UPGRADING if run.spec_hash != context.desired.run else State.PROVISIONING

@@ -1,0 +1,66 @@
+"""Errors of the fence.
+
+FenceError
+├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
+├── FenceCredentialsRejected the database refused the user
+│   └── FenceUnauthorized    or a permission: it may be temporary, so it is also a FenceUnavailable and tried again
+├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
+├── FenceSchemaInvalid       the table is of another shape, or the request was refused
+├── FenceMissing             the row does not exist
+├── FenceClockSkew           a write timestamp would be minutes ahead of the database's time
+└── Fenced                   somebody else holds the row: stop at once
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fencepost.fence.protocol import FenceRow
+
+
+class FenceError(Exception):
+    """Base of the fence's errors."""
+
+
+class FenceUnavailable(FenceError):
+    """The database gave no answer in time; whether the last change was applied is not known."""
+
+
+class FenceCredentialsRejected(FenceError):
+    """The database refused the credentials, or the permission for the statement."""
+
+
+class FenceUnauthorized(FenceCredentialsRejected, FenceUnavailable):
+    """The account lacks a permission, or no replica of the permissions answers: Cassandra does not say which.
+
+    The statement was not applied.  It is tried again like one without an answer.
+    """
+
+
+class FenceSchemaMissing(FenceError):
+    """The fence's keyspace or table does not exist: a read of Cassandra's schema says so."""
+
+
+class FenceSchemaInvalid(FenceError):
+    """The request does not fit the table as it is: a column is missing or of another type. Nothing was changed."""
+
+
+class FenceMissing(FenceError):
+    """The pipeline has no fence row."""
+
+
+class FenceClockSkew(FenceError):
+    """The change was refused: its timestamp is too far ahead of the database's time. `remedy` says what to do."""
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class Fenced(FenceError):
+    """The row has moved on: another run or another pod holds it. `seen` is the row as it is now."""
+
+    def __init__(self, message: str, *, seen: FenceRow | None) -> None:
+        super().__init__(message)
+        self.seen = seen

@@ -1,0 +1,75 @@
+"""The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
+
+TransactionStalled while a producer's open transaction keeps records from being read.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
+from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.observation import Unknown
+
+TRANSACTION_STALLED: Final = "TransactionStalled"
+SHOWN: Final = 3
+"""Partitions that a message names."""
+
+
+def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
+    """Return all conditions of an outcome."""
+    found = [_condition(context, "Ready", "True" if outcome.ready else "False", outcome.reason, outcome.message)]
+    if outcome.stalled:
+        found.append(_condition(context, "Stalled", "True", outcome.reason, outcome.message))
+    elif not outcome.ready:
+        found.append(_condition(context, "Reconciling", "True", outcome.reason, outcome.message))
+    found.append(_streaming(context, outcome))
+    if message := stalled_transactions(context.config, outcome.status, context.now):
+        found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
+    return tuple(found)
+
+
+def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime) -> str:
+    """Return which transactions are open for too long, '' when none is."""
+    timeout = timedelta(seconds=config.transaction_timeout)
+    stalled = [found for found in status.open_transactions if now - found.since >= timeout]
+    if not stalled:
+        return ""
+    names = ", ".join(f"{found.partition} at offset {found.offset}" for found in stalled[:SHOWN])
+    more = f" and {len(stalled) - SHOWN} more" if len(stalled) > SHOWN else ""
+    return with_remedy(
+        f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
+        f"{names}{more}",
+        "find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
+    )
+
+
+def _streaming(context: Context, outcome: Outcome) -> Condition:
+    run = outcome.status.run
+    if run is None or run.ended_at is not None or run.claimed_at is None:
+        return _condition(context, "Streaming", "False", outcome.reason, "No driver holds the fence")
+    runs, fence = context.observation.runs, context.observation.fence
+    readable = isinstance(context.pipeline.spec, Spec)  # an invalid spec does not say where the fence is
+    if isinstance(runs, Unknown) or (readable and isinstance(fence, Unknown)):
+        message = f"{run.name} held the fence when it was last seen"
+        return _condition(context, "Streaming", "Unknown", outcome.reason, message)
+    return _condition(context, "Streaming", "True", Reason.STREAMING, f"{run.name} holds the fence")
+
+
+def _condition(context: Context, kind: str, status: str, reason: Reason, message: str) -> Condition:
+    before = next((c for c in context.pipeline.status.conditions if c.type == kind), None)
+    unchanged = before is not None and before.status == status
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=(
+            before.last_transition_time if before is not None and unchanged else context.now.replace(microsecond=0)
+        ),
+        observed_generation=context.pipeline.generation,
+    )

@@ -1,0 +1,24 @@
+"""How a message for a person is put together: what happened, the evidence, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost_operator.text import single_line
+
+DETAIL_LIMIT: Final = 600
+"""Characters of somebody else's message that are repeated."""
+_PUNCTUATION: Final = " .;"
+
+
+def with_remedy(message: str, *remedies: str) -> str:
+    """Return what happened and what to do, in one line; the only place that joins the two."""
+    steps = "; ".join(step for remedy in remedies if (step := remedy.rstrip(_PUNCTUATION)))
+    if not steps:
+        return message
+    return f"{message.rstrip(_PUNCTUATION)}. {steps[:1].upper()}{steps[1:]}."
+
+
+def detail(text: str) -> str:
+    """Return somebody else's message on one line; a long one keeps both ends."""
+    return single_line(text, limit=DETAIL_LIMIT)

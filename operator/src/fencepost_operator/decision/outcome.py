@@ -1,0 +1,81 @@
+"""What a precondition or a rule concludes, and the three usual ways to conclude it, in the terms of kstatus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost_operator.actions import Action
+from fencepost_operator.api import Reason, State, Status
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.rollout import is_rolled_out
+from fencepost_operator.observation import Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One conclusion. `status` is what must be recorded before the action; `requeue_after` is in seconds.
+
+    Neither ready nor stalled means Reconciling.  `warning` makes its Event a Warning.
+    """
+
+    reason: Reason
+    message: str
+    state: State
+    status: Status
+    ready: bool = False
+    stalled: bool = False
+    warning: bool = False
+    action: Action | None = None
+    requeue_after: float | None = None
+
+
+def reconciling(
+    context: Context,
+    reason: Reason,
+    message: str,
+    *,
+    remedy: str = "",
+    state: State | None = None,
+    action: Action | None = None,
+    status: Status | None = None,
+    warning: bool = False,
+    requeue_after: float | None = None,
+) -> Outcome:
+    """Conclude that the pipeline is on its way to what the spec asks for."""
+    return Outcome(
+        reason=reason,
+        message=with_remedy(message, remedy),
+        state=state or context.state,
+        status=status or context.status,
+        action=action,
+        warning=warning,
+        requeue_after=context.config.poll_interval if requeue_after is None else requeue_after,
+    )
+
+
+def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: str) -> Outcome:
+    """Conclude that a fact is unknown: what runs keeps running, nothing is started or replaced."""
+    effect = "the run continues" if context.is_streaming else "nothing is started until it is known"
+    return Outcome(
+        reason=reason,
+        message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy),
+        state=context.state,
+        status=context.status,
+        ready=context.is_streaming and is_rolled_out(context),
+        warning=True,
+        requeue_after=context.config.resync_interval,
+    )
+
+
+def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> Outcome:
+    """Conclude that a person must act first."""
+    return Outcome(
+        reason=reason,
+        message=with_remedy(message, *remedies),
+        state=State.STALLED,
+        status=context.status,
+        stalled=True,
+        warning=True,
+        requeue_after=context.config.resync_interval,
+    )

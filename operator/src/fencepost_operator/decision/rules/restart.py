@@ -1,0 +1,88 @@
+"""After a run: fence it if it may still live, and decide whether another attempt is due."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from fencepost_operator.actions import StopRun
+from fencepost_operator.api import RETRY_ANNOTATION, FailureStatus, Reason, State
+from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
+from fencepost_operator.decision.takeover import state_before_run, take_over
+
+FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS})
+"""Failures that another attempt with the same spec would only repeat."""
+
+
+def unconfirmed_run_holds_the_fence(context: RunContext) -> Outcome | None:
+    """Fence a driver that may still live before anything else."""
+    run, row = context.unconfirmed_run, context.row
+    if run is None or row.epoch != run.epoch or row.driver is None:
+        return None
+    return take_over(context, f"{run.name} is not proven dead")
+
+
+def unconfirmed_run_is_not_deleted(context: RunContext) -> Outcome | None:
+    """Delete the Job of a fenced run that may still live."""
+    run, job = context.unconfirmed_run, context.job
+    if run is None or job is None or job.deleting:
+        return None
+    return reconciling(
+        context,
+        Reason.STOPPING,
+        f"{run.name} is fenced; deleting it",
+        state=state_before_run(context),
+        action=StopRun(name=run.name),
+        status=replace(context.status, run=replace(run, stop_requested_at=run.stop_requested_at or context.now)),
+    )
+
+
+def failure_needs_a_person(context: RunContext) -> Outcome | None:
+    """Wait for a person after a final failure or an exhausted restart budget; a change of the spec tries again."""
+    failure = _current_failure(context)
+    if failure is None:
+        return None
+    retry = f"or set the annotation {RETRY_ANNOTATION} to a new value"
+    if failure.reason in FINAL:
+        message = f"Run {failure.epoch} failed: {failure.message}"
+        return stalled(context, Reason(failure.reason), message, failure.remedy, retry)
+    budget = context.spec.restart.max_attempts
+    if not budget or failure.count < budget:
+        return None
+    return stalled(
+        context,
+        Reason.RESTART_BUDGET_EXHAUSTED,
+        f"{failure.count} runs in a row failed without a commit, the last one with {failure.reason}: {failure.message}",
+        failure.remedy,
+        f"change the spec {retry}",
+    )
+
+
+def failure_is_backing_off(context: RunContext) -> Outcome | None:
+    """Wait longer after each run that fails without a commit."""
+    failure = _current_failure(context)
+    if failure is None or failure.next_attempt_at is None or failure.next_attempt_at <= context.now:
+        return None
+    left = (failure.next_attempt_at - context.now).total_seconds()
+    delay = (failure.next_attempt_at - failure.at).total_seconds()
+    return reconciling(
+        context,
+        Reason.BACKING_OFF,
+        f"{failure.count} runs in a row failed without a commit ({failure.reason}: {failure.message}); "
+        f"the next attempt starts {format_duration(delay)} after the last one",
+        remedy=failure.remedy,
+        state=State.RESTARTING,
+        warning=True,
+        requeue_after=min(left, context.config.resync_interval),
+    )
+
+
+def _current_failure(context: RunContext) -> FailureStatus | None:
+    """Return the failure of the newest run as long as neither the spec nor the retry annotation has changed."""
+    run, failure = context.run, context.status.failure
+    if run is None or failure is None or not failure.count or failure.epoch != run.epoch:
+        return None
+    same = failure.spec_hash == context.desired.run and failure.retry == context.retry_token
+    return failure if same else None

@@ -1,0 +1,53 @@
+"""While a run is active: is it the run, on the cluster, that the spec asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fencepost_operator.actions import InstallCluster
+from fencepost_operator.api import Reason, State
+from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.rules.health import topics_are_missing
+from fencepost_operator.decision.stop import stop_run
+
+
+def run_is_being_stopped(context: RunContext) -> Outcome | None:
+    """Wait for a run that was asked to stop, for whatever reason it was asked."""
+    run = context.active_run
+    if run is None or run.stop_requested_at is None:
+        return None
+    changed = run.spec_hash != context.desired.run
+    state, why = (State.UPGRADING, "Upgrading") if changed else (State.RESTARTING, "Restarting")
+    return stop_run(context, run, why=why, reason=Reason.STOPPING, state=state)
+
+
+def run_is_outdated(context: RunContext) -> Outcome | None:
+    """Stop a run of another spec gracefully, unless the new one could not start at all."""
+    run = context.active_run
+    if run is None or run.spec_hash == context.desired.run:
+        return None
+    if outcome := topics_are_missing(context):
+        return outcome
+    return stop_run(context, run, why="Upgrading to the new spec", reason=Reason.UPGRADING, state=State.UPGRADING)
+
+
+def cluster_has_drifted(context: RunContext) -> Outcome | None:
+    """Scale the workers and restore what was lost of the cluster, under the living driver."""
+    recorded, target = context.status.cluster, target_cluster(context)
+    if context.active_run is None or recorded is None or target is None or target.generation != recorded.generation:
+        return None
+    if is_up_to_date(context, target):
+        return None
+    resized = recorded.workers != target.workers
+    message = (
+        f"Scaling from {recorded.workers} to {target.workers} workers" if resized else "Repairing the Spark cluster"
+    )
+    return reconciling(
+        context,
+        Reason.SCALED if resized else Reason.PROVISIONING,
+        message,
+        action=InstallCluster(values=values(context, target)),
+        status=replace(context.status, cluster=target),
+    )

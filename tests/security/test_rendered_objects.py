@@ -1,0 +1,154 @@
+"""Hostile text in every string of a spec, through the real Helm: the objects that come out never change."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fencepost_operator.adapters.post_renderer import Expected, checked, json_line
+from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
+from fencepost_operator.desired.cluster_values import cluster_values
+from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
+from security.java_properties import load
+from security.places import Place, patterns, places, sample
+from testbed.home import Home
+from unit.charts.rendering import CHARTS, REPOSITORY, HelmError, Object
+from unit.crds.schema import at, defaulted
+
+BODY: Final[dict[str, Any]] = yaml.safe_load(
+    (REPOSITORY / "tests" / "e2e" / "manifests" / "everything.yaml").read_text()
+)
+BODY["spec"]["cluster"]["affinity"] = sample(at("spec.cluster.affinity"))
+UID: Final = "5d6a2fd6-9b23-438b-9361-8f3460c92464"
+LONGEST_KEY: Final = 1024
+"""Characters of a key that YAML allows on one line; Helm refuses values with longer ones."""
+KEY: Final = ObjectKey("flights", "everything")
+GENERATION: Final = 7
+SCHEMA: Final = jsonschema.Draft7Validator(json.loads((CHARTS / "spark-cluster" / "values.schema.json").read_text()))
+APPLIED: Final = Expected(namespace="flights", stem="everything-g7", owner_name="everything", owner_uid=UID)
+EXPECTED: Final = {
+    ("Secret", "flights", "everything-g7-auth"),
+    ("ConfigMap", "flights", "everything-g7-conf"),
+    ("Service", "flights", "everything-g7-master"),
+    ("Service", "flights", "everything-g7-worker"),
+    ("StatefulSet", "flights", "everything-g7-master"),
+    ("StatefulSet", "flights", "everything-g7-worker"),
+    ("PodDisruptionBudget", "flights", "everything-g7-worker"),
+}
+
+
+def read(body: dict[str, Any]) -> Pipeline:
+    stored = defaulted(body)
+    stored["metadata"] = stored["metadata"] | {
+        "namespace": KEY.namespace,
+        "uid": UID,
+    }
+    return read_pipeline(stored)
+
+
+def values_of(spec: Spec) -> dict[str, Any]:
+    pipeline = read(BODY)
+    return cluster_values(
+        pipeline=pipeline, spec=spec, references={}, generation=GENERATION, cluster_domain="cluster.local"
+    )
+
+
+def rendered(values: dict[str, Any]) -> str:
+    """What Helm renders of values as the operator passes them. Raises HelmError."""
+    command = [Home.of_user().bin / "helm", "template", "fencepost-everything", CHARTS / "spark-cluster"]
+    command += ["--namespace", KEY.namespace, "--values", "-"]
+    result = subprocess.run(command, input=json_line(values).encode(), capture_output=True, check=False)
+    if result.returncode:
+        raise HelmError(result.stderr.decode()[-2000:])
+    return result.stdout.decode()
+
+
+def objects(text: str) -> list[Object]:
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def identities(found: list[Object]) -> set[tuple[str, str, str]]:
+    return {(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"]) for item in found}
+
+
+def accepted(body: dict[str, Any], place: Place, text: str) -> dict[str, Any] | None:
+    """The manifest with the text in its place, or None when the parser (by the field's name) or Helm refuses it."""
+    changed = place.written(body, text)
+    spec = read(changed).spec
+    if isinstance(spec, Spec):
+        if place.is_key and len(json_line(text)) > LONGEST_KEY:
+            return None
+        in_affinity = "affinity" in place.steps  # any text is a value there; the check costs most of the time
+        return changed if in_affinity or SCHEMA.is_valid(values_of(spec)) else None
+    assert all(isinstance(violation, Violation) for violation in spec)
+    field = place.field
+    # One list or map above is near enough: a name that is there twice is said of the list.
+    near = field.rpartition("[")[0] or field.rpartition(".")[0]
+    assert any(near in str(violation) for violation in spec), (field, spec)
+    return None
+
+
+def test_the_manifest_has_a_text_in_every_place_of_the_schema() -> None:
+    assert {place.pattern for place in places(BODY)} == patterns()
+
+
+@pytest.mark.parametrize("mark", LINE_BREAKS, ids=ascii)
+def test_a_line_break_in_spark_conf_makes_no_object(mark: str) -> None:
+    """Histories of the audit: U+0085, U+2028 and U+2029 ended the block scalar of spark-defaults.conf."""
+    text = f"x{mark}{MANIFEST}".replace("\n", mark)
+    body = Place(("spec", "cluster", "sparkConf", "spark.app.note"), is_key=False, pattern="").written(BODY, text)
+    spec = read(body).spec
+    if isinstance(spec, Spec):
+        with contextlib.suppress(HelmError):  # nothing is applied of what Helm refuses
+            assert identities(objects(rendered(values_of(spec)))) == EXPECTED
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # each step of shrinking would run Helm
+)
+@given(st.data())
+def test_no_text_of_a_spec_changes_which_objects_are_applied(data: st.DataObject) -> None:
+    body = BODY
+    for place in places(BODY):
+        body = accepted(body, place, data.draw(hostile_text)) or body if not place.is_key else body
+    for place in places(body):
+        body = accepted(body, place, data.draw(hostile_text)) or body if place.is_key else body
+    spec = read(body).spec
+    assert isinstance(spec, Spec)
+    text = rendered(values_of(spec))
+    found = objects(text)
+    assert identities(found) == EXPECTED
+    assert_exact(found, spec)
+    assert objects(checked(text, APPLIED)) == found
+
+
+def assert_exact(found: list[Object], spec: Spec) -> None:
+    """What the author wrote arrives unchanged, character by character."""
+    (conf,) = [item["data"] for item in found if item["kind"] == "ConfigMap"]
+    settings_ = load(conf["spark-defaults.conf"])
+    assert spec.cluster.spark_conf.items() <= settings_.items()
+    worker = one(found, "everything-g7-worker")["spec"]["template"]["spec"]
+    (container,) = worker["containers"]
+    assert container["env"][: len(spec.job.env)] == [dict(variable) for variable in spec.job.env]
+    assert container["envFrom"] == [dict(source) for source in spec.job.env_from]
+    assert container["image"] == (spec.cluster.image or spec.job.image)
+    assert worker["affinity"] == spec.cluster.affinity
+    assert worker["tolerations"] == [dict(toleration) for toleration in spec.cluster.tolerations]
+    assert worker["nodeSelector"] == spec.cluster.node_selector
+    assert worker.get("priorityClassName", "") == spec.cluster.priority_class
+
+
+def one(found: list[Object], name: str) -> Object:
+    (match,) = [item for item in found if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", name)]
+    return match
