@@ -39,7 +39,6 @@ from fencepost_operator.observation import (
 )
 from fencepost_operator.runtime.reconciler import Ports
 
-
 T = TypeVar("T")
 
 
