@@ -91,7 +91,7 @@ def check(stage: Stage, operators: list[Operator]) -> None:
 
 
 def check_clusters(stage: Stage) -> None:
-    """No Spark cluster has two drivers that hold, or held, the fence: the first one is dead before the next one claims."""
+    """No Spark cluster has two living drivers that claimed: the first is dead before the second claims."""
     users = Counter(
         job.manifest["metadata"]["annotations"][labels.GENERATION]
         for job in stage.world.jobs

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from fakes.ports import Gate, ports_of
-from fakes.world import World
+from fakes.world import RefusedError, World
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.errors import Conflict, PortError, Unreachable
 from fencepost_operator.runtime.reconciler import Reconciler
@@ -77,7 +77,7 @@ class Schedule:
     def _land(self) -> None:
         for landing in [one for one in self._in_flight if one[0] <= self.world.now]:
             self._in_flight.remove(landing)
-            with contextlib.suppress(Conflict, KeyError, FileExistsError):
+            with contextlib.suppress(Conflict, KeyError, FileExistsError, RefusedError):
                 landing[1]()
                 self.late += 1
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
-from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
@@ -146,7 +146,7 @@ class FakeReleases:
         found = self.world.releases.get(key)
         if found is None:
             return None
-        return Release(name=names.release_name(key.name), revision=found.revision, state=ReleaseState(found.state))
+        return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         return await self.gate.read("cluster", lambda: self._cluster(key))
@@ -216,6 +216,9 @@ class FakeRuns:
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         await self.gate.write("stop", lambda: self.world.delete_job(key, name))
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
 
     async def node(self, name: str) -> NodeState:
         return await self.gate.read("node", lambda: self._node(name))
@@ -319,17 +322,31 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        del connection
+        return await self.gate.read("progress", lambda: self._read_progress(pipeline))
+
+    def _read_progress(self, pipeline: str) -> BatchProgress | None:
+        try:
+            return self.world.table.read_progress(pipeline)
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
         del connection
         await self._write("create", lambda: self.world.fence(pipeline).create(owner))
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
         row = await self.read(connection, pipeline)
-        if row is None or (row.epoch, row.version) != (epoch, version):
+        if row is None or (row.epoch, row.version) != (epoch, row.version if version is None else version):
             raise Conflict("the row is elsewhere")
-        await self._write("take_over", lambda: self.world.fence(pipeline).take_over(row, owner=owner))
+        fence = self.world.fence(pipeline)
+        if version is None:
+            await self._write("take_over", lambda: fence.take_over_epoch(epoch, owner=owner))
+        else:
+            await self._write("take_over", lambda: fence.take_over(row, owner=owner))
         after = await self.read(connection, pipeline)
         assert after is not None
         return after

@@ -49,10 +49,14 @@ class CreateFence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOverFence:
-    """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more. Conditional."""
+    """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more.
+
+    Conditional on the epoch, and on the version unless that is None: a driver that commits while it is taken over stops
+    only a takeover that is due because it does not commit.
+    """
 
     epoch: int
-    version: int
+    version: int | None
     owner: str
 
 
@@ -80,7 +84,10 @@ class DeleteRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteFence:
-    """Drop the pipeline's rows (deletionPolicy: Delete), on condition that the epoch is still this one."""
+    """Release the row (deletionPolicy: Delete), on condition of epoch and version: no owner, no progress.
+
+    Epoch and clock stay, so that neither a driver nor output of the deleted pipeline gets in the way of a new one.
+    """
 
     epoch: int
     version: int

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
 from fencepost_operator.observation import ClusterObject, NodeState, References, Release, Run, SparkCluster, Watermarks
@@ -100,6 +100,10 @@ class Runs(Protocol):
         """Delete the Job in the foreground; nothing to do when it is gone."""
         ...
 
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        ...
+
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
         ...
@@ -124,14 +128,22 @@ class FenceStore(Protocol):
         """Return the row at SERIAL, or None (also when the table does not exist yet)."""
         ...
 
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
+        ...
+
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
         """Insert the row at epoch 0 unless it is there, making the schema first when the connection allows it."""
         ...
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
-        """Move the row from (epoch, version) to (epoch + 1, no driver). Raises Conflict when it is elsewhere."""
+        """Move the row from `epoch` to (epoch + 1, no driver), at `version` only unless that is None.
+
+        Without a version, commits of the driver of `epoch` do not stop the takeover.  Raises Conflict when the row is
+        elsewhere.
+        """
         ...
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
@@ -142,8 +154,11 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends."""
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks:
-        """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
+    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+        """Return the log end of each partition of the connection's topics, and the topics that do not exist.
+
+        None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
         ...
 
 

@@ -27,7 +27,8 @@ from fencepost.kafka.reader import read
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied
-from integration.driver.support import Kafka, wait_until
+from harness.waiting import eventually
+from integration.driver.support import Kafka
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -56,11 +57,14 @@ class Topic:
         self.granted += bindings
 
     def remove(self) -> None:
-        every = AclBindingFilter(
-            ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
-            AclPermissionType.ANY,
-        )  # fmt: skip
-        for future in self.kafka.admin.delete_acls([every]).values():
+        filters = [
+            AclBindingFilter(
+                ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, one.principal, "*", one.operation,
+                AclPermissionType.ALLOW,
+            )
+            for one in self.granted
+        ]  # fmt: skip
+        for future in self.kafka.admin.delete_acls(filters).values() if filters else ():
             future.result(30)
         self.kafka.delete(self.name)
 
@@ -108,8 +112,10 @@ def all_of(topic: Topic) -> list[Range]:
 def wait_granted(topic: Topic, properties: Mapping[str, str]) -> None:
     """The broker hears of an ACL from the metadata log, a moment after the controller took it."""
     admin = AdminClient({**properties, "log_level": 0})
-    wait_until(
-        lambda: admin.list_topics(topic.name, timeout=10).topics[topic.name].error is None, "the ACL to be known", 30
+    eventually(
+        "the ACL is known",
+        lambda: admin.list_topics(topic.name, timeout=10).topics[topic.name].error is None,
+        seconds=30,
     )
 
 
@@ -169,9 +175,7 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
         await offsets.close()
 
 
-async def test_a_topic_without_rights_is_a_refusal_for_all_three(
-    environment: Environment, topic: Topic, properties: dict[str, str]
-) -> None:
+async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, properties: dict[str, str]) -> None:
     with pytest.raises(DependencyDown) as caught:
         KafkaLog(properties, [topic.name], patience=20).state()
     assert caught.value.reason == "KafkaCredentialsRejected"

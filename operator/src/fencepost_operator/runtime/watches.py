@@ -1,9 +1,8 @@
-"""kopf: the watches of the API server, and nothing else of it.
+"""kopf's watches of the API server, and nothing else of kopf.
 
-docs/design.md names one kopf daemon a pipeline.  A daemon puts a finalizer of kopf's own on the object, patches
-annotations while it waits for the daemon to stop, and is not started again for an object that is being deleted when
-the operator restarts, so a second way through every cleanup would be needed.  Therefore events only wake our own loop
-(`handlers.loops`), which is that daemon in all but name: kopf then writes nothing to any object.
+An event only wakes the pipeline's own task in `runtime.controller`. kopf's daemons are not used: a daemon adds a
+finalizer of kopf's and annotations to the object, and after a restart of the operator it is not started for an object
+that is being deleted, so its cleanup would be skipped. With watches alone, kopf writes nothing to any object.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import dataclasses
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import kopf
-from kopf._core.engines.peering import Identity
 
 from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
@@ -48,20 +46,24 @@ class ChangeFilter:
         return now != before
 
 
-async def watch(loops: Controller, *, namespaces: Sequence[str]) -> None:
-    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good."""
+async def watch(loops: Controller, *, note_pod: Callable[[Mapping[str, Any]], None], namespaces: Sequence[str]) -> None:
+    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good.
+
+    `note_pod` is given each pod as an event shows it, the last time when it is deleted.
+    """
     await kopf.operator(
-        registry=_registry(loops),
+        registry=_registry(loops, note_pod),
         settings=_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        # kopf would ask the password database who this is, and an arbitrary uid is not in there.
-        identity=Identity(socket.gethostname()),
+        # Otherwise kopf asks the password database for a user name, and an arbitrary uid is not in there.
+        # The parameter's type is private to kopf; it is a string.
+        identity=cast("Any", socket.gethostname()),
     )
 
 
-def _registry(loops: Controller) -> kopf.OperatorRegistry:
+def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     changes = ChangeFilter()
 
@@ -81,7 +83,15 @@ def _registry(loops: Controller) -> kopf.OperatorRegistry:
         if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
             loops.wake(key)
 
-    async def child_changed(namespace: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's
+    async def child_changed(
+        namespace: str | None,
+        meta: kopf.Meta,
+        body: kopf.Body,
+        resource: kopf.Resource,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        if resource.plural == "pods":
+            note_pod(body)
         owner = meta.labels.get(labels.PIPELINE)
         if owner and namespace:
             loops.wake(ObjectKey(namespace, owner))
