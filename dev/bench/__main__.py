@@ -10,12 +10,12 @@ from typing import Final
 from bench import apply, backlog, batch, commit, image_sizes, operator_memory, recovery, zombie
 from bench.figures import Result
 from demo.scene import SceneError
-from e2e.kubectl import KubectlError
-from e2e.nodes import NodeError
-from e2e.waiting import NotInTimeError
 from fencepost.fence import FenceError
 from flights.console import Console
 from flights.loader import LoadError
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.waiting import NotInTimeError
 from testbed.environment import NotUpError
 
 BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {

@@ -9,8 +9,8 @@ from bench.figures import Result, Sample
 from bench.recovery import Recovery, driver_moments, fence_moments, known
 from bench.stage import source, staged, wait_for_commit
 from demo.scene import Scene
-from e2e.waiting import until
 from flights.console import Console
+from harness.waiting import eventually
 
 TIMES: Final = 5
 READY_SECONDS: Final = 300.0
@@ -31,7 +31,7 @@ def measure(console: Console, *, times: int = TIMES) -> Result:
             source(scene).burst(10_000)
             applied = time.time()
             scene.apply()
-            until("the pipeline is Ready", lambda scene=scene: is_ready(scene), seconds=READY_SECONDS, pause=0.1)  # type: ignore[misc]
+            eventually("the pipeline is Ready", lambda scene=scene: is_ready(scene), seconds=READY_SECONDS, pause=0.1)  # type: ignore[misc]
             ready = time.time()
             row = wait_for_commit(scene)
             moments = {**fence_moments(scene.whole_history(), row.epoch), **driver_moments(scene, row.epoch)}

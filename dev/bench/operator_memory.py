@@ -9,11 +9,11 @@ from typing import Any, Final
 from bench.figures import Result, Sample
 from bench.stage import staged
 from demo.scene import Scene
-from e2e.faults import Faults
-from e2e.nodes import Container
-from e2e.pipelines import KIND
-from e2e.waiting import until
 from flights.console import Console
+from harness.faults import Faults
+from harness.nodes import Container
+from harness.pipelines import KIND
+from harness.waiting import eventually
 
 COUNTS: Final = (1, 50)
 SETTLE_SECONDS: Final = 60.0
@@ -30,7 +30,7 @@ def measure(console: Console) -> Result:
             for number in range(there, count):
                 scene.apply_pipeline(copied(scene, f"copy-{number}"))
             there = count
-            until(f"{count} pipelines are suspended", lambda count=count: suspended(scene) == count, seconds=300)  # type: ignore[misc]
+            eventually(f"{count} pipelines are suspended", lambda count=count: suspended(scene) == count, seconds=300)  # type: ignore[misc]
             console.line(f"operator-memory: {count} suspended; settling for {SETTLE_SECONDS:.0f} s")
             time.sleep(SETTLE_SECONDS)
             samples.append(Sample(f"{count} pipeline{'s' if count > 1 else ''}", "MiB", looks(scene)))
@@ -53,7 +53,7 @@ def suspended(scene: Scene) -> int:
 def looks(scene: Scene) -> list[float]:
     """Resident memory in MiB, some times a second apart."""
     faults = Faults(scene.kubectl, scene.nodes)
-    container = Container.of(until("the operator runs", faults.operator_pod, seconds=60))
+    container = Container.of(eventually("the operator runs", faults.operator_pod, seconds=60))
     if container is None:
         raise RuntimeError("the operator does not run")
     found = []

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from demo.scene import Scene
-from e2e.load import Load
-from e2e.waiting import until
 from fencepost.fence import FenceRow, FenceUnavailable
 from flights.dataset import flights
 from flights.ledger import Ledger
+from harness.load import Load
+from harness.waiting import eventually
 from testbed.environment import load
 
 COMMIT_SECONDS: Final = 300.0
@@ -47,7 +47,7 @@ def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: flo
             return None
         return row if row is not None and row.epoch >= epoch and committed(row) > past else None
 
-    return until(
+    return eventually(
         f"more than {past:,} records are committed in epoch {epoch} or later", there, seconds=seconds, pause=0.2
     )
 

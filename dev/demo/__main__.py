@@ -7,14 +7,14 @@ from typing import Final
 
 from demo.play import DemoError, Outcome, Plan, Play
 from demo.scene import Scene, SceneError
-from e2e.kubectl import KubectlError
-from e2e.nodes import NodeError
-from e2e.waiting import NotInTimeError
 from fencepost.fence import FenceError
 from flights.console import Console
 from flights.dataset import flights
 from flights.loader import LoadError
 from flights.sink import CassandraDownError
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.waiting import NotInTimeError
 from testbed.environment import NotUpError, load
 
 DIAGNOSIS_LINES: Final = 30

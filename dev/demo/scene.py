@@ -14,15 +14,15 @@ from typing import Any, Final, Self
 
 import yaml
 
-from e2e.kubectl import Kubectl, KubectlError, Object
-from e2e.nodes import Container, Nodes
-from e2e.pipelines import KIND, merged
-from e2e.waiting import until
 from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.loader import Topics
 from flights.sink import CassandraAddress, Table, run_script, session
+from harness.kubectl import Kubectl, KubectlError, Object
+from harness.nodes import Container, Nodes
+from harness.pipelines import KIND, merged
+from harness.waiting import eventually
 from testbed.environment import Environment
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
@@ -179,7 +179,7 @@ class Scene:
             found = self.history()
             return found if row is None or (found and found[-1].version >= row.version) else None
 
-        return until(f"the history of {self.key} is whole", whole, seconds=HISTORY_SECONDS, pause=0.2)
+        return eventually(f"the history of {self.key} is whole", whole, seconds=HISTORY_SECONDS, pause=0.2)
 
     def pipeline(self) -> Object | None:
         """The StreamingPipeline as the API server has it."""
@@ -196,7 +196,7 @@ class Scene:
             found = [pod for pod in self.drivers() if Container.of(pod) is not None]
             return max(found, key=lambda pod: int(pod["metadata"]["labels"][EPOCH]), default=None)
 
-        return until(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
+        return eventually(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
 
     def signal_driver(self, signal: str) -> Killed:
         """Send a signal to every process of the running driver's container, from its node: no grace, no warning."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from demo.scene import Scene
-from e2e.pipelines import KIND
 from fencepost.fence import FenceUnavailable
+from harness.pipelines import KIND
 
 _FIELDS: Final = ("state", "epoch", "restarts", "message")
 _TEMPLATE: Final = "|".join(f"{{.status.{name}}}" for name in _FIELDS) + '{"\\n"}'

@@ -13,12 +13,12 @@ from typing import Final
 from bench.figures import Result, Sample
 from bench.stage import source, staged, wait_for_commit
 from demo.scene import Scene, SceneError
-from e2e.kubectl import KubectlError
-from e2e.nodes import NodeError
-from e2e.waiting import NotInTimeError
 from fencepost.fence import FenceError
 from flights.console import Console
 from flights.loader import LoadError
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.waiting import NotInTimeError
 from soak.resources import Figure, figures
 from soak.trend import Trend
 from testbed.environment import NotUpError

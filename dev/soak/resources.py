@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bench.recovery import log_lines
 from demo.scene import Scene
-from e2e.kubectl import Kubectl, KubectlError
-from e2e.nodes import Container
+from harness.kubectl import Kubectl, KubectlError
+from harness.nodes import Container
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 MIB = 1024.0

@@ -206,6 +206,12 @@ async def test_references_say_what_is_missing(stage: Stage) -> None:
 # The fence
 
 
+async def test_a_pipeline_whose_driver_reported_nothing_has_no_progress(stage: Stage) -> None:
+    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/quiet"
+    await fences.create(place, row, "me")
+    assert await fences.progress(place, row) is None
+
+
 async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(stage: Stage) -> None:
     fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/orders"
     assert await fences.read(place, row) is None

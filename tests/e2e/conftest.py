@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from e2e.faults import Faults
-from e2e.kubectl import Kubectl, KubectlError
-from e2e.load import Load
-from e2e.nodes import Nodes
-from e2e.pipelines import KIND, SECRET, Pipeline, Place, code, events
 from e2e.stream import Applied, Stream, cassandra, create_table
 from flights.loader import Topics
+from harness.faults import Faults
+from harness.kubectl import Kubectl, KubectlError
+from harness.load import Load
+from harness.nodes import Nodes
+from harness.pipelines import KIND, SECRET, Pipeline, Place, code, events
 from testbed.cluster import WORKERS
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment, load

@@ -7,10 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from e2e.kubectl import Object
-from e2e.load import Load
-from e2e.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
-from e2e.waiting import until
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.dataset import flights
@@ -18,6 +14,10 @@ from flights.expectation import departure
 from flights.history import check_history, read_history
 from flights.reconciliation import Reconciliation, Writers
 from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
+from harness.kubectl import Object
+from harness.load import Load
+from harness.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
+from harness.waiting import eventually
 
 SCOPE: Final = "default"
 """The operator's own, in the testbed."""
@@ -48,7 +48,7 @@ def cassandra(place: Place) -> Iterator[Any]:
             except CassandraDownError:
                 return None
 
-        yield until("Cassandra lets the host in", let_in, seconds=60)
+        yield eventually("Cassandra lets the host in", let_in, seconds=60)
 
 
 def create_table(place: Place, table: str) -> None:
@@ -114,7 +114,7 @@ class Stream:
                 found = table.read(self.key)
                 return found if found is not None and sum(found.offsets.values()) > before else None
 
-            return until(f"{self.pipeline.name} commits", moved, seconds=seconds, pause=0.2)
+            return eventually(f"{self.pipeline.name} commits", moved, seconds=seconds, pause=0.2)
 
     def check_every_row(self, *, seconds: float = 180) -> FenceRow:
         """Wait until all that was produced is committed, then compare every row and every commit with the ledger.
@@ -134,7 +134,7 @@ class Stream:
                 assert not left, f"epoch {row.epoch}, records to go: {left}"
                 return row
 
-            row = until(f"{self.pipeline.name} commits all of {self.load.ledger.topic}", drained, seconds=seconds)
+            row = eventually(f"{self.pipeline.name} commits all of {self.load.ledger.topic}", drained, seconds=seconds)
             assert {key: row.offsets[key] for key in ends} == ends, "committed past what was produced"
             history = read_history(opened, self.place.fences, self.key)
             story = check_history(history)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.kubectl import Kubectl, Object
-from e2e.pipelines import summary
 from e2e.stream import Applied, Stream
-from e2e.waiting import until
+from harness.kubectl import Kubectl, Object
+from harness.pipelines import summary
+from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -94,4 +94,4 @@ def _wait_until_said(mistake: Mistake, stream: Stream) -> None:
         assert remedy or any(mark in ready["message"] for mark in (". ", "; ", ": ")), summary(found)
         return True
 
-    until(f"{mistake.name} is said", said, seconds=240)
+    eventually(f"{mistake.name} is said", said, seconds=240)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.faults import Faults
-from e2e.kubectl import Kubectl, Object
-from e2e.pipelines import Ending, Pipeline, copy_of, ending
 from e2e.stream import Starts, Stream
-from e2e.waiting import until
 from fencepost.contract import ExitCode
+from harness.faults import Faults
+from harness.kubectl import Kubectl, Object
+from harness.pipelines import Ending, Pipeline, copy_of, ending
+from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -78,7 +78,7 @@ def test_a_driver_frozen_for_a_minute_cannot_commit_after_its_successor(stream: 
                 assert row.epoch == before.epoch + 1
                 stream.commits_past(row)
             name = zombie["metadata"]["name"]
-            found = until(f"{name} ends", lambda: _ending(pipeline.kubectl, name), seconds=60)
+            found = eventually(f"{name} ends", lambda: _ending(pipeline.kubectl, name), seconds=60)
         _expect_fenced(found, name)
         stream.commits_past(stream.fence())
     assert stream.check_every_row().epoch == before.epoch + 1
@@ -100,7 +100,7 @@ def _ending_of(pipeline: Pipeline, job: str) -> Ending:
     def ended() -> Ending | None:
         return next((found for pod in pipeline.pods_of(job) if (found := ending(pod))), None)
 
-    return until(f"the pod of {job} ends", ended, seconds=180)
+    return eventually(f"the pod of {job} ends", ended, seconds=180)
 
 
 def _expect_fenced(found: Ending, name: str) -> None:

@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-from e2e.faults import Faults
-from e2e.kubectl import Kubectl, Object
-from e2e.nodes import Nodes
-from e2e.pipelines import KIND, PIPELINE_LABEL, merged
 from e2e.stream import Starts, Stream
-from e2e.waiting import until
+from harness.faults import Faults
+from harness.kubectl import Kubectl, Object
+from harness.nodes import Nodes
+from harness.pipelines import KIND, PIPELINE_LABEL, merged
+from harness.waiting import eventually
 from testbed.cluster import WORKERS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream:
         ready = pipeline.wait_condition("Ready", "True", reason="Suspended")
         assert ready["message"]
         assert pipeline.condition("Streaming")["status"] == "False"
-        until("no pod runs", lambda: not _alive(kubectl), seconds=120)
+        eventually("no pod runs", lambda: not _alive(kubectl), seconds=120)
         stood = stream.fence()
         assert stood is not None
     stream.load.burst(500)
@@ -97,7 +97,7 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
         pipeline.delete()
         kept = stream.fence()
     assert kept is not None
-    until("nothing is left", lambda: not _left(stream), seconds=120)
+    eventually("nothing is left", lambda: not _left(stream), seconds=120)
     stream.load.burst(500)
     assert stream.fence() == kept, "the fence row of a deleted pipeline moved"
 
@@ -121,7 +121,7 @@ def test_deleted_with_the_policy_delete_it_forgets_the_fence_row(stream: Stream)
     pipeline.wait_ready()
     pipeline.delete()
     assert stream.fence() is None
-    until("nothing is left", lambda: not _left(stream), seconds=120)
+    eventually("nothing is left", lambda: not _left(stream), seconds=120)
 
 
 def _alive(kubectl: Kubectl) -> list[Object]:
@@ -138,7 +138,7 @@ def _wait_for_workers(stream: Stream, count: int) -> None:
         assert (cluster.get("readyWorkers"), len(pods)) == (count, count), f"{len(pods)} pods, status: {cluster}"
         return True
 
-    until(f"there are {count} ready workers", there, seconds=180)
+    eventually(f"there are {count} ready workers", there, seconds=180)
 
 
 def _left(stream: Stream) -> list[str]:

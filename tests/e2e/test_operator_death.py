@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.faults import Faults
-from e2e.kubectl import Kubectl
-from e2e.pipelines import KIND, PIPELINE_LABEL
 from e2e.stream import Starts, Stream
-from e2e.waiting import until
+from harness.faults import Faults
+from harness.kubectl import Kubectl
+from harness.pipelines import KIND, PIPELINE_LABEL
+from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -27,7 +27,7 @@ def test_an_operator_killed_while_it_provisions_provisions_once(
     def installed() -> bool:
         return bool(kubectl.items("secrets", f"--selector=owner=helm,{PIPELINE_LABEL}={shared.pipeline.name}"))
 
-    until("Helm's release is there", installed, seconds=60, pause=0.05)
+    eventually("Helm's release is there", installed, seconds=60, pause=0.05)
     with faults.operator_killed():
         pass
     shared.pipeline.wait_ready()
@@ -48,7 +48,7 @@ def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(st
         def noticed() -> bool:
             return pipeline.status().get("state") in {"Restarting", "Starting"}
 
-        until("the operator noticed", noticed, seconds=30, pause=0.05)
+        eventually("the operator noticed", noticed, seconds=30, pause=0.05)
         with faults.operator_killed():
             pass
         while row.epoch == epoch:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from e2e.faults import Faults
 from e2e.stream import Starts, Stream
-from e2e.waiting import throughout
+from harness.faults import Faults
+from harness.waiting import throughout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, World
-from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
@@ -255,6 +255,13 @@ class FakeFences:
         del connection
         try:
             return self.world.fence(pipeline).read()
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+
+    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        del connection
+        try:
+            return self.world.table.read_progress(pipeline)
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 

@@ -122,7 +122,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.table.before = self._answer
-        self.table.clock = self._micros
+        self.table.now = self._micros
 
     def _answer(self, _call: str) -> None:
         if self.cassandra_down:

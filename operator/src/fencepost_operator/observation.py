@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -167,11 +167,16 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
+    """Kafka's side, offsets per 'topic/partition', and the topics that do not exist.
+
+    `ends` is how far a consumer with the pipeline's isolation level may read.  `starts` and `high_watermarks` hold what
+    is known; a high watermark past the end means that a transaction is open.
+    """
 
     ends: Mapping[str, int]
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
+    high_watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,3 +209,5 @@ class Observation:
     source: Fact[Watermarks]
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
+    progress: Fact[BatchProgress | None] = field(default_factory=lambda: Known(None))
+    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
 from fencepost_operator.observation import NodeState, References, Release, Run, SparkCluster, Watermarks
@@ -115,6 +115,10 @@ class FenceStore(Protocol):
 
     async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
         """Return the row at SERIAL, or None (also when the table does not exist yet)."""
+        ...
+
+    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +25,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, K
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
+from harness.waiting import eventually
 from testbed.environment import Environment
 
 CODE = Path(__file__).with_name("pipelines")
@@ -181,10 +181,11 @@ class Pipeline:
 
     def wait_committed(self, records: int, timeout: float = 240) -> None:
         run = self.runs[-1]
-        wait_until(
+        eventually(
+            f"{records} records are committed",
             lambda: self.committed_records() >= records or run.process.poll() is not None,
-            f"{records} records to be committed",
-            timeout,
+            seconds=timeout,
+            pause=0.1,
         )
         assert self.committed_records() >= records, run.log.read_text()[-6000:]
 
@@ -240,13 +241,6 @@ def open_session(environment: Environment) -> Session:
     )
     create_schema(session, "driver_tests", {"class": "SimpleStrategy", "replication_factor": 1})
     return session
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.1)
 
 
 def spans(history: Sequence[HistoryRow]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:

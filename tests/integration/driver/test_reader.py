@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 from fencepost.driver.plan import next_batch
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from integration.driver.support import Kafka, wait_until
+from harness.waiting import eventually
+from integration.driver.support import Kafka
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def test_each_committed_record_is_read_once_and_no_aborted_one(
     def read_what_is_stable() -> None:
         """Batch after batch, as the loop does; ranges begin and end at markers and among aborted records too."""
         # The broker writes the markers after it has answered the producer.
-        wait_until(lambda: log.state().ends == transactions.ends, f"the log to end at {transactions.ends}", 30)
+        eventually(f"the log ends at {transactions.ends}", lambda: log.state().ends == transactions.ends, seconds=30)
         state = log.state()
         while not (batch := next_batch(offsets, state, [transactions.topic], limit)).is_empty:
             for records in read(batch.ranges, properties):

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode
-from integration.driver.support import CODE, TABLE, Pipeline, Run, spans, wait_until
+from harness.waiting import eventually
+from integration.driver.support import CODE, TABLE, Pipeline, Run, spans
 
 pytestmark = pytest.mark.integration
 
@@ -123,7 +124,7 @@ def test_data_loss_by_retention_and_by_a_recreated_topic(pipeline: Make) -> None
     assert lost.wait() == ExitCode.DATA_LOSS
     assert f"{one.topic}/1: offsets [100, 150) are gone" in lost.verdict().message
     one.kafka.delete(one.topic)
-    wait_until(lambda: one.topic not in one.kafka.admin.list_topics(timeout=10).topics, "the topic to go", 30)
+    eventually("the topic is gone", lambda: one.topic not in one.kafka.admin.list_topics(timeout=10).topics, seconds=30)
     one.kafka.create(one.topic)
     recreated = one.start()
     assert recreated.wait() == ExitCode.DATA_LOSS

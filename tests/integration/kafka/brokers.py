@@ -141,9 +141,7 @@ class Cluster:
         controller, *ports = free_ports(count + 1)
         named = {key.replace("_", "."): value for key, value in properties.items()}
         nodes = zip(itertools.count(1), ports, strict=False)
-        cluster = cls(
-            [Broker(docker, node, port, controller, folder / f"node-{node}", named) for node, port in nodes]
-        )
+        cluster = cls([Broker(docker, node, port, controller, folder / f"node-{node}", named) for node, port in nodes])
         try:
             for broker in cluster.brokers:
                 broker.start()

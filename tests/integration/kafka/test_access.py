@@ -27,7 +27,8 @@ from fencepost.kafka.reader import read
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied
-from integration.driver.support import Kafka, wait_until
+from harness.waiting import eventually
+from integration.driver.support import Kafka
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -108,8 +109,10 @@ def all_of(topic: Topic) -> list[Range]:
 def wait_granted(topic: Topic, properties: Mapping[str, str]) -> None:
     """The broker hears of an ACL from the metadata log, a moment after the controller took it."""
     admin = AdminClient({**properties, "log_level": 0})
-    wait_until(
-        lambda: admin.list_topics(topic.name, timeout=10).topics[topic.name].error is None, "the ACL to be known", 30
+    eventually(
+        "the ACL is known",
+        lambda: admin.list_topics(topic.name, timeout=10).topics[topic.name].error is None,
+        seconds=30,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -73,16 +71,3 @@ async def owner_of_runs(api: ApiServer, key: ObjectKey) -> str:
     made = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": key.name}})
     uid: str = made["metadata"]["uid"]
     return uid
-
-
-async def eventually(look: Callable[[], Awaitable[T]], *, within: float = 90.0) -> T:
-    """Return what `look` returns as soon as it is truthy. Raises TimeoutError with what it returned last."""
-    found = await look()
-    try:
-        async with asyncio.timeout(within):
-            while not found:
-                await asyncio.sleep(0.5)
-                found = await look()
-    except TimeoutError as error:
-        raise TimeoutError(f"still {found!r} after {within:.0f} s") from error
-    return found

@@ -13,7 +13,8 @@ from fencepost_operator.adapters.api_server import EVENTS, PODS, ApiServer, Reso
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.api import Condition, Event, EventType, ObjectKey, Pipeline, State
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
-from integration.operator.cluster import PIPELINES, eventually
+from harness.waiting import eventually_async
+from integration.operator.cluster import PIPELINES
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +57,7 @@ async def test_status_is_written_whole_and_only_over_what_was_read(
         except Conflict:  # the operator was faster
             return None
 
-    pair = await eventually(write)
+    pair = await eventually_async(write)
     assert pair is not None
     before, written = pair
     assert (written.status.state, written.status.epoch, written.status.conditions) == (State.SUSPENDED, 7, (ready,))
@@ -74,10 +75,10 @@ async def test_the_finalizer_comes_and_goes(pipelines: KubernetesPipelines, key:
             return False
         return True
 
-    await eventually(lambda: change(present=True))
+    await eventually_async(lambda: change(present=True))
     seen = await there(pipelines, key)
     assert seen.has_finalizer
-    assert await eventually(lambda: change(present=False))
+    assert await eventually_async(lambda: change(present=False))
 
 
 async def test_writes_to_what_is_gone_conflict(pipelines: KubernetesPipelines, api: ApiServer, key: ObjectKey) -> None:
@@ -93,7 +94,7 @@ async def test_writes_to_what_is_gone_conflict(pipelines: KubernetesPipelines, a
             return True
         return False
 
-    await eventually(gone)
+    await eventually_async(gone)
     with pytest.raises(Conflict):
         await pipelines.write_status(seen, seen.status)
     with pytest.raises(Conflict):

@@ -21,7 +21,8 @@ from fencepost_operator.api import GROUP, ObjectKey
 from fencepost_operator.desired.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
-from integration.operator.cluster import CHART, eventually
+from harness.waiting import eventually_async
+from integration.operator.cluster import CHART
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -85,7 +86,7 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
         cluster = await releases.cluster(place)
         return cluster if cluster and len(cluster.issues) == 3 else None
 
-    cluster = await eventually(seen)
+    cluster = await eventually_async(seen)
     assert (cluster.generation, cluster.config_hash, cluster.workers) == (1, "abc", 2)
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
     assert {trouble.reason for trouble in cluster.issues} == {"ErrImageNeverPull"}
@@ -231,4 +232,4 @@ async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: 
         cluster = await releases.cluster(place)
         return cluster is not None and {trouble.reason for trouble in cluster.issues} == {"FailedCreate"}
 
-    assert await eventually(refused)
+    assert await eventually_async(refused)

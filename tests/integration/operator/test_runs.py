@@ -14,7 +14,8 @@ from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import Run
-from integration.operator.cluster import eventually, job_manifest, owner_of_runs
+from harness.waiting import eventually_async
+from integration.operator.cluster import job_manifest, owner_of_runs
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -69,7 +70,7 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
         run = await starter.only()
         return run if run.pod and run.pod.started_at else None
 
-    run = await eventually(running)
+    run = await eventually_async(running)
     assert run is not None
     assert run.pod is not None
     assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("departures-run-3", 3, "abc", 2)
@@ -85,7 +86,7 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
     async def gone() -> bool:
         return await runs.list(key, starter.uid) == ()
 
-    assert await eventually(gone)
+    assert await eventually_async(gone)
     assert await api.list(PODS, namespace=key.namespace) == []
     await runs.stop(key, "departures-run-3")
 
@@ -97,7 +98,7 @@ async def test_last_words_are_read(starter: Starter) -> None:
         run = await starter.only()
         return run if run.finished else None
 
-    run = await eventually(finished)
+    run = await eventually_async(finished)
     assert run is not None
     assert run.pod is not None
     assert (run.pod.exit_code, run.pod.termination_reason, run.pod.verdict) == (51, "Error", VERDICT)
@@ -123,7 +124,7 @@ async def test_an_image_that_cannot_be_pulled_is_trouble(starter: Starter) -> No
         run = await starter.only()
         return run.pod.trouble.reason if run.pod and run.pod.trouble else None
 
-    assert await eventually(troubled) in {"ErrImagePull", "ImagePullBackOff"}
+    assert await eventually_async(troubled) in {"ErrImagePull", "ImagePullBackOff"}
 
 
 async def test_a_pod_that_fits_on_no_node_is_trouble(starter: Starter) -> None:
@@ -133,7 +134,7 @@ async def test_a_pod_that_fits_on_no_node_is_trouble(starter: Starter) -> None:
         run = await starter.only()
         return run.pod.trouble.reason if run.pod and run.pod.trouble else None
 
-    assert await eventually(troubled) == "Unschedulable"
+    assert await eventually_async(troubled) == "Unschedulable"
 
 
 async def test_a_pod_that_a_quota_refuses_is_the_runs_trouble(api: ApiServer, starter: Starter) -> None:
@@ -144,14 +145,14 @@ async def test_a_pod_that_a_quota_refuses_is_the_runs_trouble(api: ApiServer, st
         found = await api.get(QUOTAS, namespace=starter.key.namespace, name="none")
         return bool(found and found.get("status", {}).get("hard"))
 
-    await eventually(enforced)
+    await eventually_async(enforced)
     await starter.start("departures-run-1", "true")
 
     async def troubled() -> str | None:
         run = await starter.only()
         return run.trouble.message if run.trouble else None
 
-    assert "exceeded quota" in str(await eventually(troubled))
+    assert "exceeded quota" in str(await eventually_async(troubled))
 
 
 async def test_a_node_that_is_not_there_has_no_uid(runs: KubernetesRuns) -> None:

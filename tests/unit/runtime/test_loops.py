@@ -17,6 +17,7 @@ from fencepost_operator.logs import PIPELINE
 from fencepost_operator.runtime import controller as module
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.metrics import PrometheusMetrics
+from harness.waiting import eventually_async
 
 PATIENCE: Final = 2.0
 KEY, OTHER = ObjectKey("n", "a"), ObjectKey("n", "b")
@@ -62,9 +63,10 @@ async def loops(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the loop under test makes it true
-            await asyncio.sleep(0.005)
+    async def look() -> bool:
+        return condition()
+
+    await eventually_async(look, seconds=20, pause=0.005)
 
 
 async def passes(reconciler: Reconciler, count: int) -> None:

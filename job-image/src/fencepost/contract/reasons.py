@@ -43,6 +43,7 @@ class Reason(StrEnum):
     FENCE_LOST = "FenceLost"
     FENCE_ROLLED_BACK = "FenceRolledBack"
     FENCE_SCHEMA_MISSING = "FenceSchemaMissing"
+    FENCE_SCHEMA_INVALID = "FenceSchemaInvalid"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     KAFKA_PROPERTIES_INVALID = "KafkaPropertiesInvalid"
     SPARK_CONF_INVALID = "SparkConfInvalid"

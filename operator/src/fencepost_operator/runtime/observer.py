@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
@@ -60,12 +60,12 @@ class Observer:
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, the run's node after the runs."""
         key = pipeline.key
-        references, release, cluster, runs, fence, source = await asyncio.gather(
+        references, release, cluster, runs, (fence, progress), source = await asyncio.gather(
             self._references(pipeline),
             self._see(self.ports.releases.release(key)),
             self._see(self.ports.releases.cluster(key)),
             self._see(self.ports.runs.list(key, pipeline.uid)),
-            self._fence(pipeline),
+            self._checkpoint(pipeline),
             self._source(pipeline),
         )
         return Observation(
@@ -78,6 +78,7 @@ class Observer:
             fence=fence,
             source=source,
             run_terminated=self._run_terminated(pipeline.status.run),
+            progress=progress,
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -88,12 +89,20 @@ class Observer:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
 
-    async def _fence(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
+    async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
+        """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
         if not isinstance(pipeline.spec, Spec):
-            return UNREADABLE
-        key = pipeline.key
-        row = names.fence_key(self.config.scope, key.namespace, key.name)
-        return await self._see(self.ports.fences.read(cassandra_connection(key, pipeline.spec), row))
+            return UNREADABLE, UNREADABLE
+        key, fences = pipeline.key, self.ports.fences
+        connection = cassandra_connection(key, pipeline.spec)
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
+        fence = await self._see(fences.read(connection, name))
+        if isinstance(fence, Unknown):
+            return fence, fence
+        row = fence.value
+        if row is None or row.driver is None or row.planned == row.offsets:
+            return fence, Known(None)
+        return fence, await self._see(fences.progress(connection, name))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
         if not isinstance(pipeline.spec, Spec):

@@ -1,9 +1,8 @@
-"""kopf: the watches of the API server, and nothing else of it.
+"""kopf's watches of the API server, and nothing else of kopf.
 
-docs/design.md names one kopf daemon a pipeline.  A daemon puts a finalizer of kopf's own on the object, patches
-annotations while it waits for the daemon to stop, and is not started again for an object that is being deleted when
-the operator restarts, so a second way through every cleanup would be needed.  Therefore events only wake our own loop
-(`handlers.loops`), which is that daemon in all but name: kopf then writes nothing to any object.
+An event only wakes the pipeline's own task in `runtime.controller`. kopf's daemons are not used: a daemon adds a
+finalizer of kopf's and annotations to the object, and after a restart of the operator it is not started for an object
+that is being deleted, so its cleanup would be skipped. With watches alone, kopf writes nothing to any object.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import kopf
-from kopf._core.engines.peering import Identity
 
 from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
@@ -59,8 +57,9 @@ async def watch(loops: Controller, *, note_pod: Callable[[Mapping[str, Any]], No
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        # kopf would ask the password database who this is, and an arbitrary uid is not in there.
-        identity=Identity(socket.gethostname()),
+        # Otherwise kopf asks the password database for a user name, and an arbitrary uid is not in there.
+        # The parameter's type is private to kopf; it is a string.
+        identity=cast("Any", socket.gethostname()),
     )
 
 

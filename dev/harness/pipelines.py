@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import yaml
 
-from e2e.kubectl import Kubectl, KubectlError, Object
-from e2e.waiting import until
 from fencepost.contract import Verdict
+from harness.kubectl import Kubectl, KubectlError, Object
+from harness.waiting import eventually
 from testbed.environment import Environment
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
@@ -169,7 +169,7 @@ class Pipeline:
             assert there, summary(found)
             return status
 
-        return until(f"{self.name} is Ready under epoch {epoch} or later", streaming, seconds=seconds)
+        return eventually(f"{self.name} is Ready under epoch {epoch} or later", streaming, seconds=seconds)
 
     def wait_condition(self, kind: str, status: str, *, reason: str | None = None, seconds: float = 150) -> Object:
         """Wait until a condition about the newest spec has this status (and reason); return it."""
@@ -180,7 +180,7 @@ class Pipeline:
             assert there, summary(self.object())
             return found
 
-        return until(f"{self.name} has {kind}={status} {reason or ''}", holds, seconds=seconds)
+        return eventually(f"{self.name} has {kind}={status} {reason or ''}", holds, seconds=seconds)
 
     def run_name(self, epoch: int) -> str:
         """Return the name of an epoch's Job."""
@@ -197,7 +197,7 @@ class Pipeline:
             pods = self.pods_of(self.run_name(self.epoch()))
             return next((pod for pod in pods if pod["status"].get("phase") == "Running"), None)
 
-        return until(f"{self.name} has a running driver", running, seconds=seconds)
+        return eventually(f"{self.name} has a running driver", running, seconds=seconds)
 
     def patch(self, spec: Mapping[str, Any]) -> None:
         """Change the spec as `kubectl patch` does."""

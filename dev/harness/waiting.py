@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,7 @@ class NotInTimeError(AssertionError):
     """What was waited for did not come; the message ends with the last that was seen."""
 
 
-def until(what: str, probe: Callable[[], T | None], *, seconds: float, pause: float = 0.5) -> T:
+def eventually(what: str, probe: Callable[[], T | None], *, seconds: float, pause: float = 0.5) -> T:
     """Return the first truthy answer of `probe`, asked every `pause` seconds for at most `seconds`.
 
     Raises NotInTimeError that says `what` was waited for and what `probe` last answered or raised.
@@ -32,6 +33,16 @@ def until(what: str, probe: Callable[[], T | None], *, seconds: float, pause: fl
         if time.monotonic() > deadline:
             raise NotInTimeError(f"{what}: not within {seconds:.0f} s; last seen: {seen!r}")
         time.sleep(pause)
+
+
+async def eventually_async(look: Callable[[], Awaitable[T]], *, seconds: float = 90.0, pause: float = 0.5) -> T:
+    """Return the first truthy answer of `look`, asked every `pause` seconds. Raises NotInTimeError with the last one."""
+    deadline = time.monotonic() + seconds
+    while not (found := await look()):
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"not within {seconds:.0f} s; last seen: {found!r}")
+        await asyncio.sleep(pause)
+    return found
 
 
 def throughout(seconds: float, check: Callable[[], None], *, pause: float = 2.0) -> None:

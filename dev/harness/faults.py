@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from e2e.kubectl import Kubectl, Object
-from e2e.nodes import Container, NodeError, Nodes
-from e2e.waiting import until
+from harness.kubectl import Kubectl, Object
+from harness.nodes import Container, NodeError, Nodes
+from harness.waiting import eventually
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE as OPERATOR
@@ -70,7 +70,7 @@ class Faults:
 
         try:
             data.run("scale", f"statefulset/{statefulset}", "--replicas=0")
-            until(f"{statefulset} is gone", lambda: not pods(), seconds=60)
+            eventually(f"{statefulset} is gone", lambda: not pods(), seconds=60)
             yield
         finally:
             data.run("scale", f"statefulset/{statefulset}", "--replicas=1")
@@ -86,7 +86,7 @@ class Faults:
     @contextmanager
     def operator_killed(self) -> Iterator[None]:
         """Kill the operator with SIGKILL; after the block a new one is ready."""
-        pod = until("the operator runs", self.operator_pod, seconds=60)
+        pod = eventually("the operator runs", self.operator_pod, seconds=60)
         self.sigkill(pod)
         try:
             yield
@@ -102,7 +102,7 @@ class Faults:
             pod = self.operator_pod()
             return pod is not None and all(status["ready"] for status in pod["status"]["containerStatuses"])
 
-        until("the operator is ready", available, seconds=90)
+        eventually("the operator is ready", available, seconds=90)
 
     def kill_helm(self, midway: Callable[[], bool], *, seconds: float = 60) -> None:
         """Catch the operator's next helm and kill it as soon as `midway` holds.
@@ -110,7 +110,7 @@ class Faults:
         Helm is let on in steps of some milliseconds, so that it stands still while `midway` is asked.
         Raises NodeError when no helm was seen in time, or it ended before `midway` held.
         """
-        container = Container.of(until("the operator runs", self.operator_pod, seconds=60))
+        container = Container.of(eventually("the operator runs", self.operator_pod, seconds=60))
         assert container is not None
         catch = (
             f"end=$(($(date +%s) + {seconds:.0f})); while [ $(date +%s) -lt $end ]; do for pid in $(pgrep -x helm); do"
