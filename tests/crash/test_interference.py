@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -221,3 +222,33 @@ class UnreadableObjects:
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         raise Unreachable(f"no answer about {name} of {key}")
+
+
+async def test_a_batch_that_takes_longer_than_the_stall_timeout_ends_under_its_own_run() -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    await stage.run(10)
+    driver = stage.world.newest_pod().driver
+    driver.batch_takes = timedelta(seconds=200)
+    await stage.run(150)
+    assert driver.alive
+    before = len(driver.commits)
+    await stage.run(100)
+    assert len(driver.commits) > before
+    assert stage.world.created_jobs == ["orders-run-1"]
+
+
+async def test_a_driver_that_hangs_in_its_batch_is_replaced_and_the_next_one_gets_twice_the_time() -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    lives: dict[int, list[datetime]] = {}
+
+    def all_drivers_hang() -> bool:
+        for driver in stage.world.drivers:
+            driver.hangs = True
+            if driver.row is not None and driver.alive and not driver.asked_at:
+                lives.setdefault(driver.config.epoch, []).append(stage.world.now)
+        return stage.world.table.rows[ROW].epoch == 5
+
+    await stage.until(all_drivers_hang, seconds=900)
+    _, second, third, fourth = ((seen[-1] - seen[0]).total_seconds() for _, seen in sorted(lives.items()))
+    assert third > 1.5 * second
+    assert fourth > 1.5 * third

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fakes.manifests import body
-from fencepost.fence import FenceRow
+from fencepost.contract import DriverConfig, Variable
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
@@ -548,3 +549,101 @@ def test_lag_counts_from_where_reading_is_or_will_begin(
 @pytest.mark.parametrize("fact", ["fence", "source"])
 def test_lag_is_not_guessed(fact: str) -> None:
     assert WELL.seen(**{fact: SILENT}).decide().status.lag is None
+
+
+REPORT = BatchProgress(epoch=2, version=9, done=7, at=NOW)
+SLOW = WELL.said(committed=COMMITTED, run=replace(RUN, resumed_from=ROW.committed_at)).seen(**LAGGING)
+REPLACED = replace(FAILED, reason="Unresponsive", epoch=1, count=1)
+
+
+def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:
+    assert SLOW.decide().reason == "Unresponsive"
+    moving = SLOW.seen(progress=REPORT).decide()
+    assert moving.reason == "Streaming"
+    assert moving.status.committed is not None
+    assert (moving.status.committed.done, moving.status.committed.done_at) == (7, NOW)
+
+
+@pytest.mark.parametrize(
+    "report", [replace(REPORT, version=8), replace(REPORT, epoch=1), replace(REPORT, done=0), None]
+)
+def test_a_report_that_says_nothing_new_about_this_batch_is_no_progress(report: BatchProgress | None) -> None:
+    assert SLOW.seen(progress=report).decide().reason == "Unresponsive"
+
+
+def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:
+    stuck = replace(COMMITTED, version=9, done=7, done_at=NOW - timedelta(seconds=59))
+    world = SLOW.said(committed=stuck).seen(progress=REPORT)
+    assert world.decide().reason == "Streaming"
+    older = replace(stuck, done_at=NOW - timedelta(seconds=60))
+    assert world.said(committed=older).decide().reason == "Unresponsive"
+
+
+def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
+    waiting = SLOW.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=100)))
+    assert waiting.decide().reason == "Unresponsive"
+    again = waiting.said(failure=REPLACED)
+    assert again.decide().reason == "Streaming"
+    assert again.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=130))).decide().reason == (
+        "Unresponsive"
+    )
+    assert again.said(failure=replace(REPLACED, reason="RunFailed")).decide().reason == "Unresponsive"
+
+
+def test_failures_for_one_reason_are_counted_until_another_comes_between() -> None:
+    failure = SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.repeats) == (2, 2)
+    failure = SLOW.said(failure=replace(REPLACED, reason="RunFailed")).decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.repeats) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "repeats", "limit"),
+    [
+        ("OutOfMemory", 1, 500),
+        ("Unresponsive", 1, 500),
+        ("Unresponsive", 3, 125),
+        ("OutOfMemory", 40, 1),
+        ("RunFailed", 1, None),
+    ],
+)
+def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
+    reason: str, repeats: int, limit: int | None
+) -> None:
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    failure = replace(FAILED, count=repeats, repeats=repeats, reason=reason, next_attempt_at=NOW)
+    assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
+    changed = replace(failure, spec_hash="old")
+    assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None
+
+
+def started(world: World) -> DriverConfig:
+    action = world.decide().action
+    assert isinstance(action, StartRun)
+    (container,) = action.job["spec"]["template"]["spec"]["containers"]
+    text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
+    return DriverConfig.from_json(text)
+
+
+def test_a_run_is_told_whose_row_it_may_claim() -> None:
+    assert started(FENCED).owner == "cluster-1/uid-1"
+
+
+def test_an_open_transaction_is_reported_when_it_lasts() -> None:
+    world = WELL.seen(source=Watermarks(ends={"orders/0": 50}, high_watermarks={"orders/0": 80}))
+    fresh = world.decide().status
+    assert [c.type for c in fresh.conditions] == ["Ready", "Streaming"]
+    (seen,) = fresh.open_transactions
+    old = replace(seen, since=NOW - timedelta(seconds=POLICY.transaction_timeout))
+    decision = world.said(open_transactions=(old,)).decide()
+    (found,) = (c for c in decision.status.conditions if c.type == "TransactionStalled")
+    assert (found.status, found.reason) == ("True", "TransactionStalled")
+    assert "orders/0 at offset 50" in found.message
+    assert [str(event.reason) for event in decision.events] == ["TransactionStalled"]
+    told = world.said(open_transactions=(old,), conditions=decision.status.conditions).decide()
+    assert told.events == ()
+    moved = replace(old, offset=40)
+    assert world.said(open_transactions=(moved,)).decide().status.open_transactions == (seen,)
+    assert WELL.said(open_transactions=(old,)).decide().status.open_transactions == ()

@@ -154,7 +154,8 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
             summary="The driver's container was out of memory",
-            remedy="raise job.resources; a lower source.kafka.maxRecordsPerBatch helps from the next batch on",
+            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is tried again at half "
+            "its size",
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
@@ -179,7 +180,7 @@ def _of_exit(code: int, run: Run) -> Diagnosis:
     if verdict is None:
         return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
     return Diagnosis(
-        category=category,
+        category=Reason.OUT_OF_MEMORY if verdict.reason == Reason.OUT_OF_MEMORY else category,
         summary=summary,
         detail=detail(f"{verdict.reason}: {verdict.message}"),
         remedy=verdict.remedy or remedy,

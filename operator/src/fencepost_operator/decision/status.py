@@ -12,6 +12,7 @@ from fencepost_operator.api import (
     ClusterStatus,
     CommittedStatus,
     FailureStatus,
+    OpenTransaction,
     Pipeline,
     ReconcileConfig,
     RunStatus,
@@ -36,7 +37,12 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
     lag = _lag(pipeline.spec, row, observation)
-    status = replace(status, lag=lag, committed=_committed(status.committed, row, lag, observation))
+    status = replace(
+        status,
+        lag=lag,
+        committed=_committed(status.committed, row, lag, observation),
+        open_transactions=_open_transactions(status.open_transactions, observation),
+    )
     return _reset_restart_budget(status, pipeline.spec, row, observation.now)
 
 
@@ -47,6 +53,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
     counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
     count = (before.count if before is not None and counts else 0) + 1
+    repeats = before.repeats if before is not None and count > 1 and before.reason == diagnosis.category else 0
     longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
         count=count,
@@ -58,6 +65,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         exit_code=diagnosis.exit_code,
         next_attempt_at=now + restart_delay(count, longest=longest),
         spec_hash=run.spec_hash,
+        repeats=repeats + 1,
         retry=retry,
     )
 
@@ -197,6 +205,7 @@ def _committed(
         return before
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
+    done, done_at = _progress(before, row, observation)
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
@@ -204,6 +213,34 @@ def _committed(
         observable_since=(before.observable_since if before is not None else None) or now,
         records=row.records,
         offsets=dict(row.offsets),
+        done=done,
+        done_at=done_at,
+    )
+
+
+def _progress(
+    before: CommittedStatus | None, row: FenceRow, observation: Observation
+) -> tuple[int | None, datetime | None]:
+    """Return how far the batch that begins at the row's version is, and when that was first seen to be so far."""
+    known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
+    progress = observation.progress.value if isinstance(observation.progress, Known) else None
+    if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
+        return known
+    grown = progress.done > (known[0] or 0)
+    return (progress.done, observation.now) if grown else known
+
+
+def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
+    """Return where a transaction keeps the end of a partition from moving; what is unknown stays as it was."""
+    source = observation.source
+    if not isinstance(source, Known):
+        return before
+    since = {(found.partition, found.offset): found.since for found in before}
+    ends, marks = source.value.ends, source.value.high_watermarks
+    return tuple(
+        OpenTransaction(partition=key, offset=end, since=since.get((key, end), observation.now))
+        for key, end in sorted(ends.items())
+        if marks.get(key, end) > end
     )
 
 
