@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, World
+from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -25,6 +25,7 @@ from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
+    ClusterObject,
     DriverPod,
     NodeState,
     PodIssue,
@@ -112,20 +113,22 @@ class FakeReleases:
         found = self.world.releases.get(key)
         if found is None:
             return None
-        return Release(name=names.release_name(key.name), revision=found.revision, state=ReleaseState(found.state))
+        return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
-        found = self.world.releases.get(key)
-        if found is None or not found.sets_exist:
+        generation = self.world.newest_generation(key)
+        if generation is None:
             return None
+        found = self.world.sets[key][generation]
         workers = found.values["workers"]
         lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
+        workers_ready = self.world.ready(key, generation, WORKER_DELAY) and "worker" not in found.lost
         return SparkCluster(
-            generation=found.values["generation"],
+            generation=generation,
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
-            ready_workers=workers if self.world.ready(key, WORKER_DELAY) and "worker" not in found.lost else 0,
-            master_ready=self.world.ready(key, MASTER_DELAY) and "master" not in found.lost,
+            ready_workers=workers if workers_ready else 0,
+            master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
             issues=(
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
                 *((self.world.trouble,) if self.world.trouble else ()),
@@ -133,10 +136,19 @@ class FakeReleases:
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
-        self.gate.write("install", lambda: self.world.install(key, values))
+        try:
+            self.gate.write("install", lambda: self.world.install(key, values))
+        except RefusedError as error:
+            raise Rejected(str(error)) from error
 
     async def uninstall(self, key: ObjectKey) -> None:
         self.gate.write("uninstall", lambda: self.world.uninstall(key))
+
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        return tuple(self.world.parts.get(key, ()))
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
 
 
 @dataclass(slots=True)
@@ -258,7 +270,7 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         del connection
         try:
             return self.world.table.read_progress(pipeline)

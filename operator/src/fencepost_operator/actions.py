@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from fencepost_operator.observation import ClusterObject
+
 Manifest: TypeAlias = Mapping[str, Any]
 
 
@@ -29,6 +31,13 @@ class InstallCluster:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UninstallCluster:
     """`helm uninstall`; nothing to do when the release is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneCluster:
+    """Delete objects of generations that are no longer wanted, each on condition of its uid."""
+
+    objects: tuple[ClusterObject, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +98,7 @@ Action: TypeAlias = (
     | RemoveFinalizer
     | InstallCluster
     | UninstallCluster
+    | PruneCluster
     | CreateFence
     | TakeOverFence
     | StartRun

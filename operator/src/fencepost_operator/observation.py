@@ -95,6 +95,16 @@ class SparkCluster:
     issues: tuple[PodIssue, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObject:
+    """An object that Helm created for one generation of the pipeline's cluster, and that nobody deletes yet."""
+
+    kind: str
+    name: str
+    uid: str
+    generation: int
+
+
 class Liveness(StrEnum):
     """Whether a run's driver is known to be dead."""
 
@@ -207,7 +217,9 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
+    """What is there of all generations of the cluster; up to minutes old."""
+    progress: Fact[BatchProgress | None] = Known(None)
+    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
-    progress: Fact[BatchProgress | None] = field(default_factory=lambda: Known(None))
-    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
-from fencepost_operator.observation import NodeState, References, Release, Run, SparkCluster, Watermarks
+from fencepost_operator.observation import ClusterObject, NodeState, References, Release, Run, SparkCluster, Watermarks
 
 
 class Clock(Protocol):
@@ -64,6 +64,17 @@ class Releases(Protocol):
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release."""
+        ...
+
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        """Return the objects of all generations, also those that Helm forgot; the answer may be minutes old.
+
+        It is never older than the last call of `install`, `uninstall` and `prune`.
+        """
+        ...
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects; nothing to do for one that is gone, or whose name now has another uid."""
         ...
 
 
@@ -117,7 +128,7 @@ class FenceStore(Protocol):
         """Return the row at SERIAL, or None (also when the table does not exist yet)."""
         ...
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
@@ -143,8 +154,11 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends."""
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks:
-        """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
+    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+        """Return the log end of each partition of the connection's topics, and the topics that do not exist.
+
+        None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
         ...
 
 

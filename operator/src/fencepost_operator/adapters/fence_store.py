@@ -60,7 +60,7 @@ class CassandraFenceStore:
         except _SchemaMissing:
             return None
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, None without one or without its table."""
         return await self._with_table(connection, lambda table: table.read_progress(pipeline))
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
-from fencepost_operator.actions import Action
+from fencepost_operator.actions import Action, InstallCluster
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.events import status_events
+from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
@@ -109,9 +110,22 @@ def decide(
         reason=outcome.reason,
         status=status,
         events=status_events(pipeline.status, status, outcome),
-        action=outcome.action or prune_runs(context),
+        action=_action(context, outcome, action_failure),
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
     )
+
+
+def _action(context: Context, outcome: Outcome, failure: ActionFailure | None) -> Action | None:
+    """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that just failed."""
+    if outcome.action is None:
+        return prune_runs(context) or stale_generations(context)
+    if (
+        isinstance(outcome.action, InstallCluster)
+        and failure is not None
+        and isinstance(failure.action, InstallCluster)
+    ):
+        return stale_generations(context, install_failed=True) or outcome.action
+    return outcome.action
 
 
 def outcome_of(context: Context) -> Outcome:
