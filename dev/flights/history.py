@@ -1,6 +1,6 @@
 """The fence's own story, checked: contiguous commits, epochs and versions by one, no commit under an old epoch.
 
-`fence_history` has a row for each change of a fence row. It is appended without waiting, for people to read, so the
+`fence_changes` has a record of each change of a fence row. It is appended without waiting, for people to read, so the
 last change before a SIGKILL may be missing; such a gap is counted and bridged by the row after it, which holds the
 offsets as they came to be. A test that killed a driver n times allows n gaps.
 """
@@ -11,11 +11,15 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from fencepost.fence.cassandra import history_days
+from fencepost.fence.cassandra import read_changes
+from fencepost.fence.changes import restored
 
 
 class Change(Protocol):
-    """A row of fence_history, or a FenceRow: `offsets` and `planned` map 'topic/partition' to the next offset."""
+    """A restored record of fence_changes, or a FenceRow.
+
+    `offsets` and `planned` map 'topic/partition' to the next offset.
+    """
 
     @property
     def epoch(self) -> int: ...
@@ -205,25 +209,18 @@ def _is_commit(before: Change, after: Change) -> bool:
 
 def read_history(session: Any, keyspace: str, pipeline: str) -> Sequence[HistoryRow]:
     """Every change of a pipeline that the table holds, oldest first. `session` is the Cassandra driver's."""
-    columns = "epoch, driver, version, clock, offsets, planned, committed_at, records, duration_ms"
-    select = session.prepare(
-        f'SELECT {columns}, WRITETIME(owner) AS written_at FROM "{keyspace}".fence_history'  # noqa: S608 - a keyspace cannot be bound
-        " WHERE pipeline = ? AND day IN ?"
-    )
-    found = session.execute(select, (pipeline, history_days()))
-    rows = [
+    return [
         HistoryRow(
             epoch=row.epoch,
             driver=row.driver,
             version=row.version,
             clock=row.clock,
-            offsets=dict(row.offsets or {}),
-            planned=dict(row.planned or {}),
+            offsets=row.offsets,
+            planned=row.planned,
             committed_at=row.committed_at,
             records=row.records,
             duration_ms=row.duration_ms,
-            written_at=row.written_at,
+            written_at=record.written_at,
         )
-        for row in found
+        for record, row in restored(pipeline, read_changes(session, keyspace, pipeline))
     ]
-    return sorted(rows, key=lambda row: row.version)

@@ -7,7 +7,7 @@ are looked for, each by itself enough to fail:
 - coordinates without a row (missing);
 - a row whose values are not what plain Python makes of its event (wrong);
 - a row whose last write is not of the batch that committed its offset (stray): every write carries as its timestamp,
-  `USING TIMESTAMP clock + 1`, the clock of the fence row that its batch began on: in `fence_history`, the change before
+  `USING TIMESTAMP clock + 1`, the clock of the fence row that its batch began on: in `fence_changes`, the change before
   that batch's commit.
   So a batch that was written twice, once by a driver that was replaced, shows unless the committed one won.
 """

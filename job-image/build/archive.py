@@ -86,7 +86,7 @@ def run_driver(folder: Path) -> None:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 
     for _ in range(2):
-        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"})
+        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, patience=1.0)
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
         rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
         rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")

@@ -13,7 +13,6 @@ import pytest
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
-    BatchProgress,
     Fence,
     FenceCredentialsRejected,
     Fenced,
@@ -24,12 +23,14 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema, read_changes
+from fencepost.fence.changes import restored
 from fencepost.fence.memory import MemoryFenceTable
 from flights.history import read_history
 from testbed import environment
 
 KEYSPACE = "fencepost_contract"
+HELD = ("owner", "epoch", "driver", "version", "clock", "code", "topic_ids", "records", "duration_ms")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,9 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         offsets={"a/0": 1, "b.c/11": 2**40},
         planned={"a/0": 2},
         topic_ids={"a": "id"},
+        leader_epochs={"a/0": 3},
+        growth_barrier={"a/0": 2**33},
+        log_ends={"a/0": 5},
         code="image",
         committed_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         records=10,
@@ -114,13 +118,6 @@ def test_a_swap_from_no_driver_works_once(table: FenceTable, row: FenceRow) -> N
 
 def test_a_missing_row_is_not_swapped(table: FenceTable, row: FenceRow) -> None:
     assert not table.swap(row, replace(row, version=1))
-
-
-def test_a_row_keeps_its_leader_epochs_growth_barrier_and_log_ends(table: FenceTable, row: FenceRow) -> None:
-    full = replace(row, leader_epochs={"a/0": 3}, growth_barrier={"a/0": 2**40}, log_ends={"a/0": 7})
-    assert table.insert(row)
-    assert table.swap(row, replace(full, version=1))
-    assert table.read(row.pipeline) == replace(full, version=1)
 
 
 def _start(_row: FenceRow) -> Starting:
@@ -173,13 +170,12 @@ def test_a_driver_that_keeps_committing_is_fenced(table: FenceTable, row: FenceR
     assert table.read(row.pipeline) == after
 
 
-def test_progress_is_told_as_often_as_wanted_and_the_row_stays(table: FenceTable, row: FenceRow) -> None:
+def test_forgetting_takes_the_progress_along_and_leaves_the_row(table: FenceTable, row: FenceRow) -> None:
     table.insert(row)
-    for done in (1, 2, 2**40):
-        table.report_progress(BatchProgress(pipeline=row.pipeline, epoch=1, version=2, done=done))
-    assert table.read(row.pipeline) == row
+    table.report_progress(row.pipeline, epoch=0, version=0, done=1)
     table.forget(row.pipeline)
     table.forget(row.pipeline)
+    assert table.read_progress(row.pipeline) is None
     assert table.read(row.pipeline) == row
 
 
@@ -220,6 +216,17 @@ def test_of_many_claims_at_once_one_wins(table: FenceTable, row: FenceRow) -> No
     assert winners == [seen.driver]
 
 
+def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: FenceTable, row: FenceRow) -> None:
+    assert table.read_progress(row.pipeline) is None
+    before = table.server_time()
+    table.report_progress(row.pipeline, epoch=2, version=7, done=100)
+    table.report_progress(row.pipeline, epoch=2, version=7, done=250)
+    seen = table.read_progress(row.pipeline)
+    assert seen is not None
+    assert (seen.epoch, seen.version, seen.done) == (2, 7, 250)
+    assert before <= seen.at.timestamp() * 1e6 <= table.server_time() + 1000
+
+
 @pytest.mark.integration
 def test_a_wrong_password_is_told_apart_from_a_silent_database() -> None:
     place = environment.load()
@@ -248,6 +255,27 @@ def test_changes_are_kept_in_the_history(cassandra: CassandraFenceTable, row: Fe
 
 
 @pytest.mark.integration
+def test_the_history_gives_back_every_row_of_a_run(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    fence = Fence(cassandra, row.pipeline)
+    rows = [fence.create("cluster/cr")]
+    rows.append(fence.take_over(rows[-1], owner="cluster/cr"))
+    start = Starting(offsets={"a/0": 0, "a/1": 0}, planned={"a/0": 5, "a/1": 0}, topic_ids={"a": "id"})
+    rows.append(fence.claim(epoch=1, driver="pod", code="image", start=lambda _: start))
+    for planned in ({"a/0": 9, "a/1": 0}, {"a/0": 9, "a/1": 4}, {"a/0": 9, "a/1": 4, "a/2": 1}):
+        offsets = rows[-1].planned
+        rows.append(fence.commit(rows[-1], offsets=offsets, planned=planned, records=4, duration_ms=3))
+    cassandra.finish_history()
+    records = read_changes(cassandra.session, KEYSPACE, row.pipeline)
+    told = [(*(getattr(seen, name) for name in HELD), dict(seen.offsets), dict(seen.planned))
+            for _, seen in restored(row.pipeline, records)]  # fmt: skip
+    assert told == [(*(getattr(made, name) for name in HELD), dict(made.offsets), dict(made.planned)) for made in rows]
+    by_version = {record.version: record for record in records}
+    assert [by_version[version].base for version in range(6)] == [True, True, True, False, False, False]
+    assert by_version[4].offsets == {"a/0": 9}
+    assert by_version[4].planned == {"a/1": 4}
+
+
+@pytest.mark.integration
 def test_a_row_that_is_released_takes_its_history_along(cassandra: CassandraFenceTable, row: FenceRow) -> None:
     fence = Fence(cassandra, row.pipeline)
     taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
@@ -260,7 +288,7 @@ def test_a_row_that_is_released_takes_its_history_along(cassandra: CassandraFenc
 def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFenceTable, row: FenceRow) -> None:
     keyspace = "fencepost_contract_mute"
     create_schema(cassandra.session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
-    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_history")
+    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_changes")
     mute = CassandraFenceTable.over(cassandra.session, keyspace)
     fence = Fence(mute, row.pipeline)
     taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")

@@ -34,6 +34,11 @@ class Driver:
     lonely_since: datetime | None = None
     """Since when it has had no executor."""
     fails_with: ExitCode | None = None
+    batch_takes: timedelta = timedelta(0)
+    """From the start of a batch to its commit; it reports progress at each step in between."""
+    batch_since: datetime | None = None
+    hangs: bool = False
+    """Its batches neither end nor report progress."""
     commits: list[tuple[int, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
 
     @property
@@ -75,9 +80,11 @@ class Driver:
         if self.row is None:
             if ends is None:
                 return
-            self.row = self.fence.claim(epoch=self.config.epoch, driver=self.uid, code="code", start=self._start)
+            self.row = self.fence.claim(
+                epoch=self.config.epoch, driver=self.uid, code="code", start=self._start, owner=self.config.owner
+            )
         elif ends is not None and self._due(now):
-            self._commit(now, ends)
+            self._batch(now, ends)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
             self.end(now, ExitCode.STOPPED)
 
@@ -89,6 +96,17 @@ class Driver:
     def _due(self, now: datetime) -> bool:
         interval = timedelta(seconds=self.config.batch_interval)
         return self.committed_at is None or now - self.committed_at >= interval or self.asked_at is not None
+
+    def _batch(self, now: datetime, ends: Mapping[str, int]) -> None:
+        if self.hangs:
+            return
+        self.batch_since = self.batch_since or now
+        taken = now - self.batch_since
+        if taken >= self.batch_takes:
+            self.batch_since = None
+            self._commit(now, ends)
+        elif self.row is not None:
+            self.fence.report_progress(self.row, int(taken.total_seconds()))
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, World
-from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
+from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
@@ -25,6 +25,7 @@ from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
+    ClusterObject,
     DriverPod,
     NodeState,
     PodIssue,
@@ -115,17 +116,19 @@ class FakeReleases:
         return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
-        found = self.world.releases.get(key)
-        if found is None or not found.sets_exist:
+        generation = self.world.newest_generation(key)
+        if generation is None:
             return None
+        found = self.world.sets[key][generation]
         workers = found.values["workers"]
         lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
+        workers_ready = self.world.ready(key, generation, WORKER_DELAY) and "worker" not in found.lost
         return SparkCluster(
-            generation=found.values["generation"],
+            generation=generation,
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
-            ready_workers=workers if self.world.ready(key, WORKER_DELAY) and "worker" not in found.lost else 0,
-            master_ready=self.world.ready(key, MASTER_DELAY) and "master" not in found.lost,
+            ready_workers=workers if workers_ready else 0,
+            master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
             issues=(
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
                 *((self.world.trouble,) if self.world.trouble else ()),
@@ -133,10 +136,19 @@ class FakeReleases:
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
-        self.gate.write("install", lambda: self.world.install(key, values))
+        try:
+            self.gate.write("install", lambda: self.world.install(key, values))
+        except RefusedError as error:
+            raise Rejected(str(error)) from error
 
     async def uninstall(self, key: ObjectKey) -> None:
         self.gate.write("uninstall", lambda: self.world.uninstall(key))
+
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        return tuple(self.world.parts.get(key, ()))
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
 
 
 @dataclass(slots=True)
@@ -162,6 +174,9 @@ class FakeRuns:
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         self.gate.write("stop", lambda: self.world.delete_job(key, name))
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
 
     async def node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
@@ -255,17 +270,28 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+        del connection
+        try:
+            return self.world.table.read_progress(pipeline)
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
         del connection
         self._write("create", lambda: self.world.fence(pipeline).create(owner))
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
         row = await self.read(connection, pipeline)
-        if row is None or (row.epoch, row.version) != (epoch, version):
+        if row is None or (row.epoch, row.version) != (epoch, row.version if version is None else version):
             raise Conflict("the row is elsewhere")
-        self._write("take_over", lambda: self.world.fence(pipeline).take_over(row, owner=owner))
+        fence = self.world.fence(pipeline)
+        if version is None:
+            self._write("take_over", lambda: fence.take_over_epoch(epoch, owner=owner))
+        else:
+            self._write("take_over", lambda: fence.take_over(row, owner=owner))
         after = await self.read(connection, pipeline)
         assert after is not None
         return after

@@ -71,11 +71,12 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
         helm = Helm(binary=settings.helm, chart=settings.chart, kubeconfig=kubeconfig, timed=metrics.helm_took)
+        runs = KubernetesRuns(api=api, clock=clock)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
-                runs=KubernetesRuns(api=api, clock=clock),
+                runs=runs,
                 objects=objects,
                 fences=fences,
                 offsets=offsets,
@@ -93,7 +94,7 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(_relist(pipelines, loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
-        await watch(loops, namespaces=settings.watch_namespaces)
+        await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
         log.info("stopping", extra={"reason": "Stopping"})
 
 

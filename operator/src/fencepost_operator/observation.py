@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import Verdict
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -93,6 +93,16 @@ class SparkCluster:
     ready_workers: int
     master_ready: bool
     issues: tuple[PodIssue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObject:
+    """An object that Helm created for one generation of the pipeline's cluster, and that nobody deletes yet."""
+
+    kind: str
+    name: str
+    uid: str
+    generation: int
 
 
 class Liveness(StrEnum):
@@ -207,3 +217,9 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
+    """What is there of all generations of the cluster; up to minutes old."""
+    progress: Fact[BatchProgress | None] = Known(None)
+    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
+    run_terminated: bool = False
+    """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

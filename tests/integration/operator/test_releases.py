@@ -16,7 +16,17 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, STATEFUL_SETS, ApiServer, Resource
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Resource,
+)
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm import Helm
 from fencepost_operator.adapters.releases import HelmReleases
@@ -31,6 +41,7 @@ from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
+CLAIMS = Resource(prefix="/api/v1", plural="persistentvolumeclaims")
 QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
 
 
@@ -216,6 +227,54 @@ async def test_what_the_chart_refuses_is_rejected(releases: HelmReleases, place:
 async def test_what_the_api_server_refuses_is_rejected_in_its_words(releases: HelmReleases, place: ObjectKey) -> None:
     with pytest.raises(Rejected, match=r"(?i)quantit|memory"):
         await releases.install(place, values(worker={"resources": {"limits": {"memory": "-5"}}}))
+
+
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "tolerations": {"tolerations": [{"key": "dedicated", "operator": "Sometimes"}]},
+    "affinity": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0}]}}},
+    "resources of the workers": {"worker": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}},
+}
+"""Values that the chart renders and the API server refuses at a StatefulSet, when the other objects are there."""
+
+
+async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    await releases.install(place, values())
+    for generation, wrong in enumerate(REFUSED.values(), start=2):
+        with pytest.raises(Rejected, match="StatefulSet"):
+            await releases.install(place, values(generation=generation, **wrong))
+    await releases.install(place, values(generation=9))
+    found = await releases.objects(place)
+    left = [part for part in found if part.generation != 9]
+    assert {part.generation for part in left} == {2, 3, 4}
+    assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
+    await releases.prune(place, left)
+
+    async def found_names() -> set[str]:
+        kinds = (STATEFUL_SETS, SERVICES, SECRETS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, CLAIMS)
+        lists = [await api.list(kind, namespace=place.namespace, labels=f"{GROUP}/generation") for kind in kinds]
+        return {item["metadata"]["name"] for items in lists for item in items}
+
+    async def only_the_newest() -> bool:
+        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
+
+    assert await eventually_async(only_the_newest)
+    assert {part.name for part in await releases.objects(place)} <= await found_names()
+
+
+async def test_what_only_carries_the_label_is_left_alone(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    """A tenant's copy of one of our objects, and one with a generation that is no number."""
+    await releases.install(place, values())
+    before = set(await releases.objects(place))
+    marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}
+    for name, number in (("departures-g7-conf", "7"), ("departures-g8-conf", "9" * 63), ("mine", "7")):
+        copy = {"metadata": {"name": name, "labels": {**marks, f"{GROUP}/generation": number}}}
+        await api.create(CONFIG_MAPS, namespace=place.namespace, body=copy)
+    await releases.prune(place, ())
+    assert set(await releases.objects(place)) == before
 
 
 async def forge(api: ApiServer, namespace: str, place: ObjectKey, victim: str) -> None:

@@ -1,4 +1,4 @@
-"""Sessions are shared, made anew when they keep failing, and not asked for again at once when they cannot be made."""
+"""Sessions are shared, recreated when they keep failing, and not asked for at once when they cannot be made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import fence_store
+from fencepost_operator.adapters import cassandra_sessions, fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
@@ -95,7 +95,8 @@ class Secrets:
 @pytest.fixture
 def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
     made = Cassandra()
-    monkeypatch.setattr(fence_store, "connect", made.connect)
+    monkeypatch.setattr(cassandra_sessions, "connect", made.connect)
+    monkeypatch.setattr(fence_store, "is_current", lambda *_: True)
     monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
     monkeypatch.setattr(CassandraFenceTable, "over", made.over)
     monkeypatch.setattr(fence_store, "_PATIENCE", 0.0)
@@ -132,29 +133,34 @@ async def test_other_credentials_are_another_session(
     assert [place["credentials"] for place in cassandra.opened] == [("u", "p"), ("u", "changed")]
 
 
-async def test_a_session_that_keeps_failing_is_made_anew(store: CassandraFenceStore, cassandra: Cassandra) -> None:
+async def test_a_session_that_keeps_failing_is_recreated(cassandra: Cassandra, secrets: Secrets) -> None:
+    store, now = CassandraFenceStore(secrets), 0.0
+    store._sessions._monotonic = lambda: now
     await store.read(PLACE, "p")
     cassandra.failure = FenceUnavailable("no node answers")
     for _ in range(2):
         with pytest.raises(Unreachable, match="no node answers"):
             await store.read(PLACE, "p")
     cassandra.failure = None
+    now = 4.0
     await store.read(PLACE, "p")
     assert len(cassandra.opened) == 2
     assert cassandra.closed == 1
+    await store.close()
 
 
-async def test_a_connection_that_failed_is_not_tried_again_at_once(
-    store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_failed_is_not_tried_again_at_once(cassandra: Cassandra, secrets: Secrets) -> None:
+    store, now = CassandraFenceStore(secrets), 0.0
+    store._sessions._monotonic = lambda: now
     cassandra.failure = FenceUnavailable("nobody there")
     with pytest.raises(Unreachable, match="nobody there"):
         await store.read(PLACE, "p")
     cassandra.failure = None
     with pytest.raises(Unreachable, match="nobody there"):
         await store.read(PLACE, "p")
-    monkeypatch.setattr(fence_store, "_FAIL_FAST", 0.0)
+    now = 4.0
     assert await store.read(PLACE, "p") is None
+    await store.close()
 
 
 async def test_a_missing_schema_is_an_absent_row_and_made_on_creation(

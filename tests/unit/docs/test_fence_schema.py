@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 
-from fencepost.fence.cassandra import table_statements
+from fencepost.fence.schema import migration_statements, table_statements
 from generators.reference import ROOT
 
 
 def told(statement: str) -> str:
-    """The statement without comments, and with one kind of space."""
-    bare = re.sub(r"--.*", "", statement)
-    return re.sub(r"\s*([(){},<>=:])\s*", r"\1", " ".join(bare.split()))
+    """Return the statement with one kind of space."""
+    return re.sub(r"\s*([(){},<>=:])\s*", r"\1", " ".join(statement.split()))
 
 
-def test_the_cql_in_the_docs_makes_the_tables_that_the_operator_makes() -> None:
-    documented = (ROOT / "docs/fence-schema.cql").read_text().split(";")
-    tables = [statement for part in documented if "TABLE" in (statement := told(part))]
-    assert tables == [told(statement) for statement in table_statements("fencepost")]
+def documented(verb: str) -> list[str]:
+    parts = re.sub(r"--.*", "", (ROOT / "docs/fence-schema.cql").read_text()).split(";")
+    return [statement for part in parts if (statement := told(part)).startswith(verb)]
+
+
+def test_the_cql_in_the_docs_creates_the_tables_that_the_operator_creates() -> None:
+    assert documented("CREATE TABLE") == [told(statement) for statement in table_statements("fencepost")]
+
+
+def test_the_cql_in_the_docs_adds_the_columns_that_the_operator_adds() -> None:
+    assert documented("ALTER") == [told(statement) for statement in migration_statements("fencepost")]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
-from fencepost.driver.watches import EXECUTOR_LIMIT, watch_executors, watch_fence
+from fencepost.batch import EMPTY
+from fencepost.driver.loop import InProgress
+from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, watch_executors, watch_fence, watch_progress
 from fencepost.errors import DependencyDown, NoExecutors
-from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, Starting, open_to
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting, open_to
 from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "scope/ns/name"
+LIMIT = 30.0
 
 
 class Clock:
@@ -23,7 +27,7 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        if self.now > 10 * EXECUTOR_LIMIT:
+        if self.now > 10 * FIRST_EXECUTOR_LIMIT:
             raise AssertionError("nothing ended the watch")
         for moment in [moment for moment in self.at if moment <= self.now]:
             self.at.pop(moment)()
@@ -103,6 +107,7 @@ def watch(counts: Iterator[int], clock: Clock, ends: list[BaseException]) -> lis
         lambda: next(counts),
         arrived=lambda: arrivals.append(clock.now),
         end=ends.append,
+        limit=LIMIT,
         now=lambda: clock.now,
         sleep=clock.sleep,
     )
@@ -117,7 +122,7 @@ def forever(count: int) -> Iterator[int]:
 def test_a_run_whose_executors_never_come_is_starved(clock: Clock, ends: list[BaseException]) -> None:
     assert watch(forever(0), clock, ends) == []
     assert [type(error) for error in ends] == [NoExecutors]
-    assert clock.now == pytest.approx(EXECUTOR_LIMIT, abs=1.0)
+    assert clock.now == pytest.approx(FIRST_EXECUTOR_LIMIT, abs=1.0)
 
 
 def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: list[BaseException]) -> None:
@@ -128,7 +133,7 @@ def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: 
     arrivals = watch(counts(), clock, ends)
     assert arrivals == [pytest.approx(0.6)]
     assert [type(error) for error in ends] == [NoExecutors]
-    assert clock.now == pytest.approx(0.6 + 5 + EXECUTOR_LIMIT, abs=2.0)
+    assert clock.now == pytest.approx(0.6 + 5 + LIMIT, abs=2.0)
 
 
 def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: list[BaseException]) -> None:
@@ -139,3 +144,65 @@ def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: lis
     watch(counts(), clock, ends)
     assert [type(error) for error in ends] == [DependencyDown]
     assert "py4j" in str(ends[0])
+
+
+class LongBatch:
+    """A batch that began at second 0 on version 3 and whose work is told second by second."""
+
+    def __init__(self, clock: Clock, done: Callable[[float], int]) -> None:
+        self.clock = clock
+        self._done = done
+        row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=3)
+        self.now: InProgress | None = InProgress(batch=EMPTY, row=row, since=0.0)
+        self.told: list[tuple[float, int, int]] = []
+
+    def watch(self, *, until: float, fails_at: float | None = None) -> list[tuple[float, int, int]]:
+        """Watch until that second and return (second, version, done) of each report."""
+
+        class Over(BaseException):
+            pass
+
+        def sleep(seconds: float) -> None:
+            self.clock.sleep(seconds)
+            if self.clock.now > until:
+                raise Over
+
+        def report(batch: InProgress, done: int) -> None:
+            if self.clock.now == fails_at:
+                raise FenceUnavailable("down")
+            self.told.append((self.clock.now, batch.row.version, done))
+
+        with pytest.raises(Over):
+            watch_progress(
+                lambda: self.now,
+                lambda: self._done(self.clock.now),
+                report=report,
+                now=lambda: self.clock.now,
+                sleep=sleep,
+            )
+        return self.told
+
+
+def test_a_long_batch_reports_its_progress_every_five_seconds(clock: Clock) -> None:
+    batch = LongBatch(clock, lambda second: int(second) * 10)
+    assert batch.watch(until=21) == [(5.0, 3, 50), (10.0, 3, 100), (15.0, 3, 150), (20.0, 3, 200)]
+
+
+def test_a_batch_that_hangs_reports_no_more(clock: Clock) -> None:
+    batch = LongBatch(clock, lambda second: min(int(second), 12))
+    assert batch.watch(until=60) == [(5.0, 3, 5), (10.0, 3, 10), (15.0, 3, 12)]
+
+
+def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
+    batch = LongBatch(clock, int)
+    for second in range(1, 40):
+        row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=second)
+        started = InProgress(batch=EMPTY, row=row, since=float(second))
+        clock.at[float(second)] = partial(setattr, batch, "now", started)
+    clock.at[40.0] = lambda: setattr(batch, "now", None)
+    assert batch.watch(until=100) == []
+
+
+def test_a_report_that_fails_is_made_up_for_by_the_next_one(clock: Clock) -> None:
+    batch = LongBatch(clock, int)
+    assert batch.watch(until=16, fails_at=10.0) == [(5.0, 3, 5), (15.0, 3, 15)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +20,15 @@ from fencepost.fence import (
     Fenced,
     FenceError,
     FenceRow,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import _COLUMNS, CassandraFenceTable
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.schema import FENCE
+
+COLUMNS = (*FENCE.columns, *FENCE.added)
 
 OPEN = [
     ConnectionShutdown("the connection is closed"),
@@ -48,28 +54,36 @@ class Session:
     before: Callable[[str], None] = silent
     after: Callable[[str], None] = silent
     texts: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=lambda: {**FENCE.columns, **FENCE.added})
 
     def prepare(self, text: str) -> Any:
         return SimpleNamespace(text=text, consistency_level=None)
 
     def execute(self, statement: Any, values: tuple[Any, ...]) -> Any:
-        if "fence_history" in statement.text:
+        if isinstance(statement, str):
+            return self._schema(statement)
+        if "fence_changes" in statement.text:
             return None
         if "system.local" in statement.text:
-            return SimpleNamespace(one=lambda: SimpleNamespace(now=1_700_000_000_000))
+            return SimpleNamespace(one=lambda: SimpleNamespace(now=datetime(2026, 1, 1)))  # noqa: DTZ001 - as the library
         self.texts.append(statement.text.split()[0])
         self.before(statement.text)
         applied = self._apply(statement.text, values)
         self.after(statement.text)
         return SimpleNamespace(was_applied=applied, one=lambda: SimpleNamespace(**self.row) if self.row else None)
 
+    def _schema(self, text: str) -> Any:
+        if "system_schema.columns" in text:
+            return [SimpleNamespace(column_name=name, type=kind) for name, kind in self.columns.items()]
+        return SimpleNamespace(one=lambda: SimpleNamespace(keyspace_name="k"))
+
     def _apply(self, text: str, values: tuple[Any, ...]) -> bool:
         if text.startswith("INSERT"):
-            self.row = dict(zip(_COLUMNS, values, strict=True))
+            self.row = dict(zip(COLUMNS, values, strict=True))
         elif text.startswith("UPDATE"):
             if values[-3:] != tuple(self.row[name] for name in ("epoch", "version", "driver")):
                 return False
-            self.row |= dict(zip(_COLUMNS[1:], values, strict=False))
+            self.row |= dict(zip(COLUMNS[1:], values, strict=False))
         return True
 
 
@@ -131,9 +145,9 @@ def test_a_connection_that_died_under_a_change_that_lost_is_fenced(
     ("error", "kind"),
     [
         *((error, FenceUnavailable) for error in OPEN),
-        (Unauthorized("no"), FenceCredentialsRejected),
+        (Unauthorized("no"), FenceUnauthorized),
         (NoHostAvailable("nobody", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
-        (InvalidRequest("unconfigured table"), FenceSchemaMissing),
+        (InvalidRequest("Undefined column name"), FenceSchemaInvalid),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -146,3 +160,37 @@ def test_each_error_of_the_driver_is_one_of_the_fence(
     session.before = once("INSERT", error)
     with pytest.raises(kind):
         table.insert(FenceRow(pipeline="p", owner="o"))
+
+
+def test_a_refused_request_is_a_missing_table_only_when_the_schema_says_so(
+    session: Session, table: CassandraFenceTable
+) -> None:
+    assert table.read("p") is None
+
+    def dropped(_text: str) -> None:
+        session.columns.clear()
+        raise InvalidRequest("unconfigured table")
+
+    session.before = dropped
+    with pytest.raises(FenceSchemaMissing, match=r"k\.fence"):
+        table.read("p")
+
+
+def test_a_permission_that_is_missing_for_a_moment_does_not_end_a_commit(
+    session: Session, table: CassandraFenceTable
+) -> None:
+    """Injected: the only replica of system_auth is down, and Cassandra says that the account lacks MODIFY."""
+    fence = Fence(table, "p", sleep=lambda _: None)
+    before = fence.create("o")
+    session.before = once("UPDATE", Unauthorized("User u has no MODIFY permission on <table k.fence>"))
+    assert fence.take_over(before, owner="o").epoch == 1
+
+
+def test_a_permission_that_stays_missing_is_reported_as_what_it_is(
+    session: Session, table: CassandraFenceTable
+) -> None:
+    fence = Fence(table, "p", patience=0.0, sleep=lambda _: None)
+    before = fence.create("o")
+    session.before = once("UPDATE", Unauthorized("User u has no MODIFY permission on <table k.fence>"))
+    with pytest.raises(FenceCredentialsRejected, match="MODIFY"):
+        fence.take_over(before, owner="o")

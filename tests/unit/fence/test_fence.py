@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fencepost.fence import (
-    BatchProgress,
     Fence,
     FenceClockSkew,
     Fenced,
@@ -470,7 +469,7 @@ MINUTE = 60_000_000
 
 
 def at(table: MemoryFenceTable, *, local: int, server: int) -> Fence:
-    table.clock = lambda: server
+    table.now = lambda: server
     return Fence(table, PIPELINE, now=lambda: local, monotonic=lambda: 0.0, sleep=lambda _: None)
 
 
@@ -505,7 +504,7 @@ def test_a_clock_that_jumps_between_two_commits_is_refused_without_asking_the_da
     time = Time()
     calls: list[str] = []
     table.before = calls.append
-    table.clock = time.micros
+    table.now = time.micros
     jump = 0
     one = Fence(table, PIPELINE, now=lambda: time.micros() + jump, monotonic=time.monotonic, sleep=time.sleep)
     for until in (10, 20, 30):
@@ -528,7 +527,7 @@ def test_a_machine_that_was_suspended_is_not_taken_for_one_whose_clock_jumped() 
     table = MemoryFenceTable()
     row = claimed(table)
     wall = 10**15
-    table.clock = lambda: wall
+    table.now = lambda: wall
     one = Fence(table, PIPELINE, now=lambda: wall, monotonic=lambda: 0.0, sleep=lambda _: None)
     row = commit_by(one, row, 10)
     wall += 60 * MINUTE  # and the monotonic clock stood still
@@ -557,5 +556,7 @@ def test_progress_is_told_beside_the_row_which_stays_as_it_is() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
     fence(table).report_progress(row, 41)
-    assert table.progress[PIPELINE] == BatchProgress(pipeline=PIPELINE, epoch=1, version=row.version, done=41)
+    seen = table.read_progress(PIPELINE)
+    assert seen is not None
+    assert (seen.epoch, seen.version, seen.done) == (1, row.version, 41)
     assert table.rows[PIPELINE] == row

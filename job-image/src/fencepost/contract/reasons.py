@@ -43,6 +43,7 @@ class Reason(StrEnum):
     FENCE_LOST = "FenceLost"
     FENCE_ROLLED_BACK = "FenceRolledBack"
     FENCE_SCHEMA_MISSING = "FenceSchemaMissing"
+    FENCE_SCHEMA_INVALID = "FenceSchemaInvalid"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     KAFKA_PROPERTIES_INVALID = "KafkaPropertiesInvalid"
     SPARK_CONF_INVALID = "SparkConfInvalid"
@@ -60,6 +61,7 @@ class Reason(StrEnum):
     CASSANDRA_UNREACHABLE = "CassandraUnreachable"
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"
+    TRANSACTION_STALLED = "TransactionStalled"
     KAFKA_UNREACHABLE = "KafkaUnreachable"
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
     KAFKA_REJECTED = "KafkaRejected"
@@ -103,6 +105,7 @@ class Reason(StrEnum):
     START_FAILED = "StartFailed"
     STOP_FAILED = "StopFailed"
     UPDATE_FAILED = "UpdateFailed"
+    NO_EFFECT = "NoEffect"
     # The operator itself
     BAD_SETTINGS = "BadSettings"
     NOT_SERVED = "NotServed"

@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.contract import (
@@ -28,8 +27,8 @@ from fencepost.contract import (
     Variable,
     Verdict,
 )
-from fencepost.driver import logs, verdict, watches
-from fencepost.driver.loop import Loop, Report
+from fencepost.driver import logs, signals, verdict, watches
+from fencepost.driver.loop import Engine, InProgress, Loop, Report
 from fencepost.errors import BatchFailed, DependencyDown, DriverError
 from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.spark import gateway, session
@@ -83,13 +82,13 @@ class Driver:
         self._environment = environment
         self._stop = threading.Event()
         self._loop: Loop | None = None
+        self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
         self._leaving = threading.Lock()
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        signals.listen([signal.SIGTERM, signal.SIGINT], self._on_signal)
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the process ends here, with its verdict
@@ -100,7 +99,7 @@ class Driver:
         return Verdict(
             exit_code=int(ExitCode.STOPPED),
             reason=Reason.STOPPED,
-            message="stopped on request; what was begun is committed",
+            message="stopped on request; the batch in progress is committed",
             remedy="",
             epoch=self._config.epoch,
             version=self._loop.version if self._loop else None,
@@ -109,6 +108,8 @@ class Driver:
     def end(self, error: BaseException) -> NoReturn:
         """End the process for `error`, from any thread."""
         loop = self._loop
+        if self._jvm is not None:
+            error = self._jvm.cause(error)
         judged = verdict.judge(
             error,
             epoch=self._config.epoch,
@@ -129,7 +130,11 @@ class Driver:
         config = self._config
         conf = session.settings(config, self._environment.variables)
         session.forget_secret()
-        jvm = gateway.Gateway.start(memory=session.driver_memory(config))
+        jvm = self._jvm = gateway.Gateway.start(
+            memory=session.driver_memory(config),
+            options=session.driver_options(config),
+            class_path=session.driver_class_path(config),
+        )
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._cassandra)
             kafka = pool.submit(self._kafka)
@@ -172,15 +177,17 @@ class Driver:
         # for it in Spark's queue.
         engine.warm()
         self._lap("warm")
+        fence = Fence(table, config.pipeline, patience=config.patience)
         self._loop = Loop(
             config=config,
             driver=self._environment.driver,
-            fence=Fence(table, config.pipeline),
+            fence=fence,
             source=source,
             engine=engine,
             stop=self._stop,
             report=self._report,
         )
+        self._watch_progress(self._loop, engine, fence)
         if not self._stop.is_set():
             self._loop.run()
 
@@ -210,14 +217,22 @@ class Driver:
     def _check_held(self, row: FenceRow | None) -> None:
         """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
         # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
-        open_to(row, self._config.pipeline, epoch=self._config.epoch, driver=self._environment.driver)
+        open_to(
+            row,
+            self._config.pipeline,
+            epoch=self._config.epoch,
+            driver=self._environment.driver,
+            owner=self._config.owner,
+        )
 
     def _kafka(self) -> tuple[KafkaLog, Mapping[str, str]]:
         """Connect, so that wrong servers or credentials end the run before it is warm."""
         from fencepost.kafka.log import KafkaLog, client_properties  # noqa: PLC0415
 
         properties = client_properties(self._config.source, self._environment.kafka_properties)
-        source = KafkaLog(properties, self._config.source.topics, stopping=self._stop.is_set)
+        source = KafkaLog(
+            properties, self._config.source.topics, patience=self._config.patience, stopping=self._stop.is_set
+        )
         source.state()
         self._lap("kafka")
         return source, properties
@@ -228,13 +243,24 @@ class Driver:
 
         watches.start("fence", lambda: watches.watch_fence(check, end=self.end))
 
+    def _watch_progress(self, loop: Loop, engine: Engine, fence: Fence) -> None:
+        def report(batch: InProgress, done: int) -> None:
+            fence.report_progress(batch.row, done)
+
+        watches.start(
+            "progress", lambda: watches.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
+        )
+
     def _watch_executors(self, spark: SparkSession) -> None:
         if session.is_local(self._config):
             return
         watches.start(
             "executors",
             lambda: watches.watch_executors(
-                lambda: session.executors(spark), arrived=lambda: self._lap("executor"), end=self.end
+                lambda: session.executors(spark),
+                arrived=lambda: self._lap("executor"),
+                end=self.end,
+                limit=self._config.patience,
             ),
         )
 
@@ -249,23 +275,24 @@ class Driver:
         finally:
             timer.cancel()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Ask the loop to stop; a batch that outlives the grace period ends uncommitted, with a word of its own."""
+    def _on_signal(self, number: int) -> None:
+        """Ask the loop to stop; a batch that outlives the grace period ends uncommitted, with a verdict of its own."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         if self._loop is None:
-            # Nothing is claimed, so nothing is in hand; what is starting need not be waited for.
-            threading.Thread(target=self._leave, args=[self._stopped()], name="stop", daemon=True).start()
-            return
+            # Nothing is claimed, so nothing is in progress; what is starting need not be waited for.
+            self._leave(self._stopped())
         left = max(1.0, self._config.termination_grace - GRACE_RESERVE)
         overdue = BatchFailed(
-            f"signal {number}: the batch in hand did not end within {left:.0f} s; it is not committed",
+            f"signal {number}: the batch in progress did not end within {left:.0f} s; it is not committed",
             reason=Reason.STOP_TIMED_OUT,
             remedy="Nothing is lost; a longer terminationGracePeriodSeconds or smaller batches let it finish.",
         )
         timer = threading.Timer(left, self.end, [overdue])
         timer.daemon = True
         timer.start()
-        log.info("stopping after the batch in hand")
+        log.info("stopping after the batch in progress")
 
     def _report(self, report: Report) -> None:
         fields = {
@@ -275,6 +302,8 @@ class Driver:
             "rows": report.rows,
             "ms": report.phases,
             "lag": report.lag,
+            "clock_skew_ms": report.clock_skew_ms,
+            **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
         }
         log.info("committed", extra={"fields": fields})
 

@@ -16,10 +16,12 @@ from fencepost import errors
 from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Reason, Verdict
 from fencepost.errors import DriverError
 from fencepost.fence import (
+    FenceClockSkew,
     FenceCredentialsRejected,
     Fenced,
     FenceError,
     FenceMissing,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceUnavailable,
 )
@@ -48,6 +50,12 @@ def judge(
     )
 
 
+_FENCE_LOST = (
+    "If the pipeline was deleted, nothing. Otherwise the row was deleted by hand: restore it from fence_changes, or"
+    " delete the pipeline and create it again, and it starts at spec.source.kafka.startingOffsets."
+)
+
+
 def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: PLR0911 - one line a kind
     down = errors.DependencyDown.default_remedy
     match error:
@@ -56,12 +64,17 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: PL
         case Fenced():
             return ExitCode.FENCED, Reason.FENCED_OUT, "Nothing to do: another run goes on from the last commit."
         case FenceMissing():
-            return ExitCode.FENCED, Reason.FENCE_LOST, "The pipeline was deleted; if not, the operator makes its row."
-        case FenceUnavailable():
-            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down
-        case FenceCredentialsRejected():
+            return ExitCode.FENCED, Reason.FENCE_LOST, _FENCE_LOST
+        case FenceClockSkew():
+            return ExitCode.DEPENDENCY_DOWN, Reason.CLOCK_SKEW, error.remedy
+        case FenceCredentialsRejected():  # before FenceUnavailable: a permission that is refused for long is both
             remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_CREDENTIALS_REJECTED, remedy
+        case FenceUnavailable():
+            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down
+        case FenceSchemaInvalid():
+            remedy = "Correct the table as docs/fence-schema.cql has it; run that file to add what is missing."
+            return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_INVALID, remedy
         case FenceSchemaMissing():
             remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
             return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_MISSING, remedy

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import DependencyDown, NoExecutors
 from fencepost.fence import FenceUnavailable
 
+if TYPE_CHECKING:
+    from fencepost.driver.loop import InProgress
+
+log = logging.getLogger(__name__)
+
 FENCE_CHECK: Final = 5.0
 """Seconds between two looks at the fence."""
-EXECUTOR_LIMIT: Final = 120.0
-"""Seconds that a run waits for its first executor, and that it lives without any."""
+FIRST_EXECUTOR_LIMIT: Final = 120.0
+"""Seconds that a run waits for its first executor: before the claim nothing is in progress."""
 FIRST_EXECUTOR_CHECK: Final = 0.2
 """Seconds between two looks for the first executor: how long it took is worth knowing."""
 EXECUTOR_CHECK: Final = 1.0
 """Seconds between two looks at the executors after that."""
+PROGRESS_INTERVAL: Final = 5.0
+"""Seconds that a batch takes before its progress is reported, and between two reports."""
 
 End = Callable[[BaseException], object]
 """Ends the run for an error; a watch says nothing after it."""
@@ -51,10 +59,11 @@ def watch_executors(
     *,
     arrived: Callable[[], object],
     end: End,
+    limit: float,
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """End the run with NoExecutors when it had no executor for EXECUTOR_LIMIT: its job would wait for ever.
+    """End the run with NoExecutors when it has had no executor for `limit` seconds: its job would wait for ever.
 
     `count` gives the executors that are there; when it raises, Spark's JVM is gone and the run ends with
     DependencyDown.  `arrived` is called once, for the first one.
@@ -66,7 +75,9 @@ def watch_executors(
         try:
             there = count()
         except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
-            end(DependencyDown(f"the Spark application is gone: {error}", reason=Reason.SPARK_UNREACHABLE))
+            gone = DependencyDown(f"the Spark application is gone: {error}", reason=Reason.SPARK_UNREACHABLE)
+            gone.__cause__ = error
+            end(gone)
             return
         if there:
             if not seen:
@@ -74,6 +85,34 @@ def watch_executors(
             seen, lonely_since = True, None
         elif lonely_since is None:
             lonely_since = now()
-        elif now() - lonely_since > EXECUTOR_LIMIT:
-            end(NoExecutors(f"no executor for {EXECUTOR_LIMIT:.0f} s"))
+        elif now() - lonely_since > (limit if seen else FIRST_EXECUTOR_LIMIT):
+            end(NoExecutors(f"no executor for {now() - lonely_since:.0f} s"))
             return
+
+
+def watch_progress(
+    in_progress: Callable[[], InProgress | None],
+    done: Callable[[], int],
+    *,
+    report: Callable[[InProgress, int], object],
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Report how far a long batch is, whenever it is further: the operator tells a slow batch from a hung one by it.
+
+    A report that fails is left out: the next one says as much, and nothing depends on a single one.
+    """
+    last: tuple[int, int] | None = None
+    while True:
+        sleep(PROGRESS_INTERVAL)
+        batch = in_progress()
+        if batch is None or now() - batch.since < PROGRESS_INTERVAL:
+            continue
+        try:
+            reached = batch.row.version, done()
+            if reached != last:
+                report(batch, reached[1])
+        except Exception as error:  # noqa: BLE001 - Spark's JVM or the database: others watch those
+            log.warning("the progress of the batch is not reported: %s", error)
+            continue
+        last = reached

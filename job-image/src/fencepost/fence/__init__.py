@@ -11,7 +11,8 @@ from fencepost.fence.errors import (
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.protocol import BatchProgress, Fence, FenceRow, FenceTable, Starting, open_to
+from fencepost.fence.progress import BatchProgress
+from fencepost.fence.protocol import Fence, FenceRow, FenceTable, Starting, open_to
 
 __all__ = [
     "BatchProgress",

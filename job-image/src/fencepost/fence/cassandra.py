@@ -8,11 +8,13 @@ of a conditional statement is an unknown outcome for `Fence` to settle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import random
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 from cassandra import (
@@ -29,25 +31,34 @@ from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
     FallthroughRetryPolicy,
+    HostFilterPolicy,
     LoadBalancingPolicy,
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import ErrorMessage
+from cassandra.protocol import ConfigurationException, ErrorMessage
+from cassandra.query import UNSET_VALUE
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     BatchProgress,
     FenceCredentialsRejected,
     FenceRow,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceUnauthorized,
     FenceUnavailable,
+    schema,
 )
+from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
 
 log = logging.getLogger(__name__)
 
-HISTORY_DAYS: Final = 7
-"""Days that `fence_history` keeps a change; each day of a pipeline is a partition of its own."""
+MOST_ADDRESSES: Final = 4
+"""Addresses of an untrusted cluster that one attempt to connect tries."""
+
+PROGRESS_KEPT: Final = 3600
+"""Seconds after which a report of progress expires."""
 
 UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
 """What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.
@@ -55,51 +66,8 @@ UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, Erro
 ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
 overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
 """
-
-_COLUMNS: Final = (
-    "pipeline",
-    "owner",
-    "epoch",
-    "driver",
-    "version",
-    "clock",
-    "offsets",
-    "planned",
-    "topic_ids",
-    "code",
-    "committed_at",
-    "records",
-    "duration_ms",
-)
-
-_COLUMN_TYPES: Final = """owner text, epoch bigint, driver text, clock bigint,
-    offsets frozen<map<text, bigint>>, planned frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>,
-    code text, committed_at timestamp, records bigint, duration_ms bigint"""
-
-_TABLES: Final = (
-    f"fence (pipeline text PRIMARY KEY, version bigint, {_COLUMN_TYPES})",
-    (
-        f"fence_history (pipeline text, day date, version bigint, {_COLUMN_TYPES},"
-        " PRIMARY KEY ((pipeline, day), epoch, version)) WITH CLUSTERING ORDER BY (epoch DESC, version DESC)"
-        f" AND default_time_to_live = {HISTORY_DAYS * 24 * 3600}"
-        " AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS',"
-        " 'compaction_window_size': '1'}"
-    ),
-    "fence_progress (pipeline text PRIMARY KEY, epoch bigint, version bigint, done bigint)",
-    (
-        "snapshots (pipeline text, id timeuuid, reason text, epoch bigint, version bigint,"
-        " offsets frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>, PRIMARY KEY (pipeline, id))"
-        " WITH CLUSTERING ORDER BY (id DESC)"
-    ),
-    (
-        "dead_letters (pipeline text, topic text, partition int, offset bigint, epoch bigint, error text,"
-        " key blob, value blob, at timestamp, PRIMARY KEY ((pipeline, topic, partition), offset))"
-    ),
-    (
-        "accepted_losses (pipeline text, topic text, partition int, from_offset bigint, until_offset bigint,"
-        " accepted_by text, at timestamp, PRIMARY KEY (pipeline, topic, partition, from_offset))"
-    ),
-)
+_FENCE_MAPS: Final = frozenset((*MAPS, "log_ends"))
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def connect(
@@ -108,24 +76,25 @@ def connect(
     credentials: tuple[str, str] | None,
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
+    discover: bool = True,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
 
+    Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
+    cluster lists, and no schema is read: for clusters that the process does not trust.
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
         DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
-    profile = ExecutionProfile(
-        load_balancing_policy=TokenAwarePolicy(balancing),
-        retry_policy=FallthroughRetryPolicy(),
-        consistency_level=getattr(ConsistencyLevel, consistency),
-        serial_consistency_level=ConsistencyLevel.SERIAL,
-        request_timeout=request_timeout,
-    )
     with _translated(f"cassandra at {endpoint.address}"):
+        points = list(endpoint.contact_points)
+        if not discover:
+            points = _addresses(endpoint)
+            allowed = frozenset(points)
+            balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
-            contact_points=list(endpoint.contact_points),
+            contact_points=points,
             port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connect_timeout=request_timeout,
@@ -135,7 +104,17 @@ def connect(
             idle_heartbeat_timeout=5,
             control_connection_timeout=request_timeout,
             protocol_version=5,
-            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            schema_metadata_enabled=discover,
+            token_metadata_enabled=discover,
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                    load_balancing_policy=TokenAwarePolicy(balancing) if discover else balancing,
+                    retry_policy=FallthroughRetryPolicy(),
+                    consistency_level=getattr(ConsistencyLevel, consistency),
+                    serial_consistency_level=ConsistencyLevel.SERIAL,
+                    request_timeout=request_timeout,
+                )
+            },
         )
         try:
             return cluster.connect()
@@ -144,27 +123,54 @@ def connect(
             raise
 
 
+def _addresses(endpoint: CassandraEndpoint) -> list[str]:
+    """Return some of the addresses of the contact points: each silent one costs a connecting thread its timeout."""
+    found: set[str] = set()
+    failure: OSError | None = None
+    names = endpoint.contact_points
+    for name in random.sample(names, k=min(len(names), MOST_ADDRESSES)):
+        try:
+            found |= {
+                str(address[0]) for *_, address in socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
+            }
+        except OSError as error:
+            failure = OSError(f"{name}: {error}")
+    if failure is not None and not found:
+        raise failure
+    return random.sample(sorted(found), k=min(len(found), MOST_ADDRESSES))
+
+
 def create_schema(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
-    """Make the keyspace and the fence's tables unless they are there. `replication` is CQL's map."""
-    options = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
-    with _translated(f"the schema of keyspace {keyspace}"):
-        session.execute(f'CREATE KEYSPACE IF NOT EXISTS "{keyspace}" WITH replication = {{{options}}}')
-        for statement in table_statements(f'"{keyspace}"'):
-            session.execute(statement)
+    """Create the keyspace and the fence's tables, and add columns, where Cassandra says that they are missing.
+
+    `replication` is CQL's map.  Concurrent calls for one keyspace can corrupt it: let one thread in at a time.
+    Raises FenceUnavailable, FenceUnauthorized, FenceSchemaInvalid.
+    """
+    with _translated(f"creating the schema of keyspace {keyspace}"):
+        schema.apply_missing(session, keyspace, replication)
 
 
-def table_statements(keyspace: str) -> list[str]:
-    """Return the CQL that makes the fence's tables in a keyspace, which is named as CQL writes it."""
-    return [f"CREATE TABLE IF NOT EXISTS {keyspace}.{table}" for table in _TABLES]
+def is_current(session: Session, keyspace: str) -> bool:
+    """Return whether nothing has to be added: the schema is of this release, or there is none at all."""
+    with _translated(f"reading the schema of keyspace {keyspace}"):
+        if not schema.columns_of(session, keyspace, schema.FENCE.name):
+            return True
+        return next(schema.missing_statements(session, keyspace, {}), None) is None
 
 
 @dataclass(slots=True)
 class CassandraFenceTable:
-    """Fence rows in one keyspace, through a session made by `connect`; `close` ends the session."""
+    """Fence rows in one keyspace, through a session made by `connect`; `close` ends the session.
+
+    A table of an older release lacks columns.  What they hold is then neither read nor written, so that a new job image
+    works before the operator has migrated the schema.
+    """
 
     session: Session
     keyspace: str
     _prepared: dict[str, Any] = field(default_factory=dict)
+    _columns: tuple[str, ...] = ()
+    _recorded_last: tuple[FenceRow, datetime] | None = None
     _historian: ThreadPoolExecutor = field(
         # A thread of its own: encoded and sent by the caller's, the history was a tenth of a commit's time.
         default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="fence-history")
@@ -189,7 +195,7 @@ class CassandraFenceTable:
         return cls.over(session, keyspace)
 
     def finish_history(self) -> None:
-        """Wait until the changes made so far are in the history, or told as lost."""
+        """Wait until the changes made so far are in the history, or logged as lost."""
         self._historian.submit(lambda: None).result()
 
     def close(self) -> None:
@@ -199,107 +205,200 @@ class CassandraFenceTable:
 
     def read(self, pipeline: str) -> FenceRow | None:
         """Return the row at SERIAL, which settles a change in flight."""
-        columns = ", ".join(_COLUMNS)
-        with _translated("reading the fence row"):
-            select = self._prepare(f"SELECT {columns} FROM {self._table('fence')} WHERE pipeline = ?")
+        with self._asking("reading the fence row", schema.FENCE):
+            columns = ", ".join(self._fence_columns())
+            select = self._prepare(f"SELECT {columns} FROM {self._table(schema.FENCE)} WHERE pipeline = ?")
             select.consistency_level = ConsistencyLevel.SERIAL
             found = self.session.execute(select, (pipeline,)).one()
         return _row(found) if found is not None else None
 
     def insert(self, row: FenceRow) -> bool:
         """Insert IF NOT EXISTS."""
-        marks = ", ".join("?" * len(_COLUMNS))
-        with _translated("creating the fence row"):
+        with self._asking("creating the fence row", schema.FENCE):
+            columns = self._fence_columns()
             insert = self._prepare(
-                f"INSERT INTO {self._table('fence')} ({', '.join(_COLUMNS)}) VALUES ({marks}) IF NOT EXISTS"
+                f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
+                " IF NOT EXISTS"
             )
-            applied = self.session.execute(insert, _values(row)).was_applied
-        return self._recorded(row, applied=applied)
+            applied = bool(self.session.execute(insert, _values(row, columns)).was_applied)
+        if applied:
+            self._record(None, row)
+        return applied
 
     def swap(self, before: FenceRow, after: FenceRow) -> bool:
         """Update IF epoch, version and driver are those of `before`."""
-        assignments = ", ".join(f"{column} = ?" for column in _COLUMNS[1:])
-        with _translated("changing the fence row"):
+        with self._asking("changing the fence row", schema.FENCE):
+            columns = self._fence_columns()[1:]
+            assignments = ", ".join(f"{column} = ?" for column in columns)
             update = self._prepare(
-                f"UPDATE {self._table('fence')} SET {assignments} WHERE pipeline = ?"
+                f"UPDATE {self._table(schema.FENCE)} SET {assignments} WHERE pipeline = ?"
                 " IF epoch = ? AND version = ? AND driver = ?"
             )
-            values = (*_values(after)[1:], before.pipeline, before.epoch, before.version, before.driver)
-            applied = self.session.execute(update, values).was_applied
-        return self._recorded(after, applied=applied)
+            values = (*_values(after, columns), before.pipeline, before.epoch, before.version, before.driver)
+            applied = bool(self.session.execute(update, values).was_applied)
+        if applied:
+            self._record(before, after)
+        return applied
 
     def forget(self, pipeline: str) -> None:
-        """Delete the history, snapshots, accepted losses and progress."""
+        """Delete everything of the pipeline but its row."""
         self.finish_history()
-        with _translated("deleting what belongs to the fence row"):
-            delete = self._prepare(f"DELETE FROM {self._table('fence_history')} WHERE pipeline = ? AND day IN ?")
-            self.session.execute(delete, (pipeline, history_days()))
-            for table in ("snapshots", "accepted_losses", "fence_progress"):
-                delete = self._prepare(f"DELETE FROM {self._table(table)} WHERE pipeline = ?")
-                self.session.execute(delete, (pipeline,))
+        hours = history_hours()
+        for table, extra, values in (
+            (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
+            (schema.PROGRESS.name, "", (pipeline,)),
+            ("snapshots", "", (pipeline,)),
+            ("accepted_losses", "", (pipeline,)),
+        ):
+            with _translated(f"deleting from {self.keyspace}.{table}"):
+                if schema.columns_of(self.session, self.keyspace, table):
+                    forget = self._prepare(f'DELETE FROM "{self.keyspace}".{table} WHERE pipeline = ?{extra}')
+                    self.session.execute(forget, values)
 
-    def report_progress(self, progress: BatchProgress) -> None:
-        """Overwrite the progress: a plain write, to a table that no conditional update touches."""
-        columns = ("pipeline", "epoch", "version", "done")
-        with _translated("reporting progress"):
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Record how many records of the batch in progress are finished; the record expires after an hour.
+
+        Raises FenceError; the batch goes on without it.
+        """
+        with self._asking("reporting the progress of a batch", schema.PROGRESS):
             insert = self._prepare(
-                f"INSERT INTO {self._table('fence_progress')} ({', '.join(columns)}) VALUES (?, ?, ?, ?)"
+                f"INSERT INTO {self._table(schema.PROGRESS)} (pipeline, epoch, version, done, at)"
+                f" VALUES (?, ?, ?, ?, toTimestamp(now())) USING TTL {PROGRESS_KEPT}"
             )
-            self.session.execute(insert, tuple(getattr(progress, column) for column in columns))
+            self.session.execute(insert, (pipeline, epoch, version, done))
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report, None when there is none or its table does not exist yet."""
+        try:
+            with self._asking("reading the progress of a batch", schema.PROGRESS):
+                select = self._prepare(
+                    f"SELECT epoch, version, done, at FROM {self._table(schema.PROGRESS)} WHERE pipeline = ?"
+                )
+                found = self.session.execute(select, (pipeline,)).one()
+        except FenceSchemaMissing:
+            return None
+        if found is None:
+            return None
+        return BatchProgress(epoch=found.epoch, version=found.version, done=found.done, at=found.at.replace(tzinfo=UTC))
 
     def server_time(self) -> int:
-        """Return the coordinator's time, to a millisecond."""
+        """Return the time of a Cassandra node in µs since 1970, as precise as a millisecond."""
         with _translated("reading Cassandra's time"):
-            select = self._prepare("SELECT toUnixTimestamp(now()) AS now FROM system.local")
-            return int(self.session.execute(select, ()).one().now) * 1000
+            select = self._prepare("SELECT toTimestamp(now()) AS now FROM system.local")
+            now: datetime = self.session.execute(select, ()).one().now
+        return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 
-    def _recorded(self, row: FenceRow, *, applied: bool) -> bool:
+    def _record(self, before: FenceRow | None, after: FenceRow) -> None:
         """Append an applied change to the history, without waiting: it is for people, no decision reads it."""
-        if applied:
-            try:
-                self._historian.submit(self._append, row, datetime.now(UTC).date())
-            except RuntimeError as error:  # the process is ending
-                _history_lost(error)  # the change itself is applied, and that is what the caller must hear
-        return bool(applied)
-
-    def _append(self, row: FenceRow, day: date) -> None:
-        marks = ", ".join("?" * len(_COLUMNS))
-        statement = f"INSERT INTO {self._table('fence_history')} (day, {', '.join(_COLUMNS)}) VALUES (?, {marks})"
         try:
-            self.session.execute(self._prepare(statement), (day, *_values(row)))
-        except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it tells by itself
-            _history_lost(error)
+            self._historian.submit(self._append, before, after, datetime.now(UTC))
+        except RuntimeError as error:  # the process is ending
+            _history_lost(error)  # the change itself is applied, and that is what the caller must hear
 
-    def _table(self, name: str) -> str:
-        return f'"{self.keyspace}".{name}'
+    def _append(self, before: FenceRow | None, after: FenceRow, now: datetime) -> None:
+        last, self._recorded_last = self._recorded_last, None
+        columns = tuple(schema.CHANGES.columns)
+        follows = before is not None and last == (before, hour_of(now))
+        record = change(before if follows else None, after, now)
+        try:
+            insert = self._prepare(
+                f"INSERT INTO {self._table(schema.CHANGES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
+            )
+            values = {name: getattr(record, name) for name in columns if name != "pipeline"}
+            # UNSET, not null: a null is a tombstone.
+            bound = [values[name] if values[name] not in ({}, None) else UNSET_VALUE for name in columns[1:]]
+            self.session.execute(insert, (after.pipeline, *bound))
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it logs by itself
+            _history_lost(error)
+        else:
+            self._recorded_last = after, hour_of(now)
+
+    def _fence_columns(self) -> tuple[str, ...]:
+        """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""
+        if not self._columns:
+            found = self._checked(schema.FENCE)
+            self._columns = tuple(name for name in (*schema.FENCE.columns, *schema.FENCE.added) if name in found)
+        return self._columns
+
+    def _checked(self, table: schema.Table) -> Mapping[str, str]:
+        """Return the columns that a table has now. Raises FenceSchemaMissing, FenceSchemaInvalid."""
+        place = f"{self.keyspace}.{table.name}"
+        found = schema.columns_of(self.session, self.keyspace, table.name)
+        if not found:
+            there = schema.has_keyspace(self.session, self.keyspace)
+            missing = f"table {place}" if there else f"keyspace {self.keyspace}"
+            raise FenceSchemaMissing(f"{missing} does not exist (looking for {place})")
+        for name, kind in {**table.columns, **table.added}.items():
+            if name not in found and name in table.columns:
+                raise FenceSchemaInvalid(f"{place} has no column {name} ({kind})")
+            if name in found and found[name] != kind:
+                raise FenceSchemaInvalid(f"{place}: column {name} is of type {found[name]}, not {kind}")
+        return found
+
+    @contextmanager
+    def _asking(self, doing: str, table: schema.Table) -> Iterator[None]:
+        """Translate errors; a refused request is a missing table only when Cassandra's schema says so now."""
+        with _translated(doing):
+            try:
+                yield
+            except InvalidRequest as error:
+                self._prepared.clear()
+                self._columns = ()
+                self._checked(table)
+                raise FenceSchemaInvalid(f"{doing} in {self.keyspace}.{table.name}: {error}") from error
+
+    def _table(self, table: schema.Table) -> str:
+        return f'"{self.keyspace}".{table.name}'
 
     def _prepare(self, statement: str) -> Any:  # noqa: ANN401 - the library is untyped
-        if statement not in self._prepared:
-            self._prepared[statement] = self.session.prepare(statement)
-        return self._prepared[statement]
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            prepared = self._prepared[statement] = self.session.prepare(statement)
+        return prepared
 
 
-def history_days() -> list[date]:
-    """Return every day, in UTC, of which `fence_history` may still hold changes, the newest first."""
-    today = datetime.now(UTC).date()
-    return [today - timedelta(days=ago) for ago in range(HISTORY_DAYS + 1)]
+def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
+    """Return the history that the table still holds, in any order."""
+    columns = tuple(schema.CHANGES.columns)[1:]
+    select = session.prepare(
+        f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
+        f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
+    )
+    return [_change(row) for row in session.execute(select, (pipeline, history_hours()))]
 
 
 def _history_lost(error: Exception) -> None:
-    log.warning("a change of the fence row is missing in fence_history: %s", error)
+    log.warning("a change of the fence row is missing in the history: %s", error)
 
 
-def _values(row: FenceRow) -> tuple[Any, ...]:
-    return tuple(dict(value) if isinstance(value, Mapping) else value for value in (getattr(row, c) for c in _COLUMNS))
+def _marks(columns: Sequence[str]) -> str:
+    return ", ".join("?" * len(columns))
+
+
+def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(dict(value) if isinstance(value, Mapping) else value for value in (getattr(row, c) for c in columns))
 
 
 def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
-    values = {column: getattr(found, column) for column in _COLUMNS}
-    for column in ("offsets", "planned", "topic_ids"):
+    """Return the row; a column that the table lacks has its default."""
+    values = {c: getattr(found, c) for c in (*schema.FENCE.columns, *schema.FENCE.added) if hasattr(found, c)}
+    for column in _FENCE_MAPS & values.keys():
         values[column] = dict(values[column].items()) if values[column] else {}
-    committed: datetime | None = values["committed_at"]
-    values["committed_at"] = committed.replace(tzinfo=UTC) if committed else None
+    values["committed_at"] = _in_utc(values["committed_at"])
     return FenceRow(**values)
+
+
+def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple
+    values = {name: getattr(found, name) for name in (*schema.CHANGES.columns, "written_at") if name != "pipeline"}
+    for name in MAPS:
+        values[name] = dict(values[name].items()) if values[name] else {}
+    for name in ("hour", "committed_at"):
+        values[name] = _in_utc(values[name])
+    return Change(**{**values, "base": bool(values["base"])})
+
+
+def _in_utc(moment: datetime | None) -> datetime | None:
+    return moment.replace(tzinfo=UTC) if moment else None
 
 
 @contextmanager
@@ -307,10 +406,12 @@ def _translated(doing: str) -> Iterator[None]:
     """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
     try:
         yield
-    except (AuthenticationFailed, Unauthorized) as error:
+    except AuthenticationFailed as error:
         raise FenceCredentialsRejected(f"{doing}: {error}") from error
-    except InvalidRequest as error:
-        raise FenceSchemaMissing(f"{doing}: {error}") from error
+    except Unauthorized as error:
+        raise FenceUnauthorized(f"{doing}: {error}") from error
+    except (InvalidRequest, ConfigurationException) as error:
+        raise FenceSchemaInvalid(f"{doing}: {error}") from error
     except NoHostAvailable as error:
         causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)
         if any(isinstance(cause, AuthenticationFailed) for cause in causes):

@@ -2,10 +2,10 @@
 
 FenceError
 ├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
-│   └── FenceUnauthorized    the user may not run the statement, which a node that starts says for a moment too
 ├── FenceCredentialsRejected the database refused the user
-├── FenceSchemaMissing       the keyspace or the table does not exist
-├── FenceSchemaInvalid       the table exists and has other columns
+│   └── FenceUnauthorized    or a permission: it may be temporary, so it is also a FenceUnavailable and tried again
+├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
+├── FenceSchemaInvalid       the table is of another shape, or the request was refused
 ├── FenceMissing             the row does not exist
 ├── FenceClockSkew           a write timestamp would be minutes ahead of the database's time
 └── Fenced                   somebody else holds the row: stop at once
@@ -27,20 +27,23 @@ class FenceUnavailable(FenceError):
     """The database gave no answer in time; whether the last change was applied is not known."""
 
 
-class FenceUnauthorized(FenceUnavailable):
-    """The user may not run the statement; tried again for the patience, because a starting node answers so too."""
-
-
 class FenceCredentialsRejected(FenceError):
-    """The database refused the credentials."""
+    """The database refused the credentials, or the permission for the statement."""
+
+
+class FenceUnauthorized(FenceCredentialsRejected, FenceUnavailable):
+    """The account lacks a permission, or no replica of the permissions answers: Cassandra does not say which.
+
+    The statement was not applied.  It is tried again like one without an answer.
+    """
 
 
 class FenceSchemaMissing(FenceError):
-    """The fence's keyspace or table does not exist."""
+    """The fence's keyspace or table does not exist: a read of Cassandra's schema says so."""
 
 
 class FenceSchemaInvalid(FenceError):
-    """The fence's table exists, and it does not have the columns that this release needs."""
+    """The request does not fit the table as it is: a column is missing or of another type. Nothing was changed."""
 
 
 class FenceMissing(FenceError):

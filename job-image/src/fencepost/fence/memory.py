@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.clock import wall_clock
@@ -21,13 +22,13 @@ def no_fault(_call: str) -> None:
 class MemoryFenceTable:
     """Rows in a dict, linearizable by a lock. `before` and `after` see each call's name and may raise.
 
-    `clock` is the database's own time in µs.
+    `now` is the database's own time in µs.
     """
 
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
     progress: dict[str, BatchProgress] = field(default_factory=dict)
-    clock: Callable[[], int] = wall_clock
+    now: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,17 +69,26 @@ class MemoryFenceTable:
             self.progress.pop(pipeline, None)
         self.after("forget")
 
-    def report_progress(self, progress: BatchProgress) -> None:
-        """Keep the last report."""
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Keep the newest report."""
         self.before("report_progress")
+        at = datetime.fromtimestamp(self.now() // 1000 / 1e3, UTC)
         with self._lock:
-            self.progress[progress.pipeline] = progress
+            self.progress[pipeline] = BatchProgress(epoch=epoch, version=version, done=done, at=at)
         self.after("report_progress")
 
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report."""
+        self.before("read_progress")
+        with self._lock:
+            found = self.progress.get(pipeline)
+        self.after("read_progress")
+        return found
+
     def server_time(self) -> int:
-        """Return `clock`'s time."""
+        """Return the time of `now`, as precise as a millisecond."""
         self.before("server_time")
-        now = self.clock()
+        now = self.now() // 1000 * 1000
         self.after("server_time")
         return now
 

@@ -24,6 +24,7 @@ from typing import Final, Protocol
 
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
+from fencepost.fence.progress import BatchProgress
 
 UNCLAIMED: Final = None
 NOBODY: Final = ""
@@ -82,19 +83,6 @@ class FenceRow:
         return self.clock + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProgress:
-    """How far a batch in progress is: `done` only grows while the row is at (`epoch`, `version`).
-
-    Its unit is the engine's own; whether it grows is what counts.
-    """
-
-    pipeline: str
-    epoch: int
-    version: int
-    done: int
-
-
 class FenceTable(Protocol):
     """Where rows live.
 
@@ -117,8 +105,12 @@ class FenceTable(Protocol):
         """Delete the pipeline's history, snapshots and progress; the row itself stays."""
         ...
 
-    def report_progress(self, progress: BatchProgress) -> None:
-        """Record a batch's progress in a table of its own: the fence row is for conditional updates alone."""
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
+        ...
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report, of whichever epoch and version."""
         ...
 
     def server_time(self) -> int:
@@ -325,9 +317,7 @@ class Fence:
 
     def report_progress(self, row: FenceRow, done: int) -> None:
         """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
-        self._table.report_progress(
-            BatchProgress(pipeline=self._pipeline, epoch=row.epoch, version=row.version, done=done)
-        )
+        self._table.report_progress(self._pipeline, epoch=row.epoch, version=row.version, done=done)
 
     def _taken(self, before: FenceRow, owner: str) -> FenceRow:
         return replace(

@@ -17,6 +17,11 @@ import pyarrow as pa
 Encoded = list[bytes | None]
 Encoder = Callable[[pa.Array], Encoded]
 
+
+class NullInCollection(ValueError):
+    """A list, set or map holds a null: Cassandra has no representation for it."""
+
+
 _ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("string", "varchar", "char"),
     "varchar": ("string", "varchar", "char"),
@@ -93,7 +98,8 @@ def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, P
     """Return the function from an Arrow column to CQL's bytes, None for null.
 
     The fixed-width types are encoded a column at a time; the others value by value, by the Cassandra driver.
-    The function raises pyarrow.ArrowInvalid, TypeError or ValueError for what does not fit.
+    The function raises NullInCollection for a null inside a collection, and pyarrow.ArrowInvalid, TypeError or
+    ValueError for a value that does not fit.
     """
     name = cql_type.typename
     if name in _FIXED:
@@ -170,9 +176,24 @@ def _converter(cql_type: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a class
     if name == "frozen":
         return _converter(inner[0])
     if name in {"list", "set"}:
-        element = _converter(inner[0])
+        element = _not_null(inner[0], f"an element of a {name}")
         return lambda values: [element(value) for value in values]
     if name == "map":
-        key, element = _converter(inner[0]), _converter(inner[1])
+        key, element = _not_null(inner[0], "a key of a map"), _not_null(inner[1], "a value of a map")
         return lambda pairs: {key(k): element(v) for k, v in pairs}
     return lambda value: value
+
+
+def _not_null(cql_type: Any, place: str) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes
+    """Return `_converter` of a collection's part, which raises NullInCollection for null.
+
+    The Cassandra driver serializes such a null as zero bytes: an empty text, or a number of no length.
+    """
+    convert = _converter(cql_type)
+
+    def checked(value: Any) -> Any:  # noqa: ANN401 - any value of the frame
+        if value is None:
+            raise NullInCollection(f"null is {place}, and Cassandra stores no nulls in collections")
+        return convert(value)
+
+    return checked

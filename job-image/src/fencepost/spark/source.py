@@ -27,16 +27,21 @@ SCHEMA: Final = (
 """The author's input columns, as Spark's DDL."""
 
 
-def frame(spark: SparkSession, slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str]) -> DataFrame:
-    """Return the records of all slices, lazily."""
+def frame(
+    spark: SparkSession, slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str], *, patience: float
+) -> DataFrame:
+    """Return the records of all slices, lazily. A task that gets nothing for `patience` seconds fails."""
     one_row_a_slice = spark.range(0, len(slices), 1, len(slices))
-    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties)), SCHEMA)
+    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties), patience), SCHEMA)
 
 
 def _read_slices(
-    slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str], rows: Iterable[pa.RecordBatch]
+    slices: Sequence[tuple[Range, ...]],
+    properties: Mapping[str, str],
+    patience: float,
+    rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices whose numbers the rows hold: the task's share."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
-            yield from read(slices[index], properties)
+            yield from read(slices[index], properties, patience=patience)

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    METADATA_ONLY,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Json,
+)
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import PodIssue, Release, ReleaseState, SparkCluster
+from fencepost_operator.observation import ClusterObject, PodIssue, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
 _STATES: Final = {
@@ -33,6 +44,18 @@ _STATES: Final = {
     "uninstalling": ReleaseState.UNINSTALLING,
     "uninstalled": ReleaseState.UNINSTALLING,
 }
+_PARTS: Final = {
+    "StatefulSet": STATEFUL_SETS,
+    "Service": SERVICES,
+    "PodDisruptionBudget": POD_DISRUPTION_BUDGETS,
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+}
+"""The kinds of the spark-cluster chart. A volume claim goes with its StatefulSet."""
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+"""The annotation by which Helm knows what is its own."""
+_RELIST: Final = timedelta(minutes=10)
+"""How long a list of objects holds when this operator has changed nothing: only Helm creates them."""
 _MASTER: Final = "master"
 _REFUSALS: Final = frozenset({"FailedCreate"})
 
@@ -46,6 +69,7 @@ class HelmReleases:
     clock: Clock
     namespace: str
     _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
+    _listed: dict[ObjectKey, tuple[datetime, tuple[ClusterObject, ...]]] = field(default_factory=dict)
 
     async def release(self, key: ObjectKey) -> Release | None:
         """Return the newest revision of the pipeline's release, or None."""
@@ -94,6 +118,36 @@ class HelmReleases:
             if await self._revisions(key):
                 await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
 
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        """Return the objects of all generations that nobody deletes yet; listed again after each change of ours."""
+        now, known = self.clock.now(), self._listed.get(key)
+        if known is not None and now - known[0] < _RELIST:
+            return known[1]
+        selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
+        lists = await asyncio.gather(
+            *(
+                self.api.list(_PARTS[kind], namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+                for kind in _PARTS
+            )
+        )
+        found = tuple(
+            ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
+            for kind, items in zip(_PARTS, lists, strict=True)
+            for item in items
+            if (generation := _installed_generation(key, item)) is not None
+        )
+        self._listed[key] = (now, found)
+        return found
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects, each on condition of its uid."""
+        async with self._turn(key):
+            deletions = (
+                self.api.delete(_PARTS[found.kind], namespace=key.namespace, name=found.name, uid=found.uid)
+                for found in objects
+            )
+            await asyncio.gather(*deletions)
+
     async def _apply(self, key: ObjectKey, values: Manifest) -> None:
         await self.helm.install(
             release=names.release_name(key),
@@ -133,12 +187,13 @@ class HelmReleases:
 
     @contextlib.asynccontextmanager
     async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
-        """One helm at a time on one release."""
+        """One change at a time of one release; what was listed before it no longer holds."""
         lock = self._turns.setdefault(key, asyncio.Lock())
         try:
             async with lock:
                 yield
         finally:
+            self._listed.pop(key, None)
             if not lock.locked():
                 self._turns.pop(key, None)
 
@@ -163,6 +218,17 @@ def _state(found: Json) -> ReleaseState:
 
 def _generation(found: Json) -> int:
     return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
+
+
+def _installed_generation(key: ObjectKey, found: Json) -> int | None:
+    """Return the generation of an object that our chart created and that is not being deleted; else None.
+
+    Label, name and Helm's own annotation must agree: a label alone is quickly copied.
+    """
+    metadata, generation = found["metadata"], _generation(found)
+    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
+    named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
+    return generation if ours and named and "deletionTimestamp" not in metadata else None
 
 
 def _component(found: Json) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ _HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
+_REMEMBERED: Final = 10_000
+"""Pods that ended, of which the newest are remembered until their runs are settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class KubernetesRuns:
 
     api: ApiServer
     clock: Clock
+    _terminated: dict[str, None] = field(default_factory=dict)
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
         """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
@@ -70,6 +73,17 @@ class KubernetesRuns:
     async def stop(self, key: ObjectKey, name: str) -> None:
         """Delete the Job in the foreground; nothing to do when it is gone."""
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
+
+    def note_pod(self, pod: Mapping[str, Any]) -> None:
+        """Remember what a watch event says of a driver pod: between two passes, a pod may end and be gone."""
+        if _driver_has_terminated(pod):
+            self._terminated[pod["metadata"]["uid"]] = None
+            while len(self._terminated) > _REMEMBERED:
+                del self._terminated[next(iter(self._terminated))]
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        return pod_uid in self._terminated
 
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
@@ -151,6 +165,11 @@ class KubernetesRuns:
             return await self.node(name)
         except PortError:
             return None
+
+
+def _driver_has_terminated(pod: Mapping[str, Any]) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return any("terminated" in (status.get("state") or {}) for status in statuses if status["name"] == labels.DRIVER)
 
 
 def _refuse_another_job(key: ObjectKey, wanted: Manifest, found: Json) -> None:

@@ -262,9 +262,8 @@ def _restart(node: _Node) -> RestartSpec:
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield what is wrong between fields that are right each by itself."""
-    for key in sorted(spec.cluster.spark_conf):
-        if spark_conf.is_reserved(key):
-            yield Violation(f"spec.cluster.sparkConf.{key}", "is set by Fencepost itself", "remove it")
+    for refused in spark_conf.problems(spec.cluster.spark_conf):
+        yield Violation(f"spec.cluster.sparkConf.{refused.key}", refused.problem, refused.remedy)
     for found in kafka_properties.problems(spec.source.properties):
         yield Violation(f"spec.source.kafka.properties.{found.key}", found.problem, found.remedy)
     for key in sorted(kafka_properties.SECRETS & spec.source.properties.keys()):

@@ -34,6 +34,10 @@ class RunStatus:
     stop_requested_at: datetime | None = None
     ended_at: datetime | None = None
     dead: bool | None = None
+    force_deleted: bool | None = None
+    """Its pod was seen to be deleted with a grace period of zero: that it is gone proves nothing."""
+    termination_grace: int | None = None
+    """Its Job's terminationGracePeriodSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,8 @@ class CommittedStatus:
 
     `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
     `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
-    a driver for the outage of what it depends on.
+    a driver for the outage of what it depends on.  `done` is what the driver reported of the batch that begins at
+    `version`, and `done_at` when that last grew.
     """
 
     version: int
@@ -68,11 +73,25 @@ class CommittedStatus:
     observable_since: datetime | None = None
     records: int | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
+    done: int | None = None
+    done_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
+
+    partition: str
+    offset: int
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureStatus:
-    """The newest failed run, and how many failed in a row without a commit between them."""
+    """The newest failed run, and how many failed in a row without a commit between them.
+
+    `repeats` counts those of them, up to the newest, that failed for the same reason.
+    """
 
     count: int
     epoch: int
@@ -83,6 +102,7 @@ class FailureStatus:
     exit_code: int | None = None
     next_attempt_at: datetime | None = None
     spec_hash: str = ""
+    repeats: int = 1
     retry: str = ""
     """The retry annotation's value at that time; another one starts the budget anew."""
 
@@ -102,3 +122,4 @@ class Status:
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None
     failure: FailureStatus | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()

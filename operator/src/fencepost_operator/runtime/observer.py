@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
+    ClusterObject,
     Fact,
     Known,
     NodeState,
@@ -60,23 +61,29 @@ class Observer:
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, the run's node after the runs."""
         key = pipeline.key
-        references, release, cluster, runs, fence, source = await asyncio.gather(
+        references, release, cluster, runs, (fence, progress), source = await asyncio.gather(
             self._references(pipeline),
             self._see(self.ports.releases.release(key)),
             self._see(self.ports.releases.cluster(key)),
             self._see(self.ports.runs.list(key, pipeline.uid)),
-            self._fence(pipeline),
+            self._checkpoint(pipeline),
             self._source(pipeline),
+        )
+        run_node, objects = await asyncio.gather(
+            self._run_node(pipeline.status.run, runs), self._cluster_objects(pipeline)
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
             references=references,
             release=release,
             cluster=cluster,
+            cluster_objects=objects,
             runs=runs,
-            run_node=await self._run_node(pipeline.status.run, runs),
+            run_node=run_node,
             fence=fence,
             source=_source_seen(source, fence),
+            progress=progress,
+            run_terminated=self._run_terminated(pipeline.status.run),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -87,12 +94,25 @@ class Observer:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
 
-    async def _fence(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
+    async def _cluster_objects(self, pipeline: Pipeline) -> Fact[tuple[ClusterObject, ...]]:
+        if pipeline.deleting_since is not None:
+            return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
+        return await self._see(self.ports.releases.objects(pipeline.key))
+
+    async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
+        """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
         if not isinstance(pipeline.spec, Spec):
-            return UNREADABLE
-        key = pipeline.key
-        row = names.fence_key(self.config.scope, key.namespace, key.name)
-        return await self._see(self.ports.fences.read(cassandra_connection(key, pipeline.spec), row))
+            return UNREADABLE, UNREADABLE
+        key, fences = pipeline.key, self.ports.fences
+        connection = cassandra_connection(key, pipeline.spec)
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
+        fence = await self._see(fences.read(connection, name))
+        if isinstance(fence, Unknown):
+            return fence, fence
+        row = fence.value
+        if row is None or row.driver is None or row.planned == row.offsets:
+            return fence, Known(None)
+        return fence, await self._see(fences.read_progress(connection, name))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
         if not isinstance(pipeline.spec, Spec):
@@ -100,6 +120,9 @@ class Observer:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    def _run_terminated(self, run: RunStatus | None) -> bool:
+        return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
 
     async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""

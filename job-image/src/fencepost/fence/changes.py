@@ -1,0 +1,90 @@
+"""The history of a fence row: what each change changed, and now and then everything.
+
+A busy pipeline changes its row many times a second, and its offsets name every partition.  So a change is kept as its
+difference to the version before: the partitions that moved.  A record is complete (`base`) when there is nothing to
+differ from: the first one in an hour's Cassandra partition, a new epoch, a claim, and the first after a lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from fencepost.fence.protocol import FenceRow
+from fencepost.fence.schema import HISTORY_DAYS
+
+MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier")
+_FIGURES: Final = ("epoch", "version", "clock", "committed_at", "records", "duration_ms")
+_TEXTS: Final = ("owner", "driver", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One record. Without `base`, the maps hold what differs from the version before, and the texts are None."""
+
+    hour: datetime
+    epoch: int
+    version: int
+    base: bool
+    clock: int
+    owner: str | None = None
+    driver: str | None = None
+    code: str | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    committed_at: datetime | None = None
+    records: int | None = None
+    duration_ms: int | None = None
+    written_at: int | None = None
+    """When Cassandra took the record, in µs since 1970; known of one that was read."""
+
+
+def change(before: FenceRow | None, after: FenceRow, now: datetime) -> Change:
+    """Return the record of a change; `before` is None when the record must be complete."""
+    figures: dict[str, Any] = {name: getattr(after, name) for name in _FIGURES}
+    if before is not None and _can_differ(before, after):
+        maps: dict[str, Any] = {name: _difference(getattr(before, name), getattr(after, name)) for name in MAPS}
+        return Change(hour=hour_of(now), base=False, **figures, **maps)
+    whole: dict[str, Any] = {name: getattr(after, name) for name in (*_TEXTS, *MAPS)}
+    return Change(hour=hour_of(now), base=True, **figures, **whole)
+
+
+def restored(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change, FenceRow]]:
+    """Yield each record and the row after it, oldest first, from the first complete record on."""
+    row: FenceRow | None = None
+    for record in sorted(changes, key=lambda record: (record.epoch, record.version)):
+        values: dict[str, Any] = {name: getattr(record, name) for name in (*_FIGURES, *MAPS)}
+        if record.base:
+            row = FenceRow(
+                pipeline=pipeline, owner=record.owner or "", driver=record.driver, code=record.code, **values
+            )
+        elif row is not None:
+            row = replace(row, **{**values, **{name: {**getattr(row, name), **values[name]} for name in MAPS}})
+        if row is not None:
+            yield record, row
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Return the hour that a moment is in, in UTC: with the pipeline the partition key of the history."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def history_hours() -> list[datetime]:
+    """Return every hour of which the history may still hold changes, the newest first."""
+    now = hour_of(datetime.now(UTC))
+    return [now - timedelta(hours=ago) for ago in range(24 * HISTORY_DAYS + 1)]
+
+
+def _can_differ(before: FenceRow, after: FenceRow) -> bool:
+    """Return whether a difference says it all: the same run went on, and no partition left a map."""
+    same = all(getattr(before, name) == getattr(after, name) for name in ("epoch", *_TEXTS))
+    return same and all(set(getattr(before, name)) <= set(getattr(after, name)) for name in MAPS)
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in after.items() if before.get(key) != value}

@@ -1,0 +1,227 @@
+"""The fence's keyspace and tables: created where Cassandra says that they are missing, migrated by additions only.
+
+Every statement is the answer to a read of system_schema.  Cassandra's schema changes race: two coordinators that create
+one table at the same moment give it two ids, and one of them loses its data.  So a statement that is not needed is
+never sent, the nodes agree on the schema before and after each one, and the caller lets one thread at a time create
+the schema of a keyspace.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cassandra.cluster import Session
+
+log = logging.getLogger(__name__)
+
+HISTORY_DAYS: Final = 7
+"""Days that `fence_changes` keeps a change."""
+AGREEMENT_LIMIT: Final = 10.0
+"""Seconds to wait until the nodes agree on the schema; a node that is down never does."""
+AGREEMENT_PAUSE: Final = 0.2
+STATEMENT_LIMIT: Final = 20.0
+"""Seconds for one schema change: the nodes make the files of a table while the client waits."""
+
+_OFFSETS: Final = "frozen<map<text, bigint>>"
+_LEADER_EPOCHS: Final = "frozen<map<text, int>>"
+_IDS: Final = "frozen<map<text, text>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table: `columns` maps a name to its CQL type; `added` are the columns that the first release lacks."""
+
+    name: str
+    columns: Mapping[str, str]
+    key: str
+    options: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    def create(self, keyspace: str) -> str:
+        """Return the CREATE TABLE statement; `keyspace` is written as in CQL."""
+        columns = ", ".join(f"{name} {kind}" for name, kind in {**self.columns, **self.added}.items())
+        options = " WITH " + " AND ".join(self.options) if self.options else ""
+        return f"CREATE TABLE IF NOT EXISTS {keyspace}.{self.name} ({columns}, PRIMARY KEY ({self.key})){options}"
+
+
+FENCE: Final = Table(
+    name="fence",
+    columns={
+        "pipeline": "text",
+        "owner": "text",
+        "epoch": "bigint",
+        "driver": "text",
+        "version": "bigint",
+        "clock": "bigint",
+        "offsets": _OFFSETS,
+        "planned": _OFFSETS,
+        "topic_ids": _IDS,
+        "code": "text",
+        "committed_at": "timestamp",
+        "records": "bigint",
+        "duration_ms": "bigint",
+    },
+    key="pipeline",
+    added={"leader_epochs": _LEADER_EPOCHS, "growth_barrier": _OFFSETS, "log_ends": _OFFSETS},
+)
+
+CHANGES: Final = Table(
+    name="fence_changes",
+    columns={
+        "pipeline": "text",
+        "hour": "timestamp",
+        "epoch": "bigint",
+        "version": "bigint",
+        "base": "boolean",
+        "owner": "text",
+        "driver": "text",
+        "clock": "bigint",
+        "offsets": _OFFSETS,
+        "planned": _OFFSETS,
+        "topic_ids": _IDS,
+        "leader_epochs": _LEADER_EPOCHS,
+        "growth_barrier": _OFFSETS,
+        "code": "text",
+        "committed_at": "timestamp",
+        "records": "bigint",
+        "duration_ms": "bigint",
+    },
+    key="(pipeline, hour), epoch, version",
+    options=(
+        "CLUSTERING ORDER BY (epoch DESC, version DESC)",
+        f"default_time_to_live = {HISTORY_DAYS * 24 * 3600}",
+        (
+            "compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS',"
+            " 'compaction_window_size': '1'}"
+        ),
+        # Consecutive changes name the same partitions: in long chunks they take a fraction of the space.
+        "compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': '64'}",
+    ),
+)
+
+PROGRESS: Final = Table(
+    name="fence_progress",
+    columns={"pipeline": "text", "epoch": "bigint", "version": "bigint", "done": "bigint", "at": "timestamp"},
+    key="pipeline",
+)
+
+TABLES: Final = (
+    FENCE,
+    CHANGES,
+    PROGRESS,
+    Table(
+        name="snapshots",
+        columns={
+            "pipeline": "text",
+            "id": "timeuuid",
+            "reason": "text",
+            "epoch": "bigint",
+            "version": "bigint",
+            "offsets": _OFFSETS,
+            "topic_ids": _IDS,
+        },
+        key="pipeline, id",
+        options=("CLUSTERING ORDER BY (id DESC)",),
+    ),
+    Table(
+        name="dead_letters",
+        columns={
+            "pipeline": "text",
+            "topic": "text",
+            "partition": "int",
+            "offset": "bigint",
+            "epoch": "bigint",
+            "error": "text",
+            "key": "blob",
+            "value": "blob",
+            "at": "timestamp",
+        },
+        key="(pipeline, topic, partition), offset",
+    ),
+    Table(
+        name="accepted_losses",
+        columns={
+            "pipeline": "text",
+            "topic": "text",
+            "partition": "int",
+            "from_offset": "bigint",
+            "until_offset": "bigint",
+            "accepted_by": "text",
+            "at": "timestamp",
+        },
+        key="pipeline, topic, partition, from_offset",
+    ),
+)
+
+
+def table_statements(keyspace: str) -> list[str]:
+    """Return the CQL that creates the fence's tables in a keyspace, which is written as in CQL."""
+    return [table.create(keyspace) for table in TABLES]
+
+
+def migration_statements(keyspace: str) -> list[str]:
+    """Return the CQL that adds what the tables of the first release lack; it may run twice."""
+    return [
+        f"ALTER TABLE {keyspace}.{table.name} ADD IF NOT EXISTS {name} {kind}"
+        for table in TABLES
+        for name, kind in table.added.items()
+    ]
+
+
+def columns_of(session: Session, keyspace: str, table: str) -> Mapping[str, str]:
+    """Return the types of a table's columns by name, empty when Cassandra has no such keyspace or table now."""
+    select = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s"
+    return {row.column_name: row.type for row in session.execute(select, (keyspace, table))}
+
+
+def has_keyspace(session: Session, keyspace: str) -> bool:
+    """Return whether Cassandra has the keyspace now."""
+    select = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+    return session.execute(select, (keyspace,)).one() is not None
+
+
+def missing_statements(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> Iterator[str]:
+    """Yield the statements that the keyspace needs now, each after a read that says so."""
+    quoted = f'"{keyspace}"'
+    if not has_keyspace(session, keyspace):
+        options = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
+        yield f"CREATE KEYSPACE IF NOT EXISTS {quoted} WITH replication = {{{options}}}"
+    for table in TABLES:
+        found = columns_of(session, keyspace, table.name)
+        if not found:
+            yield table.create(quoted)
+            continue
+        for name, kind in table.added.items():
+            if name not in found:
+                yield f"ALTER TABLE {quoted}.{table.name} ADD {name} {kind}"
+
+
+def apply_missing(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
+    """Create and add what is missing. Raises the Cassandra driver's errors."""
+    for number, statement in enumerate(missing_statements(session, keyspace, replication)):
+        if number == 0:
+            await_agreement(session)
+        session.execute(statement, timeout=STATEMENT_LIMIT)
+        await_agreement(session)
+
+
+def await_agreement(session: Session) -> None:
+    """Wait until all nodes have one schema, at most AGREEMENT_LIMIT seconds."""
+    end = time.monotonic() + AGREEMENT_LIMIT
+    while True:
+        seen = {
+            row.schema_version
+            for table in ("system.local", "system.peers_v2")
+            for row in session.execute(f"SELECT schema_version FROM {table}")  # noqa: S608 - two constants
+            if row.schema_version is not None
+        }
+        if len(seen) <= 1:
+            return
+        if time.monotonic() > end:
+            log.warning("the Cassandra nodes have %d schemas after %.0f s; going on", len(seen), AGREEMENT_LIMIT)
+            return
+        time.sleep(AGREEMENT_PAUSE)

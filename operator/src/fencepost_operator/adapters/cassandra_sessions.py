@@ -1,0 +1,390 @@
+"""Sessions with the tenants' Cassandra clusters: one that does not answer delays nobody but those who asked for it.
+
+Nothing is shared that a silent cluster could use up:
+
+- Connecting has threads of its own, bounded in total, per namespace and per set of contact points.  Whoever waits for a
+  free one waits among its own namespace: the namespace with the fewest attempts in progress comes first, and within it
+  a cluster that has not failed yet.
+- An open session has a few turns of its own; a request beyond them waits for this session alone.
+- After a failed attempt the circuit is open: requests get the last error at once, without a thread, until one of them
+  may try again.  The pause doubles with each failure.
+- Sessions are bounded in total and per namespace; the one that was not used for longest is closed for a new one.
+
+Threads are started per attempt and per request, as daemons: an idle session has none here, and a silent cluster does
+not delay the end of the process.  All state belongs to the event loop; threads only make the blocking calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cassandra import RequestExecutionException
+from cassandra.cluster import Session
+from cassandra.protocol import ErrorMessage
+
+from fencepost.contract import CassandraEndpoint
+from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
+from fencepost.fence.cassandra import CassandraFenceTable, connect
+from fencepost_operator.backoff import retry_delay
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Work = Callable[[CassandraFenceTable], T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the sessions may take. Times in seconds."""
+
+    connecting: int = 32
+    connecting_per_namespace: int = 8
+    connecting_per_address: int = 4
+    sessions: int = 128
+    sessions_per_namespace: int = 16
+    turns: int = 4
+    """Requests in progress on one session."""
+    keyspaces: int = 64
+    """Keyspaces whose statements a session keeps prepared."""
+    idle: float = 600.0
+    """A session that was not used for longer is closed."""
+    connect_wait: float = 8.0
+    """How long a request waits for a connection: less than an observation waits, so that it has the reason."""
+    strikes: int = 2
+    """Requests in a row without an answer after which a session is closed, to resolve and connect again."""
+    first_pause: float = 3.0
+    longest_pause: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What makes two sessions the same."""
+
+    endpoint: CassandraEndpoint
+    consistency: str
+    credentials: tuple[str, str] | None = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"Cassandra at {self.endpoint.address}"
+
+    @property
+    def address(self) -> tuple[frozenset[str], int]:
+        """What identifies the cluster, whoever logs in."""
+        return frozenset(self.endpoint.contact_points), self.endpoint.port
+
+    def open(self) -> Session:
+        """Connect. Raises FenceError."""
+        return connect(self.endpoint, credentials=self.credentials, consistency=self.consistency, discover=False)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One session and who uses it; `namespace` is the one that it counts for."""
+
+    place: Place
+    namespace: str
+    session: Session
+    turns: asyncio.Semaphore
+    used_at: float
+    tables: dict[str, CassandraFenceTable] = field(default_factory=dict)
+    users: int = 0
+    strikes: int = 0
+    is_retired: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    """A connection that is wanted: waiting for a thread, or in progress once `namespace` is charged for it."""
+
+    place: Place
+    arrival: int
+    failures: int
+    result: asyncio.Future[_Lane]
+    waiters: Counter[str] = field(default_factory=Counter)
+    namespace: str | None = None
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """The failures in a row of a place; before `retry_at` nobody tries again."""
+
+    error: FenceError
+    failures: int
+    retry_at: float
+
+
+class Sessions:
+    """All sessions. Every method belongs to the event loop's thread."""
+
+    def __init__(self, limits: Limits | None = None, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits or Limits()
+        self._monotonic = monotonic
+        self._lanes: dict[Place, _Lane] = {}
+        self._openings: dict[Place, _Opening] = {}
+        self._circuits: dict[Place, _Circuit] = {}
+        self._arrivals = itertools.count()
+        self._ending: set[Future[None]] = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return how many sessions are open."""
+        return len(self._lanes)
+
+    async def run(self, place: Place, keyspace: str, work: Work[T], *, namespace: str) -> T:
+        """Do blocking work with the table of a keyspace, in a thread. Raises FenceError, and what `work` raises.
+
+        Work that has begun goes on in its thread when the caller is cancelled, and keeps its turn until it ends.
+        """
+        lane = await self._lane(place, namespace)
+        table = self._table(lane, keyspace)
+        lane.users += 1
+        try:
+            await lane.turns.acquire()
+        except BaseException:
+            self._leave(lane)
+            raise
+        job = _in_thread(lambda: work(table), name="cassandra-request")
+        _then(job, lambda: self._finished(lane, job))
+        return await asyncio.wrap_future(job)
+
+    def forget(self, place: Place, keyspace: str) -> None:
+        """Drop what is known of a keyspace's tables: their schema changed."""
+        if lane := self._lanes.get(place):
+            lane.tables.pop(keyspace, None)
+
+    async def close(self) -> None:
+        """End all sessions; connections that are being made end when they are."""
+        self._is_closed = True
+        for opening in list(self._openings.values()):
+            opening.result.cancel()
+        self._openings = {place: opening for place, opening in self._openings.items() if opening.namespace}
+        for lane in list(self._lanes.values()):
+            self._retire(lane)
+        await asyncio.gather(*map(asyncio.wrap_future, self._ending), return_exceptions=True)
+
+    # A session, or why there is none
+
+    async def _lane(self, place: Place, namespace: str) -> _Lane:
+        if lane := self._lanes.get(place):
+            return lane
+        opening, circuit = self._openings.get(place), self._circuits.get(place)
+        if circuit is not None and (opening is not None or self._monotonic() < circuit.retry_at):
+            raise _copy(circuit.error)  # somebody tries again already, or nobody yet
+        if opening is None:
+            opening = self._openings[place] = _Opening(
+                place=place,
+                arrival=next(self._arrivals),
+                failures=circuit.failures if circuit else 0,
+                result=asyncio.get_running_loop().create_future(),
+            )
+        opening.waiters[namespace] += 1
+        self._dispatch()
+        try:
+            async with asyncio.timeout(self._limits.connect_wait):
+                return await asyncio.shield(opening.result)
+        except TimeoutError as error:
+            state = "is connecting" if opening.namespace else "waits for its turn to connect"
+            raise FenceUnavailable(f"no session within {self._limits.connect_wait:.0f} s; one {state}") from error
+        finally:
+            opening.waiters[namespace] -= 1
+            if opening.namespace is None and not opening.waiters.total():
+                self._openings.pop(place, None)  # nobody waits for it any more
+
+    def _dispatch(self) -> None:
+        """Start as many of the connections that are wanted as the limits allow."""
+        while not self._is_closed and (chosen := self._next()):
+            opening, namespace, closed = chosen
+            if closed is not None:
+                self._retire(closed)
+            self._open(opening, namespace)
+
+    def _next(self) -> tuple[_Opening, str, _Lane | None] | None:
+        """Return the connection to start next, the namespace that it counts for, and the session to close for it."""
+        waiting = {place: opening for place, opening in self._openings.items() if opening.namespace is None}
+        started = [opening for opening in self._openings.values() if opening.namespace is not None]
+        if not waiting or len(started) >= self._limits.connecting:
+            return None
+        charged = Counter(opening.namespace for opening in started)
+        addresses = Counter(opening.place.address for opening in started)
+        ranked = sorted(  # an arrival and a namespace are one of a kind, so places are never compared
+            (charged[namespace], opening.failures, opening.arrival, namespace, place)
+            for place, opening in waiting.items()
+            if addresses[place.address] < self._limits.connecting_per_address
+            for namespace in +opening.waiters
+            if charged[namespace] < self._limits.connecting_per_namespace
+        )
+        full: set[str] = set()
+        for *_, namespace, place in ranked:
+            if namespace not in full:
+                has_room, closed = self._room(namespace, charged)
+                if has_room:
+                    return self._openings[place], namespace, closed
+                full.add(namespace)
+        return None
+
+    def _room(self, namespace: str, connecting: Counter[str | None]) -> tuple[bool, _Lane | None]:
+        """Return whether a namespace may open a session, and the idle one that has to be closed first."""
+        held = Counter(lane.namespace for lane in self._lanes.values())
+        lanes = list(self._lanes.values())
+        if held[namespace] + connecting[namespace] >= self._limits.sessions_per_namespace:
+            lanes = [lane for lane in lanes if lane.namespace == namespace]
+        elif len(self._lanes) + connecting.total() < self._limits.sessions:
+            return True, None
+        idle = [lane for lane in lanes if not lane.users]
+        if not idle:
+            return False, None
+        return True, min(idle, key=lambda lane: (-held[lane.namespace], lane.used_at))
+
+    def _open(self, opening: _Opening, namespace: str) -> None:
+        opening.namespace = namespace
+        job = _in_thread(lambda: self._connect(opening.place), name="cassandra-connect")
+        _then(job, lambda: self._opened(opening, job))
+
+    def _connect(self, place: Place) -> Session:
+        """Connect, in a thread of its own."""
+        session = place.open()
+        if self._is_closed:
+            _end(session)
+            raise FenceUnavailable("the operator is stopping")
+        return session
+
+    def _opened(self, opening: _Opening, job: Future[Session]) -> None:
+        place, namespace = opening.place, opening.namespace or ""
+        self._openings.pop(place, None)
+        failure = job.exception()
+        if failure is None and not self._is_closed:
+            turns = asyncio.Semaphore(self._limits.turns)
+            lane = self._lanes[place] = _Lane(place, namespace, job.result(), turns, self._monotonic())
+            if not opening.result.done():
+                opening.result.set_result(lane)
+        elif failure is None:
+            self._end_later(job.result())
+        else:
+            error = failure if isinstance(failure, FenceError) else FenceUnavailable(f"connecting failed: {failure!r}")
+            self._break(place, error)
+            if not opening.result.done():
+                opening.result.set_exception(error)
+                opening.result.exception()  # it may be that nobody waits any more
+        self._dispatch()
+
+    def _break(self, place: Place, error: FenceError) -> None:
+        """Open the circuit of a place for a pause that doubles with each failure."""
+        before = self._circuits.get(place)
+        failures = before.failures + 1 if before else 1
+        pause = retry_delay(failures, first=self._limits.first_pause, longest=self._limits.longest_pause)
+        told = f"{error}; the next attempt comes {pause:.0f} s after this one"
+        self._circuits[place] = _Circuit(_copy(error, told), failures, self._monotonic() + pause)
+        self._forget_old_circuits()
+
+    def _forget_old_circuits(self) -> None:
+        """Drop the failures of places that nobody asked for in a while: a spec names any place, then another one."""
+        now = self._monotonic()
+        old = [place for place, circuit in self._circuits.items() if now - circuit.retry_at > self._limits.idle]
+        for place in old:
+            del self._circuits[place]
+
+    # A session in use
+
+    def _table(self, lane: _Lane, keyspace: str) -> CassandraFenceTable:
+        table = lane.tables.pop(keyspace, None) or CassandraFenceTable.over(lane.session, keyspace)
+        lane.tables[keyspace] = table  # the newest last
+        if len(lane.tables) > self._limits.keyspaces:
+            del lane.tables[next(iter(lane.tables))]
+        return table
+
+    def _finished(self, lane: _Lane, job: Future[T]) -> None:
+        lane.turns.release()
+        failure = job.exception()
+        if failure is None or not _is_silence(failure):
+            lane.strikes = 0
+            self._circuits.pop(lane.place, None)
+        else:
+            lane.strikes += 1
+            if lane.strikes >= self._limits.strikes and not lane.is_retired and isinstance(failure, FenceError):
+                self._break(lane.place, failure)
+                self._retire(lane)
+        self._leave(lane)
+
+    def _leave(self, lane: _Lane) -> None:
+        lane.users -= 1
+        lane.used_at = self._monotonic()
+        if lane.is_retired and not lane.users:
+            self._end_later(lane.session)
+        for idle in [other for other in self._lanes.values() if not other.users]:
+            if self._monotonic() - idle.used_at > self._limits.idle:
+                self._retire(idle)
+        self._dispatch()
+
+    def _retire(self, lane: _Lane) -> None:
+        """Lend the session no more, and close it once nobody uses it."""
+        lane.is_retired = True
+        if self._lanes.get(lane.place) is lane:
+            del self._lanes[lane.place]
+        if not lane.users or self._is_closed:
+            self._end_later(lane.session)
+
+    def _end_later(self, session: Session) -> None:
+        job = _in_thread(lambda: _end(session), name="cassandra-close")
+        self._ending.add(job)
+        _then(job, lambda: self._ending.discard(job))
+
+
+def _is_silence(failure: BaseException) -> bool:
+    """Return whether a request failed for want of a usable connection; a refusal by a node shows that it is usable."""
+    match failure:
+        case FenceUnauthorized():
+            return False
+        case FenceUnavailable():
+            return not isinstance(failure.__cause__, (RequestExecutionException, ErrorMessage))
+        case _:
+            return isinstance(failure, FenceCredentialsRejected)
+
+
+def _copy(error: FenceError, message: str = "") -> FenceError:
+    """Return an error to raise: one that is raised again and again keeps every traceback."""
+    copied = type(error)(message or str(error))
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _end(session: Session) -> None:
+    try:
+        session.cluster.shutdown()
+    except Exception as error:  # noqa: BLE001 - the driver's; a session that will not close is no reason to fail
+        log.warning("a Cassandra session did not close: %s", error)
+
+
+def _in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
+    """Do the work in a daemon thread."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled: the thread's work ends by itself
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+def _then(job: Future[T], action: Callable[[], object]) -> None:
+    """Do something on the event loop once a thread is done."""
+    loop = asyncio.get_running_loop()
+
+    def done(_: Future[T]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(action)
+
+    job.add_done_callback(done)

@@ -1,0 +1,91 @@
+"""A stop by real signals, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fencepost.contract import ExitCode, Verdict
+
+STORM = """
+import signal, sys, threading
+{handler}
+print("ready", flush=True)
+while True:
+    for event in events:
+        event.wait(0.0001)
+"""
+"""A main thread that is nearly always inside `Event.wait`, as an idle loop is."""
+
+LISTENING = """
+import os
+from fencepost.driver import signals
+events = [threading.Event()]
+def react(number):
+    if number == signal.SIGTERM:
+        os._exit(0)
+    events[0].set()
+    events[0].clear()
+signals.listen([signal.SIGUSR1, signal.SIGTERM], react)
+"""
+
+
+def survives(handler: str) -> bool:
+    """Return whether a process still ends by SIGTERM after thousands of signals that set an Event."""
+    program = STORM.format(handler=handler)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        for _ in range(5000):
+            child.send_signal(signal.SIGUSR1)
+            time.sleep(0.0001)
+        child.send_signal(signal.SIGTERM)
+        try:
+            return child.wait(20) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            child.kill()
+
+
+def test_a_signal_never_hangs_a_main_thread_that_waits_for_an_event() -> None:
+    assert survives(LISTENING)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_driver_that_starts_ends_by_a_signal_with_a_verdict(tmp_path: Path, number: int) -> None:
+    """Nothing is claimed yet, so nothing is in progress: whatever is starting need not be waited for."""
+    program = f"""
+import sys, time
+from pathlib import Path
+from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource
+from fencepost.driver import run
+config = DriverConfig(
+    pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
+    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(),
+    cassandra=CassandraEndpoint(contact_points=("c",)), fence_keyspace="f", consistency="ONE", batch_interval=1.0,
+    spark_master="local", spark_conf={{}}, executors=1, termination_grace=30.0,
+)
+driver = run.Driver(config, run.Environment.read({{}}, termination_log=Path({str(tmp_path / "log")!r})))
+def work():
+    print("ready", flush=True)
+    time.sleep(60)
+driver._work = work
+driver.run()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        child.send_signal(number)
+        try:
+            assert child.wait(30) == ExitCode.STOPPED
+        finally:
+            child.kill()
+    verdict = Verdict.from_json((tmp_path / "log").read_text())
+    assert verdict is not None
+    assert (verdict.reason, verdict.epoch) == ("Stopped", 4)

@@ -1,0 +1,59 @@
+"""An observation asks for the progress of a batch where it can matter, and never takes the unknown for absent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from fakes.manifests import spec
+from fakes.ports import ports_of
+from fakes.world import World
+from fencepost.fence import BatchProgress, FenceRow
+from fencepost_operator.api import ObjectKey, ReconcileConfig
+from fencepost_operator.observation import Known, Unknown
+from fencepost_operator.runtime.observer import Observer
+
+KEY = ObjectKey("shop", "orders")
+NAME = "default/shop/orders"
+IN_A_BATCH = FenceRow(
+    pipeline=NAME, owner="me", epoch=1, driver="pod", version=3, offsets={"o/0": 1}, planned={"o/0": 9}
+)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(ends={"o/0": 9}, rate=0.0)
+    metadata = {"namespace": "shop", "name": "orders", "uid": "uid-1", "generation": 1, "resourceVersion": "1"}
+    made.apply({"metadata": metadata, "spec": spec(), "status": {"observedGeneration": -1}})
+    return made
+
+
+async def progress(world: World, row: FenceRow) -> object:
+    ports = ports_of(world)
+    config = ReconcileConfig(cluster_uid="c", scope="default")
+    world.table.rows[NAME] = row
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    return (await Observer(ports, config).observe(pipeline)).progress
+
+
+async def test_progress_is_seen_while_a_batch_is_in_progress(world: World) -> None:
+    world.table.now = lambda: 1_700_000_000_000_000
+    world.table.report_progress(NAME, epoch=1, version=3, done=4)
+    at = datetime.fromtimestamp(1_700_000_000, UTC)
+    assert await progress(world, IN_A_BATCH) == Known(BatchProgress(epoch=1, version=3, done=4, at=at))
+
+
+@pytest.mark.parametrize("row", [replace(IN_A_BATCH, planned=IN_A_BATCH.offsets), replace(IN_A_BATCH, driver=None)])
+async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: World, row: FenceRow) -> None:
+    asked: list[str] = []
+    world.table.before = asked.append
+    assert await progress(world, row) == Known(None)
+    assert "read_progress" not in asked
+
+
+async def test_progress_is_unknown_when_cassandra_does_not_answer(world: World) -> None:
+    world.cassandra_down = True
+    assert isinstance(await progress(world, IN_A_BATCH), Unknown)
