@@ -62,7 +62,7 @@ def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> 
     assert twin.wait() == ExitCode.FENCED
     one.take_over()
     assert first.wait(60) == ExitCode.FENCED  # it is idle: the look at the fence tells it
-    assert first.verdict().reason == "Fenced"
+    assert first.verdict().reason == "FencedOut"
     again = one.start(replace(one.config, epoch=one.config.epoch - 1))
     assert again.wait() == ExitCode.FENCED
     assert_once(one, 2000)
