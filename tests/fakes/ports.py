@@ -113,7 +113,7 @@ class FakeReleases:
         found = self.world.releases.get(key)
         if found is None:
             return None
-        return Release(name=names.release_name(key.name), revision=found.revision, state=ReleaseState(found.state))
+        return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         generation = self.world.newest_generation(key)

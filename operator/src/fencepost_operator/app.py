@@ -75,7 +75,7 @@ async def run(settings: Settings) -> None:
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
-                releases=HelmReleases(api=api, helm=helm, clock=clock),
+                releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
                 runs=runs,
                 objects=objects,
                 fences=fences,

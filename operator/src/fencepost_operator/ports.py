@@ -154,8 +154,11 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends."""
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks:
-        """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
+    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+        """Return the log end of each partition of the connection's topics, and the topics that do not exist.
+
+        None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
         ...
 
 

@@ -28,11 +28,12 @@ class Settings:
     """What the operator is told from outside.
 
     `scope` is the first part of every fence key: pipelines of two operators that share a Cassandra keyspace stay
-    apart by it.  `watch_namespaces` empty means all.  `resync` is in seconds: how often a pipeline is looked at when
-    no event says so.
+    apart by it.  `namespace` is the operator's own: Helm keeps the clusters' releases there.  `watch_namespaces` empty
+    means all.  `resync` is in seconds: how often a pipeline is reconciled when no event asks for it.
     """
 
     scope: str = "default"
+    namespace: str = "fencepost-system"
     watch_namespaces: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"
     resync: float = 5.0
@@ -47,6 +48,7 @@ class Settings:
         read, usual = _Reader(environment), cls()
         return cls(
             scope=read("SCOPE", usual.scope, _scope),
+            namespace=read("NAMESPACE", usual.namespace, _scope),
             watch_namespaces=read("WATCH_NAMESPACES", usual.watch_namespaces, _namespaces),
             cluster_domain=read("CLUSTER_DOMAIN", usual.cluster_domain, _domain),
             resync=read("RESYNC_SECONDS", usual.resync, _seconds),

@@ -275,7 +275,7 @@ def _verdict(ended: Json) -> Verdict | None:
         return None
     return Verdict(
         exit_code=ended["exitCode"],
-        reason=single_line(told.reason, limit=64),
+        reason=told.reason,
         message=single_line(told.message),
         remedy=single_line(told.remedy, limit=512),
         epoch=told.epoch if isinstance(told.epoch, int) else None,
