@@ -122,7 +122,7 @@ def test_data_loss_by_retention_and_by_a_recreated_topic(pipeline: Make) -> None
     one.kafka.delete_records(one.topic, partition=1, before=150)
     lost = one.start()
     assert lost.wait() == ExitCode.DATA_LOSS
-    assert f"{one.topic}/1: offsets [100, 150) are gone" in lost.verdict().message
+    assert f"{one.topic}/1: offsets [100, 150) were deleted" in lost.verdict().message
     one.kafka.delete(one.topic)
     eventually("the topic is gone", lambda: one.topic not in one.kafka.admin.list_topics(timeout=10).topics, seconds=30)
     one.kafka.create(one.topic)
