@@ -158,7 +158,7 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     if recorded is None and seen is not None and isinstance(release, Known) and release.value is not None:
         name = pipeline.key.name
         recorded = ClusterStatus(
-            release=names.release_name(name),
+            release=names.release_name(pipeline.key),
             generation=seen.generation,
             config_hash=seen.config_hash,
             requested_at=observation.now,

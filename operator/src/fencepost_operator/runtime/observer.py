@@ -81,7 +81,7 @@ class Observer:
             runs=runs,
             run_node=run_node,
             fence=fence,
-            source=source,
+            source=_source_seen(source, fence),
             progress=progress,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
@@ -114,7 +114,7 @@ class Observer:
             return fence, Known(None)
         return fence, await self._see(fences.read_progress(connection, name))
 
-    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
+    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
         if not isinstance(pipeline.spec, Spec):
             return UNREADABLE
         if pipeline.deleting_since is not None:
@@ -150,6 +150,17 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) -> Fact[Watermarks]:
+    """Return the log's ends, by the driver's last commit where only the driver may connect to Kafka."""
+    if isinstance(source, Unknown):
+        return source
+    if source.value is not None:
+        return Known(source.value)
+    if isinstance(fence, Unknown):
+        return fence
+    return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
 
 
 def whole_milliseconds(moment: datetime) -> datetime:
