@@ -35,7 +35,7 @@ ARROW_SCHEMA: Final = pa.schema([
 
 CHUNK: Final = 10_000
 """Records in one Arrow batch."""
-CHUNK_BYTES: Final = 16 * 1024 * 1024
+CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Bytes of values that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
 
 ASK_AFTER: Final = 5.0
@@ -93,6 +93,8 @@ def _consumer(properties: Mapping[str, str], complaints: deque[KafkaError]) -> C
             # The first byte that is there is worth having: batches are bounded, latency is what counts.
             "fetch.wait.max.ms": "20",
             "queued.min.messages": "20000",
+            # The default of 64 MB does not fit in a worker of the default size.
+            "queued.max.messages.kbytes": "16384",
             # A partition whose queue is full is asked again after this; the default of one second outlasts whole
             # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
             "fetch.queue.backoff.ms": "5",
