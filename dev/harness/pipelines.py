@@ -217,7 +217,7 @@ class Pipeline:
             mine = (
                 labels.get(PIPELINE_LABEL) == self.name
                 or any(owner["name"] == self.name for owner in metadata.get("ownerReferences", []))
-                or metadata["name"].startswith((f"{self.name}-", f"sh.helm.release.v1.fencepost-{self.name}."))
+                or metadata["name"].startswith(f"{self.name}-")
             )
             if mine and metadata["name"] not in users:
                 found.append(f"{one['kind']}/{metadata['name']}")

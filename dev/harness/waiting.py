@@ -36,7 +36,7 @@ def eventually(what: str, probe: Callable[[], T | None], *, seconds: float, paus
 
 
 async def eventually_async(look: Callable[[], Awaitable[T]], *, seconds: float = 90.0, pause: float = 0.5) -> T:
-    """Return the first truthy answer of `look`, asked every `pause` seconds. Raises NotInTimeError with the last one."""
+    """Return the first truthy answer of `look`, asked every `pause` seconds. Raises NotInTimeError."""
     deadline = time.monotonic() + seconds
     while not (found := await look()):
         if time.monotonic() > deadline:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from testbed.cluster import CASSANDRA_PORT, KAFKA_PORT
 from testbed.process import Transcript
@@ -103,7 +103,7 @@ class KafkaUser:
 
         try:
             admin = _kafka_admin()  # its futures end with it
-            described = admin.describe_user_scram_credentials([KAFKA_USERNAME], request_timeout=10)
+            described: Any = admin.describe_user_scram_credentials([KAFKA_USERNAME], request_timeout=10)
             found = described[KAFKA_USERNAME].result(15)
         except (KafkaException, TimeoutError):
             return False

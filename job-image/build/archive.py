@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script of the image build, no package
-"""Write the class-data-sharing archive of the image, from what a small cluster really loads.
+"""Write the class-data-sharing archive of the image, from the classes that a small cluster loads.
 
 usage: archive.py TARGET
 
@@ -20,12 +20,12 @@ from pathlib import Path
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.spark import gateway, session, source
 
-SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute
+SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that runs for a minute
 MASTER = "spark://127.0.0.1:7077"
 
 
 def main(target: Path) -> None:
-    """Exercise, merge, dump."""
+    """Run a cluster, merge the lists of classes, write the archive."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         exercise(folder)
@@ -86,7 +86,7 @@ def run_driver(folder: Path) -> None:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 
     for _ in range(2):
-        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"})
+        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, patience=1.0)
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
         rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
         rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")

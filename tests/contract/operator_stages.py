@@ -145,7 +145,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         yield Stage(
             ports=Ports(
                 pipelines=KubernetesPipelines(api, recorder),
-                releases=HelmReleases(api=api, helm=helm, clock=clock),
+                releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=key.namespace),
                 runs=KubernetesRuns(api=api, clock=clock),
                 objects=objects,
                 fences=fences,

@@ -129,6 +129,49 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     assert await releases.cluster(key) is None
 
 
+async def refused(stage: Stage, generation: int) -> None:
+    """Try to install a generation whose StatefulSets the API server refuses."""
+    taints = [{"key": "dedicated", "operator": "Sometimes"}]
+    with pytest.raises(Rejected, match="operator"):
+        await stage.ports.releases.install(
+            stage.key, {**await values(stage, generation=generation), "tolerations": taints}
+        )
+
+
+async def test_what_a_refused_upgrade_left_behind_is_seen_and_deleted(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    assert await releases.objects(key) == ()
+    await releases.install(key, await values(stage))
+    assert {found.generation for found in await releases.objects(key)} == {1}
+    await refused(stage, 2)
+    assert {found.generation for found in await releases.objects(key)} == {1, 2}
+    await releases.install(key, await values(stage, generation=3))
+    found = await releases.objects(key)
+    left = [part for part in found if part.generation == 2]
+    assert {part.generation for part in found} == {2, 3}
+    assert {"Service", "Secret", "ConfigMap"} <= {part.kind for part in left}
+    await releases.prune(key, [replace(part, uid="another") for part in left])
+    assert set(await releases.objects(key)) == set(found)
+    await releases.prune(key, left)
+    await releases.prune(key, left)
+    assert set(await releases.objects(key)) == set(found) - set(left)
+    cluster = await releases.cluster(key)
+    assert cluster is not None
+    assert cluster.generation == 3
+
+
+async def test_what_an_uninstall_after_a_refused_upgrade_leaves_is_seen(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    await releases.install(key, await values(stage))
+    await refused(stage, 2)
+    await releases.uninstall(key)
+    left = await releases.objects(key)
+    assert {part.generation for part in left} == {1}
+    assert "StatefulSet" in {part.kind for part in left}
+    await releases.prune(key, left)
+    assert await releases.objects(key) == ()
+
+
 # Runs
 
 
@@ -209,7 +252,7 @@ async def test_references_say_what_is_missing(stage: Stage) -> None:
 async def test_a_pipeline_whose_driver_reported_nothing_has_no_progress(stage: Stage) -> None:
     fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/quiet"
     await fences.create(place, row, "me")
-    assert await fences.progress(place, row) is None
+    assert await fences.read_progress(place, row) is None
 
 
 async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(stage: Stage) -> None:
@@ -241,10 +284,12 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
 async def test_log_ends_and_missing_topics(stage: Stage) -> None:
     (topic,) = stage.kafka.topics
     found = await stage.ports.offsets.ends(stage.kafka)
+    assert found is not None
     assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
     assert found.missing_topics == ()
     asked = replace(stage.kafka, topics=(topic, "absent"))
     found = await stage.ports.offsets.ends(asked)
+    assert found is not None
     assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
 
 

@@ -93,7 +93,7 @@ async def delete_with_row(stage: Stage) -> None:
     stage.world.delete(KEY)
     await stage.until(lambda: KEY not in stage.world.objects)
     assert not stage.world.releases
-    assert ROW not in stage.world.table.rows
+    assert stage.world.table.rows[ROW].is_released
 
 
 async def without_master() -> Stage:

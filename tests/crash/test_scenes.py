@@ -186,7 +186,7 @@ async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
     stage.world.kill_driver()
     await stage.run(90)
     assert stage.ready() == "Provisioning"
-    stage.world.releases[KEY].lost.clear()
+    stage.world.recover_nodes(KEY)
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     assert stage.world.releases[KEY].values["generation"] == 1
 
@@ -332,7 +332,7 @@ async def test_retain_needs_no_cassandra_and_delete_waits_for_it() -> None:
     assert stage.pipeline.finalizers == (FINALIZER,)
     stage.world.cassandra_down = False
     await stage.until(lambda: KEY not in stage.world.objects)
-    assert ROW not in stage.world.table.rows
+    assert stage.world.table.rows[ROW].is_released
 
 
 async def test_a_namespace_that_took_the_credentials_along_is_let_go() -> None:
@@ -448,6 +448,42 @@ async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:
     await stage.until(lambda: stage.world.releases[KEY].state == "deployed")
     await stage.running()
     assert stage.world.newest_pod() is pod
+
+
+def taint(number: int, operator: str) -> dict[str, Any]:
+    return {"tolerations": [{"key": f"dedicated-{number}", "operator": operator}]}
+
+
+def generations(stage: Stage) -> set[int]:
+    return {part.generation for part in stage.world.parts.get(KEY, ())}
+
+
+async def test_upgrades_that_are_refused_halfway_leave_nothing_behind() -> None:
+    stage = await running()
+    for number in range(1, 6):
+        stage.world.change(KEY, cluster=taint(number, "Sometimes"))
+        await stage.until(lambda: stage.ready() == "InstallFailed")
+        await stage.run(30)
+        assert len(generations(stage)) == 1
+        assert stage.ready() == "InstallFailed"
+    stage.world.change(KEY, cluster=taint(6, "Exists"))
+    await stage.running()
+    await stage.run(60)
+    assert generations(stage) == {stage.world.releases[KEY].values["generation"]}
+    assert stage.world.sets[KEY].keys() == generations(stage)
+
+
+async def test_a_refused_upgrade_that_is_suspended_leaves_nothing_behind() -> None:
+    stage = await running()
+    stage.world.change(KEY, cluster=taint(1, "Sometimes"))
+    await stage.until(lambda: stage.ready() == "InstallFailed")
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.run(30)
+    assert generations(stage) == set()
+    stage.world.change(KEY, suspend=False, cluster={})
+    await stage.running()
+    assert len(generations(stage)) == 1
 
 
 async def test_a_lost_status_is_observed_anew() -> None:

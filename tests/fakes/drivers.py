@@ -34,6 +34,11 @@ class Driver:
     lonely_since: datetime | None = None
     """Since when it has had no executor."""
     fails_with: ExitCode | None = None
+    batch_takes: timedelta = timedelta(0)
+    """From the start of a batch to its commit; it reports progress at each step in between."""
+    batch_since: datetime | None = None
+    hangs: bool = False
+    """Its batches neither end nor report progress."""
     commits: list[tuple[int, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
 
     @property
@@ -75,9 +80,11 @@ class Driver:
         if self.row is None:
             if ends is None:
                 return
-            self.row = self.fence.claim(epoch=self.config.epoch, driver=self.uid, code="code", start=self._start)
+            self.row = self.fence.claim(
+                epoch=self.config.epoch, driver=self.uid, code="code", start=self._start, owner=self.config.owner
+            )
         elif ends is not None and self._due(now):
-            self._commit(now, ends)
+            self._batch(now, ends)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
             self.end(now, ExitCode.STOPPED)
 
@@ -90,11 +97,29 @@ class Driver:
         interval = timedelta(seconds=self.config.batch_interval)
         return self.committed_at is None or now - self.committed_at >= interval or self.asked_at is not None
 
+    def _batch(self, now: datetime, ends: Mapping[str, int]) -> None:
+        if self.hangs:
+            return
+        if self.batch_since is None:
+            self.batch_since = now
+            if self.batch_takes and self.row is not None:
+                planned = self._after(self.row, ends)
+                self.row = self.fence.plan(self.row, offsets=self.row.offsets, planned=planned)
+        taken = now - self.batch_since
+        if taken >= self.batch_takes:
+            self.batch_since = None
+            self._commit(now, ends)
+        elif self.row is not None:
+            self.fence.report_progress(self.row, int(taken.total_seconds()))
+
+    def _after(self, row: FenceRow, ends: Mapping[str, int]) -> dict[str, int]:
+        limit = self.config.source.max_records_per_batch
+        return {key: min(ends.get(key, offset), offset + limit) for key, offset in row.offsets.items()}
+
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row
         assert row is not None
-        limit = self.config.source.max_records_per_batch
-        after = {key: min(ends.get(key, offset), offset + limit) for key, offset in row.offsets.items()}
+        after = self._after(row, ends)
         if after == row.offsets:
             return
         records = sum(after.values()) - sum(row.offsets.values())

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +17,10 @@ from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
-from fencepost_operator.observation import PodIssue
+from fencepost_operator.observation import ClusterObject, PodIssue
 
+PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
+"""The kinds of the chart, in the order in which Helm creates them."""
 NODE_LOSS = timedelta(seconds=100)
 """Until a silent node counts as lost."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,15 +83,27 @@ class Job:
         return (self.had_pod and self.pod is None) or (self.pod is not None and not self.pod.driver.alive)
 
 
+class RefusedError(Exception):
+    """The API server refuses an object."""
+
+
 @dataclass(slots=True)
 class Release:
-    """A Helm release and its StatefulSets."""
+    """A Helm release, by its newest revision."""
 
     values: Mapping[str, Any]
     revision: int
-    changed_at: datetime
-    sets_exist: bool = True
     state: str = "deployed"
+    deployed: int | None = None
+    """The generation of the last revision that the API server took as a whole."""
+
+
+@dataclass(slots=True)
+class Sets:
+    """The StatefulSets of one generation."""
+
+    values: Mapping[str, Any]
+    created_at: datetime
     lost: dict[str, datetime] = field(default_factory=dict)
     """Since when a component's pods ("master", "worker") are on a node that is silent; nothing replaces them."""
 
@@ -101,6 +115,9 @@ class World:
     now: datetime = START
     objects: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     releases: dict[ObjectKey, Release] = field(default_factory=dict)
+    parts: dict[ObjectKey, list[ClusterObject]] = field(default_factory=dict)
+    """All that Helm created, of all generations."""
+    sets: dict[ObjectKey, dict[int, Sets]] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     buried: list[Driver] = field(default_factory=list)
     """Drivers whose pod is gone; those on a lost node may live."""
@@ -144,7 +161,11 @@ class World:
 
     def lose_node(self, key: ObjectKey, component: str, *, ago: timedelta = timedelta(0)) -> None:
         """Silence the node of the cluster's master or of its workers."""
-        self.releases[key].lost[component] = self.now - ago
+        self._newest(key).lost[component] = self.now - ago
+
+    def recover_nodes(self, key: ObjectKey) -> None:
+        """Let the nodes of the cluster be heard of again."""
+        self._newest(key).lost.clear()
 
     # what users do
 
@@ -186,9 +207,8 @@ class World:
         for job in [job for job in self.jobs if job.owner == uid]:
             self._bury(job)
             self.jobs.remove(job)
-        release = self.releases.get(key)
-        if release is not None and release.values["ownerReference"]["uid"] == uid:
-            release.sets_exist = False
+        self.parts.pop(key, None)
+        self.sets.pop(key, None)
 
     # what the operator does
 
@@ -222,17 +242,54 @@ class World:
             pod.driver.asked_at = pod.driver.asked_at or self.now
 
     def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
-        """helm upgrade --install."""
-        before = self.releases.get(key)
-        same = before is not None and before.sets_exist and before.values["generation"] == values["generation"]
-        changed_at = before.changed_at if before is not None and same else self.now
+        """helm upgrade --install, StatefulSets last. Raises RefusedError when the API server refuses them.
+
+        What the last deployed revision had and these values have not is deleted, unless something is refused.
+        """
+        before, generation = self.releases.get(key), values["generation"]
         revision = before.revision + 1 if before is not None else 1
-        lost = before.lost if before is not None and same else {}
-        self.releases[key] = Release(values, revision, changed_at, lost=lost)
+        deployed = before.deployed if before is not None else None
+        if any(taint.get("operator") not in {None, "Exists", "Equal"} for taint in values["tolerations"]):
+            self._create(key, generation, PARTS[:-1])
+            self.releases[key] = Release(values, revision, "failed", deployed)
+            raise RefusedError("spec.template.spec.tolerations[0].operator: Unsupported value")
+        current = deployed if deployed is not None or before is None else before.values["generation"]
+        if current not in {None, generation}:
+            self._drop(key, current)
+        self._create(key, generation, PARTS)
+        self.sets.setdefault(key, {}).setdefault(generation, Sets(values, self.now)).values = values
+        self.releases[key] = Release(values, revision, deployed=generation)
 
     def uninstall(self, key: ObjectKey) -> None:
-        """helm uninstall."""
-        self.releases.pop(key, None)
+        """helm uninstall: what the newest revision names goes, and nothing else."""
+        release = self.releases.pop(key, None)
+        if release is not None:
+            self._drop(key, release.values["generation"])
+
+    def prune(self, key: ObjectKey, uids: Collection[str]) -> None:
+        """Delete objects by their uid."""
+        for part in self.parts.get(key, []):
+            if part.uid in uids and part.kind == PARTS[-1]:
+                self.sets[key].pop(part.generation, None)
+        self.parts[key] = [part for part in self.parts.get(key, []) if part.uid not in uids]
+
+    def newest_generation(self, key: ObjectKey) -> int | None:
+        """Return the newest generation that has StatefulSets."""
+        return max(self.sets.get(key, {}), default=None)
+
+    def _newest(self, key: ObjectKey) -> Sets:
+        return self.sets[key][max(self.sets[key])]
+
+    def _create(self, key: ObjectKey, generation: int, kinds: Sequence[str]) -> None:
+        present = self.parts.setdefault(key, [])
+        there = {(part.kind, part.generation) for part in present}
+        for kind in kinds:
+            if (kind, generation) not in there:
+                name, uid = f"{key.name}-g{generation}-{kind.lower()}", f"part-{next(self.uids)}"
+                present.append(ClusterObject(kind=kind, name=name, uid=uid, generation=generation))
+
+    def _drop(self, key: ObjectKey, generation: int | None) -> None:
+        self.prune(key, {part.uid for part in self.parts.get(key, []) if part.generation == generation})
 
     # what time does
 
@@ -249,15 +306,10 @@ class World:
             for driver in self.buried:
                 driver.step(self.now, executors=driver.row is not None)
 
-    def ready(self, key: ObjectKey, delay: timedelta) -> bool:
-        """Return whether what the release holds has been there for that long."""
-        release = self.releases.get(key)
-        return (
-            release is not None
-            and release.sets_exist
-            and self.trouble is None
-            and self.now - release.changed_at >= delay
-        )
+    def ready(self, key: ObjectKey, generation: int, delay: timedelta) -> bool:
+        """Return whether the pods of a generation have had that long to get ready."""
+        found = self.sets.get(key, {}).get(generation)
+        return found is not None and self.trouble is None and self.now - found.created_at >= delay
 
     def _move(self, job: Job) -> None:
         if job.pod is None and not job.had_pod and self.now - job.created_at >= POD_DELAY:
@@ -279,10 +331,10 @@ class World:
     def _has_executors(self, job: Job, driver: Driver) -> bool:
         """Return whether executors are there; those that a driver has outlive the master."""
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
-        release = self.releases.get(job.key)
-        if release is None or release.values["generation"] != generation or not self.ready(job.key, WORKER_DELAY):
+        if not self.ready(job.key, generation, WORKER_DELAY):
             return False
-        return "worker" not in release.lost and ("master" not in release.lost or driver.row is not None)
+        lost = self.sets[job.key][generation].lost
+        return "worker" not in lost and ("master" not in lost or driver.row is not None)
 
     def _pod(self, job: Job) -> Pod:
         container = job.manifest["spec"]["template"]["spec"]["containers"][0]

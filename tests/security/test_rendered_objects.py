@@ -63,7 +63,7 @@ def values_of(spec: Spec) -> dict[str, Any]:
 
 def rendered(values: dict[str, Any]) -> str:
     """What Helm renders of values as the operator passes them. Raises HelmError."""
-    command = [Home.of_user().bin / "helm", "template", "fencepost-everything", CHARTS / "spark-cluster"]
+    command = [str(Home.of_user().bin / "helm"), "template", "fencepost-everything", str(CHARTS / "spark-cluster")]
     command += ["--namespace", KEY.namespace, "--values", "-"]
     result = subprocess.run(command, input=json_line(values).encode(), capture_output=True, check=False)
     if result.returncode:

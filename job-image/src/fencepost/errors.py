@@ -7,6 +7,7 @@ DriverError
 ├── DependencyDown   54  Kafka, Cassandra or the Spark master did not answer in time, or refused the credentials
 ├── NoExecutors      55  no executor in time
 └── BatchFailed       1  anything else that went wrong in a batch
+    └── OutOfMemory   1  a JVM or a Python process had too little memory for the batch
 
 An error of a Python worker reaches the driver as text inside an exception of Spark: `as_worker_error` encodes it, and
 `from_text` decodes it.
@@ -22,6 +23,8 @@ from fencepost.contract import ExitCode, Reason
 
 _MARK: Final = "fencepost-error:"
 _MARKED: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
+_RAISED: Final = re.compile(r"^fencepost\.errors\.(\w+): (.*)$", re.MULTILINE)
+"""The last line of a traceback: an author's function of Python workers raised one of these errors itself."""
 
 
 class DriverError(Exception):
@@ -86,8 +89,19 @@ class BatchFailed(DriverError):
     default_reason = Reason.BATCH_FAILED
 
 
+class OutOfMemory(BatchFailed):
+    """The driver, an executor or a Python worker had too little memory for the batch."""
+
+    default_reason = Reason.OUT_OF_MEMORY
+    default_remedy = (
+        "Raise spec.cluster.worker.memory (spec.job.memory if it was the driver's JVM), or lower"
+        " spec.source.kafka.maxRecordsPerBatch."
+    )
+
+
 _KINDS: Final[dict[str, type[DriverError]]] = {
-    kind.__name__: kind for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed)
+    kind.__name__: kind
+    for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed, OutOfMemory)
 }
 
 
@@ -110,7 +124,9 @@ def from_text(text: str) -> DriverError | None:
     """Return the DriverError that crossed inside a Spark exception's text, or None when none did."""
     found = _MARKED.search(text)
     if found is None:
-        return None
+        raised = _RAISED.search(text)
+        kind = _KINDS.get(raised.group(1)) if raised else None
+        return kind(raised.group(2)) if raised and kind else None
     try:
         fields = json.loads(found.group(1))
         kind = _KINDS[fields["kind"]]

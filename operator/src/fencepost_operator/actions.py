@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from fencepost_operator.observation import ClusterObject
+
 Manifest: TypeAlias = Mapping[str, Any]
 
 
@@ -32,6 +34,13 @@ class UninstallCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PruneCluster:
+    """Delete objects of generations that are no longer wanted, each on condition of its uid."""
+
+    objects: tuple[ClusterObject, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFence:
     """Insert the pipeline's fence row at epoch 0 unless one is there; makes the schema when the spec allows it."""
 
@@ -40,10 +49,14 @@ class CreateFence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOverFence:
-    """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more. Conditional."""
+    """Take the fence over: epoch + 1, no driver. Dangerous: the run of `epoch` can commit no more.
+
+    Conditional on the epoch, and on the version unless that is None: a driver that commits while it is taken over stops
+    only a takeover that is due because it does not commit.
+    """
 
     epoch: int
-    version: int
+    version: int | None
     owner: str
 
 
@@ -72,7 +85,10 @@ class DeleteRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteFence:
-    """Drop the pipeline's rows (deletionPolicy: Delete), on condition that the epoch is still this one."""
+    """Release the row (deletionPolicy: Delete), on condition of epoch and version: no owner, no progress.
+
+    Epoch and clock stay, so that neither a driver nor output of the deleted pipeline gets in the way of a new one.
+    """
 
     epoch: int
     version: int
@@ -83,6 +99,7 @@ Action: TypeAlias = (
     | RemoveFinalizer
     | InstallCluster
     | UninstallCluster
+    | PruneCluster
     | CreateFence
     | TakeOverFence
     | StartRun

@@ -26,6 +26,7 @@ from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.http import Probes
@@ -67,15 +68,17 @@ async def run(settings: Settings) -> None:
         if progress.waiting_for is not None:
             return
         objects = KubernetesObjects(api)
-        fences, offsets = CassandraFenceStore(objects), KafkaOffsets(objects)
+        policy = _policy(settings)
+        fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
         helm = Helm(binary=settings.helm, chart=settings.chart, kubeconfig=kubeconfig, timed=metrics.helm_took)
+        runs = KubernetesRuns(api=api, clock=clock)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
-                releases=HelmReleases(api=api, helm=helm, clock=clock),
-                runs=KubernetesRuns(api=api, clock=clock),
+                releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
+                runs=runs,
                 objects=objects,
                 fences=fences,
                 offsets=offsets,
@@ -93,7 +96,7 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(_relist(pipelines, loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
-        await watch(loops, namespaces=settings.watch_namespaces)
+        await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
         log.info("stopping", extra={"reason": "Stopping"})
 
 
@@ -160,6 +163,14 @@ async def _stoppable() -> AsyncIterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _policy(settings: Settings) -> EndpointPolicy:
+    """Return where the operator may connect; a name must not lead to the API server."""
+    server = parse_address(os.environ.get("KUBERNETES_SERVICE_HOST", ""))
+    return EndpointPolicy(
+        entries=settings.allowed_endpoints, reserved=frozenset({server} if server is not None else ())
+    )
 
 
 def _kubeconfig() -> Path | None:

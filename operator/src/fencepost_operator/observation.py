@@ -95,6 +95,16 @@ class SparkCluster:
     issues: tuple[PodIssue, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObject:
+    """An object that Helm created for one generation of the pipeline's cluster, and that nobody deletes yet."""
+
+    kind: str
+    name: str
+    uid: str
+    generation: int
+
+
 class Liveness(StrEnum):
     """Whether a run's driver is known to be dead."""
 
@@ -167,11 +177,16 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """Kafka's side: log ends and, where they are known, log starts per 'topic/partition'; topics that do not exist."""
+    """Kafka's side, offsets per 'topic/partition', and the topics that do not exist.
+
+    `ends` is how far a consumer with the pipeline's isolation level may read.  `starts` and `high_watermarks` hold what
+    is known; a high watermark past the end means that a transaction is open.
+    """
 
     ends: Mapping[str, int]
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
+    high_watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,5 +217,9 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
+    """What is there of all generations of the cluster; up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
     """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
+    run_terminated: bool = False
+    """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

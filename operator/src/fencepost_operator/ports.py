@@ -13,7 +13,7 @@ from typing import Protocol
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
-from fencepost_operator.observation import NodeState, References, Release, Run, SparkCluster, Watermarks
+from fencepost_operator.observation import ClusterObject, NodeState, References, Release, Run, SparkCluster, Watermarks
 
 
 class Clock(Protocol):
@@ -66,6 +66,17 @@ class Releases(Protocol):
         """Remove the release."""
         ...
 
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        """Return the objects of all generations, also those that Helm forgot; the answer may be minutes old.
+
+        It is never older than the last call of `install`, `uninstall` and `prune`.
+        """
+        ...
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects; nothing to do for one that is gone, or whose name now has another uid."""
+        ...
+
 
 class Runs(Protocol):
     """Driver Jobs."""
@@ -86,6 +97,10 @@ class Runs(Protocol):
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         """Delete the run's ConfigMap, and its Job in the foreground; nothing to do when they are gone."""
+        ...
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
         ...
 
     async def node(self, name: str) -> NodeState:
@@ -112,7 +127,7 @@ class FenceStore(Protocol):
         """Return the row at SERIAL, or None (also when the table does not exist yet)."""
         ...
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
@@ -121,9 +136,13 @@ class FenceStore(Protocol):
         ...
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int, owner: str
+        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
-        """Move the row from (epoch, version) to (epoch + 1, no driver). Raises Conflict when it is elsewhere."""
+        """Move the row from `epoch` to (epoch + 1, no driver), at `version` only unless that is None.
+
+        Without a version, commits of the driver of `epoch` do not stop the takeover.  Raises Conflict when the row is
+        elsewhere.
+        """
         ...
 
     async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
@@ -134,8 +153,11 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends."""
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks:
-        """Return the log end of each partition of the connection's topics, and the topics that do not exist."""
+    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+        """Return the log end of each partition of the connection's topics, and the topics that do not exist.
+
+        None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
         ...
 
 

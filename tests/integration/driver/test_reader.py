@@ -104,3 +104,31 @@ def test_each_committed_record_is_read_once_and_no_aborted_one(
     for partition in range(4):
         in_order = [value for one, value in found if one == partition]
         assert in_order == [value for one, value in transactions.committed if one == partition]
+
+
+def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
+    environment: Environment, transactions: Transactions
+) -> None:
+    """A producer that neither commits nor aborts holds the last stable offset, and the lag to that is 0 for good."""
+    log = KafkaLog({"bootstrap.servers": environment.kafka_host}, [transactions.topic])
+    key = f"{transactions.topic}/0"
+    transactions.end(transactions.begin({0: 5}), is_committed=True)
+    eventually("the commit's marker", lambda: log.state().ends == transactions.ends, seconds=30)
+    assert log.state().high == transactions.ends
+
+    open_one = transactions.begin({0: 7})
+    other = Producer({"bootstrap.servers": environment.kafka_host, "linger.ms": 5})
+    for _ in range(3):  # committed by themselves, and withheld with the transaction before them
+        other.produce(transactions.topic, value=b"plain", partition=0)
+    assert other.flush(60) == 0
+    stalled = log.state()
+    assert stalled.ends == transactions.ends
+    assert stalled.high[key] - stalled.ends[key] == 7 + 3
+    assert all(stalled.high[other] == end for other, end in stalled.ends.items() if other != key)
+    uncommitted = KafkaLog(
+        {"bootstrap.servers": environment.kafka_host, "isolation.level": "READ_UNCOMMITTED"}, [transactions.topic]
+    )
+    assert uncommitted.state().ends == stalled.high
+
+    transactions.end(open_one, is_committed=False)
+    eventually("the transaction to end", lambda: log.state().ends == log.state().high, seconds=30)

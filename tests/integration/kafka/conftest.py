@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.kafka import reader
 from integration.kafka.brokers import Cluster
 from testbed.environment import Environment, load
 
@@ -29,3 +30,10 @@ def cluster(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., 
     yield start
     for one in started:
         one.remove()
+
+
+@pytest.fixture(autouse=True)
+def _consumers_end() -> Iterator[None]:
+    """The reader keeps its consumers from batch to batch, and one with a wrong password tries for ever."""
+    yield
+    reader._clients.clear()

@@ -57,11 +57,14 @@ class Topic:
         self.granted += bindings
 
     def remove(self) -> None:
-        every = AclBindingFilter(
-            ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
-            AclPermissionType.ANY,
-        )  # fmt: skip
-        for future in self.kafka.admin.delete_acls([every]).values():
+        filters = [
+            AclBindingFilter(
+                ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, one.principal, "*", one.operation,
+                AclPermissionType.ALLOW,
+            )
+            for one in self.granted
+        ]  # fmt: skip
+        for future in self.kafka.admin.delete_acls(filters).values() if filters else ():
             future.result(30)
         self.kafka.delete(self.name)
 
@@ -167,14 +170,13 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
     offsets = KafkaOffsets(secrets)
     try:
         found = await offsets.ends(place)
+        assert found is not None
         assert found.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     finally:
         await offsets.close()
 
 
-async def test_a_topic_without_rights_is_a_refusal_for_all_three(
-    environment: Environment, topic: Topic, properties: dict[str, str]
-) -> None:
+async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, properties: dict[str, str]) -> None:
     with pytest.raises(DependencyDown) as caught:
         KafkaLog(properties, [topic.name], patience=20).state()
     assert caught.value.reason == "KafkaCredentialsRejected"

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import gzip
+import json
 import os
 import signal
-from collections.abc import Mapping
+import uuid
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import SECRETS, STATEFUL_SETS, ApiServer, Resource
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Resource,
+)
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm import Helm
-from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.api import GROUP, ObjectKey
+from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
@@ -27,6 +41,7 @@ from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
+CLAIMS = Resource(prefix="/api/v1", plural="persistentvolumeclaims")
 QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
 
 
@@ -49,8 +64,17 @@ def helm(testbed: Environment, tmp_path: Path) -> Helm:
 
 
 @pytest.fixture
-def releases(api: ApiServer, helm: Helm) -> HelmReleases:
-    return HelmReleases(api=api, helm=helm, clock=SystemClock())
+async def store(api: ApiServer) -> AsyncIterator[str]:
+    """What stands for the operator's namespace."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await api._call("POST", "create", NAMESPACES, body={"metadata": {"name": name}})
+    yield name
+    await api._call("DELETE", "delete", NAMESPACES, name=name, body={"propagationPolicy": "Background"})
+
+
+@pytest.fixture
+def releases(api: ApiServer, helm: Helm, store: str) -> HelmReleases:
+    return HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace=store)
 
 
 @pytest.fixture
@@ -62,11 +86,14 @@ async def uids(api: ApiServer, place: ObjectKey) -> set[str]:
     return {found["metadata"]["uid"] for found in await api.list(STATEFUL_SETS, namespace=place.namespace)}
 
 
-async def mark(api: ApiServer, place: ObjectKey, revision: int, status: str) -> None:
+def revision_name(place: ObjectKey, revision: int) -> str:
+    return f"sh.helm.release.v1.{names.release_name(place)}.v{revision}"
+
+
+async def mark(api: ApiServer, store: str, place: ObjectKey, revision: int, status: str) -> None:
     """Make a revision's Secret look as a helm that was killed leaves it."""
-    name = f"sh.helm.release.v1.fencepost-departures.v{revision}"
     body = {"metadata": {"labels": {"status": status}}}
-    await api.merge(SECRETS, namespace=place.namespace, name=name, body=body)
+    await api.merge(SECRETS, namespace=store, name=revision_name(place, revision), body=body)
 
 
 async def test_nothing_is_there_before_the_install(releases: HelmReleases, place: ObjectKey) -> None:
@@ -78,7 +105,7 @@ async def test_nothing_is_there_before_the_install(releases: HelmReleases, place
 async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:
     await releases.install(place, values())
     assert await releases.release(place) == Release(
-        name="fencepost-departures", revision=1, state=ReleaseState.DEPLOYED
+        name=names.release_name(place), revision=1, state=ReleaseState.DEPLOYED
     )
     before = await uids(api, place)
 
@@ -115,11 +142,11 @@ async def test_a_new_generation_replaces_the_old_one(api: ApiServer, releases: H
 
 @pytest.mark.parametrize("left", ["pending-install", "uninstalling", "failed"])
 async def test_a_first_install_that_was_cut_off_is_done_again(
-    api: ApiServer, releases: HelmReleases, place: ObjectKey, left: str
+    api: ApiServer, releases: HelmReleases, store: str, place: ObjectKey, left: str
 ) -> None:
     await releases.install(place, values())
     before = await uids(api, place)
-    await mark(api, place, 1, left)
+    await mark(api, store, place, 1, left)
     await releases.install(place, values(workers=1))
     release = await releases.release(place)
     assert release is not None
@@ -129,13 +156,13 @@ async def test_a_first_install_that_was_cut_off_is_done_again(
 
 
 async def test_an_upgrade_that_was_cut_off_disturbs_nothing(
-    api: ApiServer, releases: HelmReleases, place: ObjectKey
+    api: ApiServer, releases: HelmReleases, store: str, place: ObjectKey
 ) -> None:
     await releases.install(place, values())
     await releases.install(place, values(workers=3))
     before = await uids(api, place)
-    await mark(api, place, 1, "deployed")
-    await mark(api, place, 2, "pending-upgrade")
+    await mark(api, store, place, 1, "deployed")
+    await mark(api, store, place, 2, "pending-upgrade")
     release = await releases.release(place)
     assert release is not None
     assert release.state is ReleaseState.PENDING
@@ -202,24 +229,100 @@ async def test_what_the_api_server_refuses_is_rejected_in_its_words(releases: He
         await releases.install(place, values(worker={"resources": {"limits": {"memory": "-5"}}}))
 
 
-async def test_a_release_of_somebody_else_is_neither_changed_nor_removed(
-    api: ApiServer, helm: Helm, releases: HelmReleases, place: ObjectKey
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "tolerations": {"tolerations": [{"key": "dedicated", "operator": "Sometimes"}]},
+    "affinity": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0}]}}},
+    "resources of the workers": {"worker": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}},
+}
+"""Values that the chart renders and the API server refuses at a StatefulSet, when the other objects are there."""
+
+
+async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
 ) -> None:
-    """A user's own release that happens to have the name that the operator would use."""
-    await helm.install(
-        release="fencepost-departures",
-        namespace=place.namespace,
-        labels={"team": "flights"},
-        values=values(),
-        expected=Expected(namespace=place.namespace, stem="departures-g1"),
-    )
-    before = await uids(api, place)
-    with pytest.raises(Rejected, match=r"'fencepost-departures' .* is not the operator's") as refused:
-        await releases.install(place, values(generation=2))
-    assert "another name" in refused.value.remedy
+    await releases.install(place, values())
+    for generation, wrong in enumerate(REFUSED.values(), start=2):
+        with pytest.raises(Rejected, match="StatefulSet"):
+            await releases.install(place, values(generation=generation, **wrong))
+    await releases.install(place, values(generation=9))
+    found = await releases.objects(place)
+    left = [part for part in found if part.generation != 9]
+    assert {part.generation for part in left} == {2, 3, 4}
+    assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
+    await releases.prune(place, left)
+
+    async def found_names() -> set[str]:
+        kinds = (STATEFUL_SETS, SERVICES, SECRETS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, CLAIMS)
+        lists = [await api.list(kind, namespace=place.namespace, labels=f"{GROUP}/generation") for kind in kinds]
+        return {item["metadata"]["name"] for items in lists for item in items}
+
+    async def only_the_newest() -> bool:
+        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
+
+    assert await eventually_async(only_the_newest)
+    assert {part.name for part in await releases.objects(place)} <= await found_names()
+
+
+async def test_what_only_carries_the_label_is_left_alone(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    """A tenant's copy of one of our objects, and one with a generation that is no number."""
+    await releases.install(place, values())
+    before = set(await releases.objects(place))
+    marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}
+    for name, number in (("departures-g7-conf", "7"), ("departures-g8-conf", "9" * 63), ("mine", "7")):
+        copy = {"metadata": {"name": name, "labels": {**marks, f"{GROUP}/generation": number}}}
+        await api.create(CONFIG_MAPS, namespace=place.namespace, body=copy)
+    await releases.prune(place, ())
+    assert set(await releases.objects(place)) == before
+
+
+async def forge(api: ApiServer, namespace: str, place: ObjectKey, victim: str) -> None:
+    """Write a revision into a namespace as whoever may write Secrets there could: it names an object elsewhere."""
+    evil = f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: victim, namespace: {victim}}}\n"
+    revision = {
+        "name": names.release_name(place),
+        "namespace": namespace,
+        "version": 1,
+        "info": {"status": "deployed", "first_deployed": "2026-01-01T00:00:00Z"},
+        "chart": {"metadata": {"apiVersion": "v2", "name": "spark-cluster", "version": "0.1.0"}},
+        "manifest": evil,
+        "hooks": [
+            {
+                "name": "evil", "kind": "ConfigMap", "path": "a/templates/b.yaml",
+                "events": ["pre-delete", "pre-upgrade"],
+                "manifest": f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: hook, namespace: {victim}}}\n",
+            }
+        ],
+    }  # fmt: skip
+    text = base64.b64encode(gzip.compress(json.dumps(revision).encode())).decode()
+    marks = {"owner": "helm", "name": names.release_name(place), "status": "deployed", "version": "1"}
+    body = {
+        "type": "helm.sh/release.v1",
+        "metadata": {"name": revision_name(place, 1), "labels": marks | {labels.PIPELINE: place.name}},
+        "stringData": {"release": text},
+    }
+    await api.create(SECRETS, namespace=namespace, body=body)
+
+
+async def test_a_forged_release_in_the_pipelines_namespace_is_never_read(
+    api: ApiServer, releases: HelmReleases, store: str, place: ObjectKey
+) -> None:
+    """Helm would delete and create what it names, anywhere, with the operator's rights."""
+    await api.create(CONFIG_MAPS, namespace=store, body={"metadata": {"name": "victim"}})
+    await forge(api, place.namespace, place, store)
     assert await releases.release(place) is None
     await releases.uninstall(place)
-    assert await uids(api, place) == before
+    await releases.install(place, values())
+    await releases.install(place, values(generation=2))
+    await releases.uninstall(place)
+    assert await api.get(CONFIG_MAPS, namespace=store, name="victim") is not None
+    assert await api.get(CONFIG_MAPS, namespace=store, name="hook") is None
+
+
+async def test_pipelines_of_one_name_in_two_namespaces_have_two_releases() -> None:
+    assert names.release_name(ObjectKey("a", "x")) != names.release_name(ObjectKey("b", "x"))
+    assert len(names.release_name(ObjectKey("n" * 63, "p" * 38))) <= 53
 
 
 async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:

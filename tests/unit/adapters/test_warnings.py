@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fencepost_operator.adapters.api_server import EVENTS, JOBS, PODS, STATEFUL_SETS, ApiServer, Resource
 from fencepost_operator.adapters.helm import Helm
@@ -26,21 +26,24 @@ class Clock:
         return NOW
 
 
+Asked: TypeAlias = list[tuple[Resource, str]]
+
+
 class Namespace(ApiServer):
     """An API server that has these objects, and counts its lists."""
 
     def __init__(self, found: dict[Resource, list[dict[str, Any]]], *, denied: bool = False) -> None:
         self.found, self.denied = found, denied
-        self.lists: list[tuple[Resource, str]] = []
+        self.asked: Asked = []
 
     async def list(self, resource: Resource, *, fields: str = "", **_: Any) -> list[dict[str, Any]]:
-        self.lists.append((resource, fields))
+        self.asked.append((resource, fields))
         if resource == EVENTS and self.denied:
             raise Denied("may not list events")
         return self.found.get(resource, [])
 
-    def events(self) -> list[str]:
-        return [fields for resource, fields in self.lists if resource == EVENTS]
+    def events(self) -> tuple[str, ...]:
+        return tuple(fields for resource, fields in self.asked if resource == EVENTS)
 
 
 def marks(component: str) -> dict[str, str]:
@@ -86,7 +89,7 @@ def namespace(*events: dict[str, Any], denied: bool = False) -> Namespace:
 
 async def cluster(api: Namespace) -> SparkCluster:
     helm = Helm(binary=Path("helm"), chart=Path("chart"))
-    found = await HelmReleases(api=api, helm=helm, clock=Clock()).cluster(KEY)
+    found = await HelmReleases(api=api, helm=helm, clock=Clock(), namespace="operator").cluster(KEY)
     assert found is not None
     return found
 
@@ -100,7 +103,7 @@ async def test_events_are_listed_once_for_fifty_workers() -> None:
         event("somebody else", "FailedMount", "not ours"),
     )
     found = await cluster(api)
-    assert api.events() == ["type=Warning"]
+    assert api.events() == ("type=Warning",)
     assert [(issue.pod, issue.reason, issue.message) for issue in found.issues] == [
         ("orders-g1-worker-7", "FailedMount", "no Secret x"),
         ("orders-g1-worker", "FailedCreate", "exceeded quota"),
@@ -110,7 +113,7 @@ async def test_events_are_listed_once_for_fifty_workers() -> None:
 async def test_a_cluster_without_trouble_asks_for_no_events() -> None:
     api = Namespace({STATEFUL_SETS: [stateful("master", 0), stateful("worker", 0)]})
     await cluster(api)
-    assert api.events() == []
+    assert api.events() == ()
 
 
 async def test_events_that_cannot_be_listed_hide_nothing() -> None:
@@ -134,4 +137,4 @@ async def test_runs_without_pods_ask_once() -> None:
     api = Namespace({JOBS: jobs, EVENTS: [event("job-2", "FailedCreate", "exceeded quota")]})
     found = await KubernetesRuns(api=api, clock=Clock()).list(KEY, "uid-1")
     assert [run.trouble.message if run.trouble else None for run in found] == [None, None, "exceeded quota"]
-    assert api.events() == ["type=Warning"]
+    assert api.events() == ("type=Warning",)

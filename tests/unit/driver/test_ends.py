@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import UnknownException
 
 from fencepost.contract import (
     CassandraEndpoint,
@@ -22,12 +23,21 @@ from fencepost.contract import (
 )
 from fencepost.driver.entrypoint import load
 from fencepost.driver.verdict import judge
-from fencepost.errors import BadSpec, DataLoss, DependencyDown, as_worker_error, from_text
+from fencepost.errors import (
+    BadSpec,
+    BatchFailed,
+    DataLoss,
+    DependencyDown,
+    OutOfMemory,
+    PoisonRecord,
+    as_worker_error,
+    from_text,
+)
 from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
 from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
 from fencepost.sinks.cassandra import Table
-from fencepost.spark import session
+from fencepost.spark import failures, session
 
 CONFIG = DriverConfig(
     pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
@@ -82,6 +92,24 @@ def test_settings_of_a_cluster_are_authenticated_whatever_the_author_says() -> N
     assert conf["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
     assert conf["spark.app.name"] == "s/ns/n/4"
     assert "spark.cores.max" not in conf
+
+
+def test_an_executor_that_runs_out_of_memory_ends_with_the_authors_options_too() -> None:
+    authors = {"spark.executor.extraJavaOptions": "-Dx=1"}
+    options = session.settings(replace(CONFIG, spark_conf=authors), POD)["spark.executor.extraJavaOptions"]
+    assert options.split()[-2:] == ["-XX:+ExitOnOutOfMemoryError", "-Dx=1"]
+
+
+def test_a_setting_without_effect_ends_the_run_with_a_remedy() -> None:
+    with pytest.raises(BadSpec, match=r"spark\.jars\.packages has no effect") as caught:
+        session.settings(replace(CONFIG, spark_conf={"spark.jars.packages": "a:b:1"}), POD)
+    assert caught.value.reason == "SparkConfInvalid"
+    assert "put the jar into the image" in caught.value.remedy
+
+
+def test_an_open_quote_in_java_options_is_a_bad_spec() -> None:
+    with pytest.raises(BadSpec, match=r"spark\.driver\.extraJavaOptions: No closing quotation"):
+        session.driver_options(replace(CONFIG, spark_conf={"spark.driver.extraJavaOptions": "-Dx='1"}))
 
 
 def test_no_secret_no_cluster() -> None:
@@ -237,3 +265,25 @@ def test_log_lines_are_json_with_their_fields() -> None:
 )
 def test_settings_that_spark_refuses_are_told_from_a_master_that_is_silent(words: str, *, refused: bool) -> None:
     assert session.refuses_settings(RuntimeError(words)) is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 3",
+         OutOfMemory),
+        ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 52", OutOfMemory),
+        ("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space", OutOfMemory),
+        ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 30", BatchFailed),
+        ("Python worker exited unexpectedly (crashed)", BatchFailed),
+    ],
+)  # fmt: skip
+def test_too_little_memory_is_named(text: str, kind: type[BatchFailed]) -> None:
+    assert type(failures.of_job(UnknownException(message=text), is_warm_up=False)) is kind
+    assert type(failures.of_transform(UnknownException(message=text), is_warm_up=False)) is kind
+
+
+def test_an_error_that_an_author_raises_in_a_python_worker_keeps_its_kind() -> None:
+    found = from_text("Traceback (most recent call last):\n  File\nfencepost.errors.PoisonRecord: no JSON\n\tat org.x")
+    assert isinstance(found, PoisonRecord)
+    assert found.message == "no JSON"

@@ -570,7 +570,7 @@ def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one() -> 
 
     world.log.fault = lose
     world.log.ends = {"t/0": 30, "t/1": 20}
-    loop._wait = lambda _seconds: looks["n"] > 8 and loop._stop.set()
+    loop._wait = lambda _seconds: loop._stop.set() if looks["n"] > 8 else None
     loop.run()
     assert [report.unavailable for report in world.reports][:2] == [("t/1",), ("t/1",)]
     assert world.reports[-1].unavailable == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -27,12 +28,13 @@ class Message:
     offset_: int
     code: int | None = None
     size: int = 1
+    words: str = "words"
 
     def __len__(self) -> int:
         return self.size
 
     def error(self) -> Any:
-        return None if self.code is None else SimpleNamespace(code=lambda: self.code, str=lambda: "words")
+        return None if self.code is None else SimpleNamespace(code=lambda: self.code, str=lambda: self.words)
 
     def topic(self) -> str:
         return "t"
@@ -73,6 +75,15 @@ class Consumer:
     calls: int = 0
     unassigned: list[int] = field(default_factory=list)
     is_assigned: bool = False
+    topic_error: int | None = None
+    complaints: deque[KafkaError] = field(default_factory=deque)
+    asked: int = 0
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        assert timeout > 0
+        self.asked += 1
+        error = None if self.topic_error is None else KafkaError(self.topic_error)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
         self.is_assigned = bool(parts)
@@ -104,9 +115,12 @@ class Consumer:
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Read ranges from a consumer that gets these bursts: {second: messages}."""
 
-    def start(ranges: Sequence[Range], bursts: Mapping[float, Sequence[Message]]) -> tuple[Consumer, list[Any]]:
-        consumer = Consumer([(at, message) for at, some in bursts.items() for message in some])
-        monkeypatch.setattr(reader, "_consumer", lambda _properties: consumer)
+    def start(
+        ranges: Sequence[Range], bursts: Mapping[float, Sequence[Message]], **state: Any
+    ) -> tuple[Consumer, list[Any]]:
+        consumer = Consumer([(at, message) for at, some in bursts.items() for message in some], **state)
+        client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
+        monkeypatch.setattr(reader, "_client", lambda _properties: client)
         monkeypatch.setattr(reader, "time", consumer)
         found: Iterator[pa.RecordBatch] = reader.read(ranges, PROPERTIES)
         return consumer, list(found)
@@ -184,3 +198,71 @@ def test_a_silent_kafka_is_waited_for_from_its_last_record_on(read: Any) -> None
     found = from_text(str(caught.value))
     assert isinstance(found, DependencyDown)
     assert "waiting for t/0 [1, 3)" in found.message
+
+
+def failure(read: Any, *arguments: Any, **state: Any) -> Any:
+    with pytest.raises(WorkerError) as caught:
+        read(*arguments, **state)
+    return from_text(str(caught.value))
+
+
+def test_a_refused_group_coordinator_does_not_end_the_read(read: Any) -> None:
+    """librdkafka asks for the group's coordinator although nothing joins the group; topic rights suffice."""
+    refused = Message(0, 0, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    _, batches = read([Range("t", 0, 0, 2)], {0.01: [refused], 0.02: records(0, [0, 1])})
+    assert offsets(batches) == [(0, 0), (0, 1)]
+
+
+def test_one_answer_that_a_topic_is_unknown_is_not_data_loss(read: Any) -> None:
+    """A broker that has just started does not know it yet."""
+    unknown = Message(0, 0, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    _, batches = read([Range("t", 0, 0, 2)], {0.01: [unknown], 40.0: records(0, [0, 1])})
+    assert offsets(batches) == [(0, 0), (0, 1)]
+
+
+def test_a_topic_that_stays_unknown_for_the_whole_patience_is_data_loss(read: Any) -> None:
+    ranges = [Range("t", 0, 4, 6)]
+    unknown = Message(0, 0, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    found = failure(read, ranges, {0.01: [unknown]}, topic_error=KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert isinstance(found, DataLoss)
+    assert found.reason == "TopicDeleted"
+    assert "t/0 [4, 6)" in found.message
+
+
+def test_a_topic_that_is_there_again_at_the_end_of_the_patience_is_not_data_loss(read: Any) -> None:
+    unknown = Message(0, 0, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert isinstance(failure(read, [Range("t", 0, 4, 6)], {0.01: [unknown]}), DependencyDown)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"topic_error": KafkaError.TOPIC_AUTHORIZATION_FAILED},
+        {"complaints": deque([KafkaError(KafkaError._AUTHENTICATION)])},
+    ],
+)
+def test_a_refusal_that_comes_with_no_record_is_found_by_asking(read: Any, state: dict[str, Any]) -> None:
+    found = failure(read, [Range("t", 0, 4, 6)], {}, **state)
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "KafkaCredentialsRejected"
+
+
+def truncated(partition: int, end: int) -> Message:
+    words = (
+        f"Partition log truncation detected at offset 9 (leader epoch 3): broker end offset is {end} (offset leader"
+        " epoch 3). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+    )
+    return Message(partition, 0, KafkaError._AUTO_OFFSET_RESET, words=words)
+
+
+def test_a_truncated_log_is_data_loss_with_the_range_of_each_partition(read: Any) -> None:
+    ranges = [Range("t", 0, 9, 20, 3), Range("t", 1, 30, 40, 3), Range("t", 2, 5, 6, 3)]
+    found = failure(read, ranges, {0.01: [*records(2, [5]), truncated(0, 4)], 0.5: [truncated(1, 17)]})
+    assert isinstance(found, DataLoss)
+    assert found.reason == "LogTruncated"
+    assert "t/0 [4, 9), t/1 [17, 30)" in found.message
+
+
+def test_a_log_truncated_in_the_middle_of_a_read_names_what_was_read(read: Any) -> None:
+    found = failure(read, [Range("t", 0, 0, 20, 3)], {0.01: records(0, range(9)), 0.5: [truncated(0, 4)]})
+    assert "t/0 [4, 9)" in found.message

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from cassandra.cqltypes import lookup_casstype
 
-from fencepost.sinks.types import encoder, mismatch
+from fencepost.sinks.types import NullInCollection, encoder, mismatch
 
 ID = "5132b130-ae79-11e4-ab27-0800200c9a66"
 AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)
@@ -85,3 +85,30 @@ def test_bytes_are_those_of_the_driver(cql: str, arrow: Any, values: list[Any], 
 def test_a_number_out_of_range_is_refused() -> None:
     with pytest.raises(pa.ArrowInvalid):
         encoder(lookup_casstype("Int32Type"), 5)(pa.array([2**40]))
+
+
+@pytest.mark.parametrize(
+    ("cql", "arrow", "value", "place"),
+    [
+        ("SetType(UTF8Type)", pa.list_(pa.string()), ["a", None], "an element of a set"),
+        ("SetType(Int32Type)", pa.list_(pa.int32()), [1, None], "an element of a set"),
+        ("FrozenType(ListType(Int32Type))", pa.list_(pa.int32()), [None], "an element of a list"),
+        ("MapType(UTF8Type, Int32Type)", pa.map_(pa.string(), pa.int32()), [("a", None)], "a value of a map"),
+        (
+            "MapType(UTF8Type, FrozenType(SetType(UTF8Type)))",
+            pa.map_(pa.string(), pa.list_(pa.string())),
+            [("a", ["b"]), ("c", [None])],
+            "an element of a set",
+        ),
+        (
+            "FrozenType(ListType(FrozenType(ListType(Int32Type))))",
+            pa.list_(pa.list_(pa.int32())),
+            [[1], None],
+            "an element of a list",
+        ),
+    ],
+)
+def test_a_null_inside_a_collection_is_refused(cql: str, arrow: Any, value: Any, place: str) -> None:
+    """The Cassandra driver would write an empty text or a number of no bytes."""
+    with pytest.raises(NullInCollection, match=place):
+        encoder(lookup_casstype(cql), 5)(pa.array([value], arrow))

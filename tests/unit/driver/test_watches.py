@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -197,7 +198,7 @@ def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
     for second in range(1, 40):
         row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=second)
         started = InProgress(batch=EMPTY, row=row, since=float(second))
-        clock.at[float(second)] = lambda started=started: setattr(batch, "now", started)
+        clock.at[float(second)] = partial(setattr, batch, "now", started)
     clock.at[40.0] = lambda: setattr(batch, "now", None)
     assert batch.watch(until=100) == []
 

@@ -34,6 +34,7 @@ TARGET = writer.Target(
     keyspace="k",
     table="t",
     partition_key=("p",),
+    patience=30.0,
 )
 
 
@@ -135,16 +136,18 @@ def insert() -> writer._Insert:
         prepared=prepared,
         columns=COLUMNS,
         key=(0,),
-        primary=frozenset({"p", "o"}),
+        primary=("p", "o"),
         encoders=tuple(encoder(kind, 5) for kind in KINDS),
         table="k.t",
+        patience=TARGET.patience,
     )
 
 
-def rows_of(request: Any) -> list[tuple[bytes | None, ...]]:
-    if isinstance(request, BatchStatement):
-        return [tuple(values) for _, _, values in request._statements_and_parameters]
-    return [tuple(request.values)]
+def rows_of(request: writer._Request) -> list[tuple[bytes | None, ...]]:
+    """The rows in the statement that Cassandra gets."""
+    if isinstance(request.statement, BatchStatement):
+        return [tuple(values) for _, _, values in request.statement._statements_and_parameters]
+    return [tuple(request.statement.values)]
 
 
 def batch(partitions: list[int], values: list[str | None]) -> pa.RecordBatch:
@@ -178,9 +181,7 @@ def test_a_null_key_is_poison_and_names_the_column() -> None:
 def test_a_partition_key_longer_than_cassandra_takes_is_poison_and_names_the_column() -> None:
     """The driver cannot even route it: it packs the length of a key's part in two bytes."""
     text = lookup_casstype("UTF8Type")
-    wide = replace(
-        insert(), key=(0, 2), primary=frozenset(COLUMNS), encoders=(encoder(text, 5), *insert().encoders[1:])
-    )
+    wide = replace(insert(), key=(0, 2), primary=COLUMNS, encoders=(encoder(text, 5), *insert().encoders[1:]))
     rows = pa.RecordBatch.from_arrays(
         [pa.array(["я" * 40_000, "b"]), pa.array([1, 2], pa.int64()), pa.array(["a", "b"])], names=list(COLUMNS)
     )
@@ -249,7 +250,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
     assert isinstance(found, DependencyDown)
     assert found.reason == "CassandraUnreachable"
     assert "k.t took no" in found.message
-    assert writer.PATIENCE - 2 < time.seconds <= writer.PATIENCE
+    assert TARGET.patience - 2 < time.seconds <= TARGET.patience
 
 
 @pytest.mark.parametrize("step", ["preparing", "executing"])
@@ -261,7 +262,7 @@ def test_a_user_who_may_not_write_is_told_what_to_grant_once_patience_ends(
     assert isinstance(found, DependencyDown)
     assert found.reason == "CassandraCredentialsRejected"
     assert "GRANT MODIFY ON k.t" in found.remedy
-    assert time.seconds > writer.PATIENCE - 2
+    assert time.seconds > TARGET.patience - 2
 
 
 def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Time) -> None:
@@ -287,3 +288,84 @@ def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(se
     found = failure(batch([1], ["a"]))
     assert isinstance(found, BadSpec)
     assert found.reason == "SinkInvalid"
+
+
+SOURCE = ("topic", "partition", "offset", "tags")
+TAGS = [lookup_casstype(name) for name in ("UTF8Type", "Int32Type", "LongType", "SetType(UTF8Type)")]
+
+
+def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[writer._Insert, pa.RecordBatch]:
+    """An INSERT of a frame that keeps the record's coordinates, and rows for it."""
+    made = replace(
+        insert(),
+        columns=SOURCE,
+        key=(0, 1),
+        primary=SOURCE[:3],
+        encoders=tuple(encoder(kind, 5) for kind in TAGS),
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["a"] * len(tags)),
+            pa.array([3] * len(tags), pa.int32()),
+            pa.array(offsets, pa.int64()),
+            pa.array(tags, pa.list_(pa.string())),
+        ],
+        names=list(SOURCE),
+    )
+    return made, rows
+
+
+def test_a_null_inside_a_collection_is_poison_and_names_column_and_record() -> None:
+    made, rows = of_source([["x"], ["y", None]], [7, 8])
+    with pytest.raises(
+        PoisonRecord, match=r"k\.t\.tags: null is an element .* topic=a, partition=3, offset=8"
+    ) as caught:
+        list(made.requests(rows, 1))
+    assert "array_compact" in caught.value.remedy
+
+
+def test_a_null_key_names_the_record_as_far_as_the_row_has_it() -> None:
+    made, rows = of_source([["x"], ["y"]], [7, None])
+    with pytest.raises(PoisonRecord, match=r"the first is row topic=a, partition=3, offset=None"):
+        list(made.requests(rows, 1))
+
+
+def test_poison_in_a_frame_without_the_records_coordinates_names_the_rows_key() -> None:
+    broken = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2], pa.int32()), pa.array([1, 2], pa.int64()), pa.array([b"a", b"\xff"])], names=list(COLUMNS)
+    )
+    with pytest.raises(PoisonRecord, match=r"k\.t\.v: a value of type binary does not fit: .*; row p=2, o=2$"):
+        list(insert().requests(broken, 1))
+
+
+def test_of_a_request_that_cassandra_refuses_the_row_is_named_and_the_others_are_written(session: Session) -> None:
+    def refuse(request: Any) -> Any:
+        session.executed.append(request)
+        rows = (
+            [request.values]
+            if not isinstance(request, BatchStatement)
+            else [values for _, _, values in request._statements_and_parameters]
+        )
+
+        def result() -> None:
+            if any(row[2] == b"bad" for row in rows):
+                raise InvalidRequest("no")
+
+        return SimpleNamespace(result=result)
+
+    session.execute_async = refuse  # type: ignore[method-assign]
+    found = failure(batch([1, 1, 1], ["a", "bad", "c"]))
+    assert isinstance(found, PoisonRecord)
+    assert found.message.endswith("row p=1, o=1")
+    assert len(session.executed) == 3
+
+
+def test_a_slow_task_reports_its_rows_while_it_writes(session: Session, time: Time) -> None:
+    """Spark shows the driver what leaves the Python worker, and nothing else of a task that runs."""
+    session.executing = lambda: time.sleep(3)
+    many = writer.IN_FLIGHT + 3
+    reports = list(writer.write(TARGET, 7, iter([batch(list(range(many)), ["v"] * many)])))
+    rows = [report.column("rows").to_pylist()[0] for report in reports]
+    assert sum(rows) == many
+    assert len(rows) == 4  # three waits for the oldest of the requests under way, and the end
+    assert {len(report.column("filler").to_pylist()[0]) for report in reports[:-1]} == {len(writer.FILLER)}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark() -> Iterator["SparkSession"]:
     """A session in a time zone that has nothing to do with the data: a transform must not lean on it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - costs a second, also for a run of other tests

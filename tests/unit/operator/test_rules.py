@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fakes.manifests import body
-from fencepost.fence import FenceRow
+from fencepost.contract import DriverConfig, Variable
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
@@ -40,7 +41,6 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import ActionFailure, Decision, decide
 from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,
@@ -384,8 +384,9 @@ def test_a_dead_drivers_cluster_is_used_again() -> None:
         (NodeState(name="node-1", uid=None, ready=False), False),
     ],
 )
-def test_a_vanished_pod_is_proven_dead_by_its_node_alone(node: NodeState, dead: bool) -> None:
-    run = WELL.seen(runs=(), run_node=node).decide().status.run
+def test_a_vanished_pod_that_had_its_grace_period_is_proven_dead_by_its_node(node: NodeState, dead: bool) -> None:
+    stopped = replace(RUN, stop_requested_at=NOW - timedelta(seconds=61), termination_grace=60)
+    run = WELL.said(run=stopped).seen(runs=(), run_node=node).decide().status.run
     assert run is not None
     assert run.dead is dead
 
@@ -407,15 +408,83 @@ def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> Non
 
 
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
-    error = Rejected("exceeded quota", remedy="raise the quota")
+    due = NEW.decide().action
+    assert due is not None
     action_failure = ActionFailure(
-        action=InstallCluster, reason=Reason.INSTALL_FAILED, error=error, remedy=error.remedy, attempts=3
+        action=due, reason=Reason.INSTALL_FAILED, message="exceeded quota", remedy="raise the quota.", attempts=3
     )
     decision = NEW.decide(action_failure=action_failure)
     assert decision.reason == "InstallFailed"
     assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
     assert isinstance(decision.action, InstallCluster)
     assert WELL.decide(action_failure=action_failure).reason == "Streaming"
+
+
+def test_a_failure_of_the_old_spec_is_not_reported_for_the_new_one() -> None:
+    due = NEW.decide().action
+    assert due is not None
+    failure = ActionFailure(
+        action=due, reason=Reason.INSTALL_FAILED, message="tolerations[0]: invalid", remedy="correct it", attempts=9
+    )
+    fixed = NEW.asked(cluster={"tolerations": [{"key": "gpu", "operator": "Exists"}]}).decide(action_failure=failure)
+    assert fixed.reason == "Provisioning"
+    assert "invalid" not in fixed.status.message
+
+
+def test_a_long_error_keeps_the_name_of_the_field_at_either_end() -> None:
+    due = NEW.decide().action
+    assert due is not None
+    text = "StatefulSet is invalid: " + "x" * 5000 + " spec.template.spec.affinity: Required value"
+    failure = ActionFailure(action=due, reason=Reason.INSTALL_FAILED, message=text, remedy="", attempts=1)
+    message = NEW.decide(action_failure=failure).status.message
+    assert "StatefulSet is invalid" in message
+    assert "spec.template.spec.affinity: Required value" in message
+    assert len(message) < 1000
+
+
+def test_no_message_ends_in_two_full_stops() -> None:
+    failure = replace(FAILED, reason="BadSpec", message="it failed.", remedy="correct the spec.")
+    decision = DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=failure).decide()
+    assert ".." not in decision.status.message
+    assert ".;" not in decision.status.message
+    silent = replace(SILENT, message="no answer.", remedy="wait.")
+    assert ".." not in WELL.seen(fence=silent).decide().status.message
+
+
+BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_a_new_generation_is_not_ready_before_it_is_rolled_out(blindness: str) -> None:
+    world = WELL.asked(job={"image": "b", "entrypoint": "a:b"}).with_pipeline(generation=2).seen(**BLIND[blindness])
+    status = world.decide().status
+    ready = next(c for c in status.conditions if c.type == "Ready")
+    assert (ready.status, status.observed_generation) == ("False", 2)
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_a_generation_that_is_rolled_out_stays_ready_while_its_facts_are_unknown(blindness: str) -> None:
+    status = WELL.seen(**BLIND[blindness]).decide().status
+    assert next(c for c in status.conditions if c.type == "Ready").status == "True"
+
+
+def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
+    capped = WELL.asked(cluster={"workers": 3}).said(cluster=replace(RECORDED, workers=3))
+    decision = capped.decide()
+    assert isinstance(decision.action, InstallCluster)
+    assert next(c for c in decision.status.conditions if c.type == "Ready").status == "False"
+
+
+def test_a_job_of_another_spec_than_was_recorded_is_replaced() -> None:
+    decision = WELL.seen(runs=(replace(JOB, spec_hash="old"),)).decide()
+    assert (str(decision.reason), type(decision.action)) == ("Upgrading", StopRun)
+
+
+def test_only_an_unresponsive_driver_is_fenced_by_version() -> None:
+    fenced = {name: case[0].decide().action for name, case in CASES.items() if case[2] is TakeOverFence}
+    by_version = {name for name, a in fenced.items() if isinstance(a, TakeOverFence) and a.version is not None}
+    assert by_version == {"no commit for long", "never claimed"}
+    assert len(fenced) > len(by_version)
 
 
 def test_a_fence_that_was_found_is_not_told_as_one_that_began() -> None:
@@ -480,3 +549,101 @@ def test_lag_counts_from_where_reading_is_or_will_begin(
 @pytest.mark.parametrize("fact", ["fence", "source"])
 def test_lag_is_not_guessed(fact: str) -> None:
     assert WELL.seen(**{fact: SILENT}).decide().status.lag is None
+
+
+REPORT = BatchProgress(epoch=2, version=9, done=7, at=NOW)
+SLOW = WELL.said(committed=COMMITTED, run=replace(RUN, resumed_from=ROW.committed_at)).seen(**LAGGING)
+REPLACED = replace(FAILED, reason="Unresponsive", epoch=1, count=1)
+
+
+def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:
+    assert SLOW.decide().reason == "Unresponsive"
+    moving = SLOW.seen(progress=REPORT).decide()
+    assert moving.reason == "Streaming"
+    assert moving.status.committed is not None
+    assert (moving.status.committed.done, moving.status.committed.done_at) == (7, NOW)
+
+
+@pytest.mark.parametrize(
+    "report", [replace(REPORT, version=8), replace(REPORT, epoch=1), replace(REPORT, done=0), None]
+)
+def test_a_report_that_says_nothing_new_about_this_batch_is_no_progress(report: BatchProgress | None) -> None:
+    assert SLOW.seen(progress=report).decide().reason == "Unresponsive"
+
+
+def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:
+    stuck = replace(COMMITTED, version=9, done=7, done_at=NOW - timedelta(seconds=59))
+    world = SLOW.said(committed=stuck).seen(progress=REPORT)
+    assert world.decide().reason == "Streaming"
+    older = replace(stuck, done_at=NOW - timedelta(seconds=60))
+    assert world.said(committed=older).decide().reason == "Unresponsive"
+
+
+def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
+    waiting = SLOW.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=100)))
+    assert waiting.decide().reason == "Unresponsive"
+    again = waiting.said(failure=REPLACED)
+    assert again.decide().reason == "Streaming"
+    assert again.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=130))).decide().reason == (
+        "Unresponsive"
+    )
+    assert again.said(failure=replace(REPLACED, reason="RunFailed")).decide().reason == "Unresponsive"
+
+
+def test_failures_for_one_reason_are_counted_until_another_comes_between() -> None:
+    failure = SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.repeats) == (2, 2)
+    failure = SLOW.said(failure=replace(REPLACED, reason="RunFailed")).decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.repeats) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "repeats", "limit"),
+    [
+        ("OutOfMemory", 1, 500),
+        ("Unresponsive", 1, 500),
+        ("Unresponsive", 3, 125),
+        ("OutOfMemory", 40, 1),
+        ("RunFailed", 1, None),
+    ],
+)
+def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
+    reason: str, repeats: int, limit: int | None
+) -> None:
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    failure = replace(FAILED, count=repeats, repeats=repeats, reason=reason, next_attempt_at=NOW)
+    assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
+    changed = replace(failure, spec_hash="old")
+    assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None
+
+
+def started(world: World) -> DriverConfig:
+    action = world.decide().action
+    assert isinstance(action, StartRun)
+    (container,) = action.job["spec"]["template"]["spec"]["containers"]
+    text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
+    return DriverConfig.from_json(text)
+
+
+def test_a_run_is_told_whose_row_it_may_claim() -> None:
+    assert started(FENCED).owner == "cluster-1/uid-1"
+
+
+def test_an_open_transaction_is_reported_when_it_lasts() -> None:
+    world = WELL.seen(source=Watermarks(ends={"orders/0": 50}, high_watermarks={"orders/0": 80}))
+    fresh = world.decide().status
+    assert [c.type for c in fresh.conditions] == ["Ready", "Streaming"]
+    (seen,) = fresh.open_transactions
+    old = replace(seen, since=NOW - timedelta(seconds=POLICY.transaction_timeout))
+    decision = world.said(open_transactions=(old,)).decide()
+    (found,) = (c for c in decision.status.conditions if c.type == "TransactionStalled")
+    assert (found.status, found.reason) == ("True", "TransactionStalled")
+    assert "orders/0 at offset 50" in found.message
+    assert [str(event.reason) for event in decision.events] == ["TransactionStalled"]
+    told = world.said(open_transactions=(old,), conditions=decision.status.conditions).decide()
+    assert told.events == ()
+    moved = replace(old, offset=40)
+    assert world.said(open_transactions=(moved,)).decide().status.open_transactions == (seen,)
+    assert WELL.said(open_transactions=(old,)).decide().status.open_transactions == ()

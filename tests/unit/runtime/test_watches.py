@@ -38,7 +38,8 @@ class Watched(Controller):
     def __init__(self) -> None:
         super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
         self.woken: list[ObjectKey] = []
-        found = _registry(self)._watching.get_all_handlers()
+        self.pods: list[Any] = []
+        found = _registry(self, self.pods.append)._watching.get_all_handlers()
         self._handlers: dict[str, Callable[..., Awaitable[None]]] = {str(one.id): one.fn for one in found}  # type: ignore[misc]
 
     def wake(self, key: ObjectKey) -> None:
@@ -55,6 +56,8 @@ class Watched(Controller):
             meta=found.meta,
             event={"type": kind, "object": found},
             type=kind,
+            body=found,
+            resource=kopf.Resource("", "v1", handler.partition("-")[0]),
         )
         return len(self.woken) - before
 
@@ -110,3 +113,9 @@ async def test_every_event_of_what_a_pipeline_owns_wakes(watched: Watched, kind:
     for _ in range(2):
         assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={labels.PIPELINE: KEY.name}) == 1
     assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={}) == 0
+
+
+async def test_only_pods_are_noted_with_all_that_an_event_says(watched: Watched) -> None:
+    for kind in ("pods", "jobs", "statefulsets"):
+        await watched.sees("DELETED", handler=f"{kind}-changed", labels={labels.PIPELINE: KEY.name})
+    assert [pod["status"] for pod in watched.pods] == [{"lag": 7}]

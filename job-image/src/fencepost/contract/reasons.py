@@ -61,6 +61,7 @@ class Reason(StrEnum):
     CASSANDRA_UNREACHABLE = "CassandraUnreachable"
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"
+    TRANSACTION_STALLED = "TransactionStalled"
     KAFKA_UNREACHABLE = "KafkaUnreachable"
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
     KAFKA_REJECTED = "KafkaRejected"
@@ -104,6 +105,7 @@ class Reason(StrEnum):
     START_FAILED = "StartFailed"
     STOP_FAILED = "StopFailed"
     UPDATE_FAILED = "UpdateFailed"
+    NO_EFFECT = "NoEffect"
     # The operator itself
     BAD_SETTINGS = "BadSettings"
     NOT_SERVED = "NotServed"

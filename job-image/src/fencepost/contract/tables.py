@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-OWN_TABLES: Final = frozenset({"accepted_losses", "dead_letters", "fence", "fence_history", "snapshots"})
+OWN_TABLES: Final = frozenset(
+    {"accepted_losses", "dead_letters", "fence", "fence_changes", "fence_history", "fence_progress", "snapshots"}
+)
+"""`fence_history` is that of older releases."""

@@ -82,6 +82,7 @@ class Driver:
         self._environment = environment
         self._stop = threading.Event()
         self._loop: Loop | None = None
+        self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
         self._leaving = threading.Lock()
 
@@ -107,6 +108,8 @@ class Driver:
     def end(self, error: BaseException) -> NoReturn:
         """End the process for `error`, from any thread."""
         loop = self._loop
+        if self._jvm is not None:
+            error = self._jvm.cause(error)
         judged = verdict.judge(
             error,
             epoch=self._config.epoch,
@@ -127,7 +130,11 @@ class Driver:
         config = self._config
         conf = session.settings(config, self._environment.variables)
         session.forget_secret()
-        jvm = gateway.Gateway.start(memory=session.driver_memory(config))
+        jvm = self._jvm = gateway.Gateway.start(
+            memory=session.driver_memory(config),
+            options=session.driver_options(config),
+            class_path=session.driver_class_path(config),
+        )
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._cassandra)
             kafka = pool.submit(self._kafka)

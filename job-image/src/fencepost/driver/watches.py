@@ -75,7 +75,9 @@ def watch_executors(
         try:
             there = count()
         except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
-            end(DependencyDown(f"the Spark application is gone: {error}", reason=Reason.SPARK_UNREACHABLE))
+            gone = DependencyDown(f"the Spark application is gone: {error}", reason=Reason.SPARK_UNREACHABLE)
+            gone.__cause__ = error
+            end(gone)
             return
         if there:
             if not seen:

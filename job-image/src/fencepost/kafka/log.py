@@ -27,8 +27,8 @@ REFRESH: Final = 5.0
 """Seconds between refreshes of the metadata. librdkafka sends requests to the broker that it last knew as controller;
 with its default of five minutes, one dead broker silences the whole client for that long."""
 
-_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def client_properties(source: KafkaEndpoint, folder: Path) -> dict[str, str]:
@@ -70,7 +70,7 @@ class KafkaLog:
         self._servers = properties["bootstrap.servers"]
         self._is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
         self._complaints: deque[KafkaError] = deque(maxlen=20)
-        own = {
+        own: dict[str, Any] = {
             "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
             "topic.metadata.refresh.interval.ms": int(REFRESH * 1000),
             "error_cb": self._complaints.append,  # a request that times out does not say that the password is wrong
@@ -147,7 +147,7 @@ class KafkaLog:
         return topics_of(self._admin.describe_topics(collection, request_timeout=REQUEST_TIMEOUT))
 
     def _ask(
-        self, partitions: Iterable[TopicPartition], spec: Any, isolation: IsolationLevel
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Mapping[TopicPartition, Future[Any]]:
         offsets = dict.fromkeys(partitions, spec)
         return self._admin.list_offsets(offsets, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
@@ -163,7 +163,7 @@ def refused(servers: str, cause: object) -> DependencyDown:
     return DependencyDown(
         f"Kafka at {servers} refused the credentials: {cause}",
         reason=Reason.KAFKA_CREDENTIALS_REJECTED,
-        remedy="Correct the Secret of spec.source.kafka.propertiesFrom, or grant the user Describe and Read on the topics.",
+        remedy="Correct the Secret of spec.source.kafka.propertiesFrom, or grant Describe and Read on the topics.",
     )
 
 

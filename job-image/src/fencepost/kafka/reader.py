@@ -5,18 +5,22 @@ The consumer lives in this imported module, so a reused worker keeps its connect
 
 from __future__ import annotations
 
+import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from fencepost.batch import Range
 from fencepost.contract import Reason
-from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
-from fencepost.kafka.log import PATIENCE, REFUSALS, refused
+from fencepost.errors import DataLoss, DriverError, as_worker_error
+from fencepost.kafka.answers import MISSING, REFUSALS, refusal
+from fencepost.kafka.log import PATIENCE, refused, unreachable
 
 ARROW_SCHEMA: Final = pa.schema([
     ("topic", pa.string()),
@@ -34,59 +38,93 @@ CHUNK: Final = 10_000
 CHUNK_BYTES: Final = 16 * 1024 * 1024
 """Bytes of values that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
 
-_consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
+ASK_AFTER: Final = 5.0
+"""Seconds without a record after which Kafka is asked why, and between two such questions."""
+ANSWER_WITHIN: Final = 5.0
+"""Seconds for one answer."""
+TRUNCATIONS_WITHIN: Final = 2.0
+"""Seconds after a truncated log is found in which other partitions may report theirs."""
+
+_TRUNCATION: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - librdkafka's own spelling
+"""Part of librdkafka's report of a truncated log; the report's code is that of a missing reset policy."""
+_DIVERGENCE: Final = re.compile(r"broker end offset is (\d+)")
+"""In the same report, and nowhere else: the offset from which on the log differs from what was read."""
 
 
-def read(ranges: Sequence[Range], properties: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A consumer, and what it reported besides records: a wrong password comes with no record and no partition."""
+
+    consumer: Consumer
+    complaints: deque[KafkaError]
+
+
+_clients: dict[tuple[tuple[str, str], ...], _Client] = {}
+
+
+def read(
+    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float = PATIENCE
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
-    Raises WorkerError: of DataLoss when retention passed a range meanwhile, of DependencyDown when Kafka gives nothing
-    for `fencepost.kafka.log.PATIENCE` seconds or refuses the credentials.
+    Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log, a deleted topic),
+    of DependencyDown when Kafka gives nothing for `patience` seconds or refuses the credentials.
     """
     todo = [part for part in ranges if part.records > 0]
-    consumer = _consumer(properties)  # also without ranges: it is then connecting while the session warms up
+    client = _client(properties)  # also without ranges: it is then connecting while the session warms up
     if not todo:
         return
     try:
-        yield from _Reading(consumer, todo, properties["bootstrap.servers"]).batches()
+        yield from _Reading(client, todo, properties["bootstrap.servers"], patience).batches()
     except DriverError as error:
         raise as_worker_error(error) from error
 
 
-def _consumer(properties: Mapping[str, str]) -> Consumer:
+def _client(properties: Mapping[str, str]) -> _Client:
     key = tuple(sorted(properties.items()))
-    if key not in _consumers:
-        _consumers[key] = Consumer(
-            {
-                # The first byte that is there is worth having: batches are bounded, latency is what counts.
-                "fetch.wait.max.ms": "20",
-                "queued.min.messages": "20000",
-                # A partition whose queue is full is asked again after this; the default of one second outlasts whole
-                # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
-                "fetch.queue.backoff.ms": "5",
-                "socket.nagle.disable": "true",
-                "check.crcs": "true",
-                **properties,
-                "group.id": "fencepost",  # never joined: offsets live at the fence
-                "enable.auto.commit": "false",
-                "auto.offset.reset": "error",
-                "enable.partition.eof": "true",
-            }
-        )
-    return _consumers[key]
+    if key not in _clients:
+        complaints: deque[KafkaError] = deque(maxlen=20)
+        _clients[key] = _Client(_consumer(properties, complaints), complaints)
+    return _clients[key]
+
+
+def _consumer(properties: Mapping[str, str], complaints: deque[KafkaError]) -> Consumer:
+    return Consumer(
+        {
+            # The first byte that is there is worth having: batches are bounded, latency is what counts.
+            "fetch.wait.max.ms": "20",
+            "queued.min.messages": "20000",
+            # A partition whose queue is full is asked again after this; the default of one second outlasts whole
+            # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
+            "fetch.queue.backoff.ms": "5",
+            "socket.nagle.disable": "true",
+            "check.crcs": "true",
+            **properties,
+            "group.id": "fencepost",  # never joined: offsets live at the fence
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": "true",
+            "error_cb": complaints.append,
+        }
+    )
 
 
 class _Reading:
     """One task's read: where each partition is, and which are done."""
 
-    def __init__(self, consumer: Consumer, ranges: Sequence[Range], servers: str) -> None:
-        self._consumer = consumer
+    def __init__(self, client: _Client, ranges: Sequence[Range], servers: str, patience: float) -> None:
+        self._consumer = client.consumer
+        self._complaints = client.complaints
         self._ranges = {(part.topic, part.partition): part for part in ranges}
         self._left = {key: part.records for key, part in self._ranges.items()}
         self._servers = servers
+        self._patience = patience
+        self._missing: set[str] = set()
+        self._truncated: dict[tuple[str, int], str] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._consumer.assign([TopicPartition(p.topic, p.partition, p.start) for p in self._ranges.values()])
+        # With the epoch, Kafka is asked whether its log still holds what was read before (KIP-320).
+        self._consumer.assign([_position(part) for part in self._ranges.values()])
         try:
             while self._left:
                 records = self._chunk()
@@ -98,23 +136,61 @@ class _Reading:
     def _chunk(self) -> list[Message]:
         """Return the next records: as many as make a full Arrow batch, fewer when the ranges are done."""
         records: list[Message] = []
-        size, quiet_since = 0, time.monotonic()
+        size, quiet_since, ask_at = 0, time.monotonic(), time.monotonic() + ASK_AFTER
         while self._left and len(records) < CHUNK and size < CHUNK_BYTES:
             wanted = min(CHUNK - len(records), sum(self._left.values()))
             # What is there, else the first that comes: asked to wait for more, librdkafka waits for all of it, and a
             # range with gaps (transaction markers, compaction) has fewer records than offsets.
             messages = self._consumer.consume(wanted, timeout=0) or self._consumer.consume(1, timeout=1.0)
             accepted = self._accept(messages)
+            if self._truncated:
+                raise self._truncation()
             if accepted:
                 records += accepted
                 size += sum(map(len, accepted))
-                quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > PATIENCE:
-                raise DependencyDown(
-                    f"kafka at {self._servers} gave nothing for {PATIENCE:.0f} s; waiting for {self._waiting()}",
-                    reason=Reason.KAFKA_UNREACHABLE,
-                )
+                quiet_since, ask_at = time.monotonic(), time.monotonic() + ASK_AFTER
+                self._complaints.clear()
+            elif time.monotonic() - quiet_since > self._patience:
+                raise self._silence()
+            elif time.monotonic() > ask_at:
+                self._ask_why()
+                ask_at = time.monotonic() + ASK_AFTER
         return records
+
+    def _ask_why(self) -> None:
+        """Ask about the topics that give nothing. Raises DependencyDown for a refusal."""
+        self._missing.clear()
+        for topic in sorted({topic for topic, _ in self._left}):
+            try:
+                error = self._consumer.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error
+            except KafkaException as failure:
+                error = failure.args[0]
+            else:
+                if error is not None and error.code() in MISSING:
+                    self._missing.add(topic)
+            if cause := refusal([*([error] if error else []), *self._complaints]):
+                raise refused(self._servers, cause)
+
+    def _silence(self) -> DriverError:
+        """Return why nothing came for so long: a topic is gone if Kafka still says so, else Kafka is down."""
+        self._ask_why()
+        if self._missing:
+            gone = ", ".join(sorted(self._missing))
+            return DataLoss(
+                f"topic {gone} does not exist: Kafka says so for {self._patience:.0f} s; {self._waiting()} is not read",
+                reason=Reason.TOPIC_DELETED,
+            )
+        return unreachable(
+            self._servers, f"returned no record for {self._patience:.0f} s; waiting for {self._waiting()}"
+        )
+
+    def _truncation(self) -> DataLoss:
+        """Return which committed offsets the log no longer holds, of all partitions that report it in time."""
+        deadline = time.monotonic() + TRUNCATIONS_WITHIN
+        while time.monotonic() < deadline and len(self._truncated) < len(self._ranges):
+            self._accept(self._consumer.consume(len(self._ranges), timeout=0.1))
+        found = ", ".join(self._truncated[key] for key in sorted(self._truncated))
+        return DataLoss(f"the log was truncated: {found} no longer exist", reason=Reason.LOG_TRUNCATED)
 
     def _accept(self, messages: Sequence[Message]) -> list[Message]:
         """Return the records inside the ranges, and note which partitions are done."""
@@ -147,24 +223,38 @@ class _Reading:
             part = self._ranges.get(key)
             if part is not None and key in self._left and (message.offset() or 0) >= part.until:
                 self._finish(key)
+        elif _TRUNCATION in error.str():
+            if key in self._left:
+                self._truncated[key] = self._lost(key, error.str())
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             raise DataLoss(
                 f"the log no longer holds all of {self._waiting()}: {error.str()}", reason=Reason.OFFSET_OUT_OF_RANGE
             )
         elif code in REFUSALS:
             raise refused(self._servers, error)
-        elif code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise DataLoss(f"{key[0]}/{key[1]} is gone: {error.str()}", reason=Reason.TOPIC_DELETED)
+        # Everything else mends itself or ends the patience: a coordinator that refuses a group that nobody joins, a
+        # broker that has just started and does not know the topic yet.
 
     def _finish(self, key: tuple[str, int]) -> None:
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
+
+    def _lost(self, key: tuple[str, int], report: str) -> str:
+        """Return the offsets of one partition that were read and are no longer in the log, '<key> [from, until)'."""
+        part, found = self._ranges[key], _DIVERGENCE.search(report)
+        return f"{part.key} [{found[1] if found else '?'}, {part.until - self._left[key]})"
 
     def _waiting(self) -> str:
         parts = (self._ranges[key] for key in self._left)
         return ", ".join(
             f"{part.key} [{part.until - self._left[part.topic, part.partition]}, {part.until})" for part in parts
         )
+
+
+def _position(part: Range) -> TopicPartition:
+    if part.leader_epoch is None:
+        return TopicPartition(part.topic, part.partition, part.start)
+    return TopicPartition(part.topic, part.partition, part.start, leader_epoch=part.leader_epoch)
 
 
 def _to_arrow(records: Sequence[Message]) -> pa.RecordBatch:

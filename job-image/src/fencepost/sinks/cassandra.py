@@ -1,4 +1,4 @@
-"""The driver's half of the Cassandra sink: does the frame fit the table, and how is it written."""
+"""The driver's half of the Cassandra sink: whether the frame fits the table, and how it is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.errors import BadSpec
 from fencepost.sinks.types import mismatch
-from fencepost.sinks.writer import Target, write
+from fencepost.sinks.writer import RESULT_COLUMNS, Target, write
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -28,7 +28,7 @@ class Table:
     partition_key: tuple[str, ...]
 
     def problems(self, columns: Mapping[str, str]) -> list[str]:
-        """Return why a frame (column name to Spark type) does not fit, one sentence a column; empty when it fits."""
+        """Return why a frame (column name to Spark type) does not fit, one sentence per column; empty when it fits."""
         found = [
             f"column {name!r} is part of the primary key, and the frame does not have it"
             for name in self.primary_key
@@ -69,8 +69,8 @@ class CassandraSinkWriter:
             )
 
     def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
-        """Return the lazy frame whose evaluation writes the rows: (sink, rows), one row a task."""
-        return frame.mapInArrow(partial(write, self._target, timestamp), "sink string, rows long")
+        """Return the lazy frame whose evaluation writes the rows: (sink, rows), one row or more per task."""
+        return frame.mapInArrow(partial(write, self._target, timestamp), RESULT_COLUMNS).select("sink", "rows")
 
 
 def bind(config: DriverConfig, session: Session, credentials: tuple[str, str] | None) -> list[CassandraSinkWriter]:
@@ -111,6 +111,7 @@ def _bind_one(
         keyspace=sink.keyspace,
         table=sink.table,
         partition_key=table.partition_key,
+        patience=config.patience,
     )
     return CassandraSinkWriter(sink, table, target)
 

@@ -17,6 +17,11 @@ import pyarrow as pa
 Encoded = list[bytes | None]
 Encoder = Callable[[pa.Array], Encoded]
 
+
+class NullInCollection(ValueError):
+    """A list, set or map holds a null: Cassandra has no representation for it."""
+
+
 _ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("string", "varchar", "char"),
     "varchar": ("string", "varchar", "char"),
@@ -41,7 +46,7 @@ _ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
 """CQL type to the Spark types (`simpleString`, without parameters) that it takes."""
 
 
-def mismatch(spark_type: str, cql_type: str) -> str | None:  # noqa: PLR0911 - one line a case
+def mismatch(spark_type: str, cql_type: str) -> str | None:  # noqa: PLR0911 - one line per case
     """Return why a column of `spark_type` cannot be written to `cql_type`, or None when it can."""
     kind, inner = _parts(cql_type)
     if kind == "frozen":
@@ -89,11 +94,12 @@ def _parts(name: str) -> tuple[str, list[str]]:
     return found.group(1), [part.strip() for part in parts]
 
 
-def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, PLR0911 - a class of cassandra.cqltypes; one line a type
+def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, PLR0911 - a class of cassandra.cqltypes; one line per type
     """Return the function from an Arrow column to CQL's bytes, None for null.
 
     The fixed-width types are encoded a column at a time; the others value by value, by the Cassandra driver.
-    The function raises pyarrow.ArrowInvalid, TypeError or ValueError for what does not fit.
+    The function raises NullInCollection for a null inside a collection, and pyarrow.ArrowInvalid, TypeError or
+    ValueError for a value that does not fit.
     """
     name = cql_type.typename
     if name in _FIXED:
@@ -129,7 +135,7 @@ _FIXED: Final = {
 
 
 def _fixed(column: pa.Array, dtype: str) -> Encoded:
-    """Encode numbers of one width, big-endian, in one pass of numpy."""
+    """Encode numbers of one width, big-endian, in one pass of NumPy."""
     filled = column.fill_null(0) if column.null_count else column
     raw = filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False).tobytes()
     width = np.dtype(dtype).itemsize
@@ -141,7 +147,7 @@ def _fixed(column: pa.Array, dtype: str) -> Encoded:
 
 
 def _timestamps(column: pa.Array) -> Encoded:
-    """Encode as milliseconds since 1970; Cassandra keeps no finer ones, the rest is cut off."""
+    """Encode as milliseconds since 1970; Cassandra stores no finer ones, the rest is truncated."""
     # By numpy: Arrow's first cast of a zoned timestamp loads the time zones, which took five seconds.
     raw = column.view(pa.int64())
     ticks = (raw.fill_null(0) if raw.null_count else raw).to_numpy(zero_copy_only=False)
@@ -170,9 +176,24 @@ def _converter(cql_type: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a class
     if name == "frozen":
         return _converter(inner[0])
     if name in {"list", "set"}:
-        element = _converter(inner[0])
+        element = _not_null(inner[0], f"an element of a {name}")
         return lambda values: [element(value) for value in values]
     if name == "map":
-        key, element = _converter(inner[0]), _converter(inner[1])
+        key, element = _not_null(inner[0], "a key of a map"), _not_null(inner[1], "a value of a map")
         return lambda pairs: {key(k): element(v) for k, v in pairs}
     return lambda value: value
+
+
+def _not_null(cql_type: Any, place: str) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes
+    """Return `_converter` of a collection's part, which raises NullInCollection for null.
+
+    The Cassandra driver serializes such a null as zero bytes: an empty text, or a number of no length.
+    """
+    convert = _converter(cql_type)
+
+    def checked(value: Any) -> Any:  # noqa: ANN401 - any value of the frame
+        if value is None:
+            raise NullInCollection(f"null is {place}, and Cassandra stores no nulls in collections")
+        return convert(value)
+
+    return checked

@@ -1,4 +1,4 @@
-"""The batch on Spark: read, the author's transform, the sinks; one Spark job a batch however many sinks there are.
+"""The batch on Spark: read, the author's transform, the sinks; one Spark job per batch, whatever the number of sinks.
 
 Several sinks read Kafka once each, in one job: reading is several times cheaper than writing (1 M records in 2.4 s
 against 20 s), so a cached batch would cost more than it saves.
@@ -6,16 +6,18 @@ against 20 s), so a cached batch would cost more than it saves.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.batch import Batch, Written
 from fencepost.context import WARM_TOKEN, BatchContext
 from fencepost.contract import DriverConfig, Reason
-from fencepost.errors import BadSpec, BatchFailed, DriverError, from_text
-from fencepost.spark import call_sites, source
+from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
+from fencepost.spark import call_sites, failures, source
+from fencepost.spark.progress import Progress
 from fencepost.spark.tasks import slices
 
 if TYPE_CHECKING:
@@ -24,7 +26,23 @@ if TYPE_CHECKING:
     from fencepost.batch import Range
     from fencepost.context import Transform
     from fencepost.fence import FenceRow
-    from fencepost.sinks.cassandra import CassandraSinkWriter
+
+
+class SinkWriter(Protocol):
+    """A declared sink."""
+
+    @property
+    def name(self) -> str:
+        """The sink's name in the spec."""
+        ...
+
+    def check(self, frame: DataFrame) -> None:
+        """Raise BadSpec when the frame's columns do not fit the sink."""
+        ...
+
+    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
+        """Return the lazy frame (sink, rows) whose evaluation writes the rows at `timestamp` (µs)."""
+        ...
 
 
 class SparkEngine:
@@ -36,7 +54,7 @@ class SparkEngine:
         spark: SparkSession,
         config: DriverConfig,
         transform: Transform,
-        sinks: Sequence[CassandraSinkWriter],
+        sinks: Sequence[SinkWriter],
         properties: Mapping[str, str],
     ) -> None:
         self._spark = spark
@@ -44,6 +62,7 @@ class SparkEngine:
         self._transform = transform
         self._sinks = {sink.name: sink for sink in sinks}
         self._properties = properties
+        self._progress = Progress(spark)
 
     def warm(self) -> None:
         """Run an empty batch on every core: analysis, code generation, Python workers, sessions of the sinks.
@@ -65,6 +84,13 @@ class SparkEngine:
         call_sites.stop_recording(self._config.spark_conf)
         return written
 
+    def progress(self) -> int:
+        """Return a number that grows while the batch in hand makes progress, and stands still while it hangs.
+
+        For any thread, every few seconds: it never falls, and takes a few calls to the JVM.
+        """
+        return self._progress.poll()
+
     def _run(
         self, parts: Sequence[tuple[Range, ...]], context: BatchContext, *, check: bool, since: float | None = None
     ) -> Written:
@@ -72,19 +98,19 @@ class SparkEngine:
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         started = time.monotonic() if since is None else since
+        is_warm_up = context.token == WARM_TOKEN
         try:
-            outputs = self._outputs(source.frame(self._spark, parts, self._properties), context)
+            outputs = self._outputs(
+                source.frame(self._spark, parts, self._properties, patience=self._config.patience), context
+            )
             if check:
                 for name, frame in outputs.items():
                     self._sinks[name].check(frame)
             written = [self._sinks[name].write(frame, context.token) for name, frame in outputs.items()]
             prepared = time.monotonic()
-            found = reduce(lambda left, right: left.union(right), written).collect()
+            rows = _row_counts(reduce(lambda left, right: left.union(right), written), tuple(outputs))
         except (PySparkException, Py4JError) as error:
-            raise from_text(str(error)) or BatchFailed(_short(error)) from error
-        rows = dict.fromkeys(outputs, 0)
-        for name, count in found:
-            rows[name] += count
+            raise _located(failures.of_job(error, is_warm_up=is_warm_up), context) from error
         phases = {
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
@@ -92,19 +118,12 @@ class SparkEngine:
         return Written(rows=rows, phases=phases)
 
     def _outputs(self, batch: DataFrame, context: BatchContext) -> dict[str, DataFrame]:
-        """Call the author's function and name its frames. Raises BadSpec, or BatchFailed around its error."""
-        from pyspark.errors import AnalysisException  # noqa: PLC0415
-
+        """Call the author's function and name its frames. Raises DriverError."""
         try:
             result = self._transform(batch, context)
-        except DriverError:
-            raise
-        except AnalysisException as error:
-            raise BadSpec(f"transform: {_short(error)}", reason=Reason.TRANSFORM_INVALID) from error
         except Exception as error:
-            raise BatchFailed(
-                f"the transform raised {type(error).__name__}: {_short(error)}", reason=Reason.TRANSFORM_FAILED
-            ) from error
+            found = failures.of_transform(error, is_warm_up=context.token == WARM_TOKEN)
+            raise _located(found, context) from error
         return name_outputs(result, tuple(self._sinks))
 
     def _context(self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int) -> BatchContext:
@@ -149,10 +168,31 @@ def name_outputs(result: object, sinks: Sequence[str]) -> dict[str, DataFrame]:
     return dict(result)
 
 
-def _short(error: BaseException) -> str:
-    """Return what matters of an error: Spark's carry pages of Java stack after the Python traceback."""
-    text = str(error).partition("\n\nJVM stacktrace:")[0].partition("\n\tat ")[0].strip()
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 3]} … {text[-2 * _LONGEST // 3 :]}"
+def _row_counts(written: DataFrame, sinks: Sequence[str]) -> dict[str, int]:
+    """Run the job; return the rows that each sink has written.
+
+    Not by `collect`: for each one the JVM opens a Unix domain socket and keeps its path until it ends (java.io.File's
+    deleteOnExit). Here the few rows of counts come over Py4J's own connection, as text.
+    """
+    text = str(written._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
+    rows = dict.fromkeys(sinks, 0)
+    for name, count in _ROW.findall(text):
+        rows[name] += int(count)
+    return rows
 
 
-_LONGEST = 1500
+_ROW: Final = re.compile(r"\[([^\[\],]+),(\d+)\]")
+"""A row (sink, rows) as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
+
+
+def _located(error: DriverError, context: BatchContext) -> DriverError:
+    """Add the batch's ranges to what went wrong with a record."""
+    if not context.offsets or not isinstance(error, PoisonRecord | BatchFailed):
+        return error
+    spans = [f"{key} [{start}, {until})" for key, (start, until) in sorted(context.offsets.items())]
+    shown = ", ".join(spans[:SPANS]) + (f" and {len(spans) - SPANS} more" if len(spans) > SPANS else "")
+    return type(error)(f"{error.message}; the batch is {shown}", reason=error.reason, remedy=error.remedy)
+
+
+SPANS: Final = 5
+"""Partitions of a batch that a message names; the verdict has all of them."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from fencepost.contract import Reason
-from fencepost.errors import DependencyDown
+from fencepost.errors import BadSpec, DependencyDown, DriverError, OutOfMemory
 
 ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
 """The class-data-sharing archive of the image: with it and no C2, the driver's JVM needs 5.6 s of CPU time until its
@@ -34,10 +34,16 @@ LATE_C2: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Ten times HotSpot's defaults: C2 compiles what a day of batches runs, and not what the start runs.
+"""Ten times HotSpot's defaults: C2 compiles what many batches run, and not what only the start runs.
 
 Until warm and then per batch of 1,000, on the testbed: C1 alone 8.8 s and 421 ms, this 8.7 s and 377 ms, HotSpot's own
 thresholds 11.9 s and 381 ms."""
+
+EXIT_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
+"""An OutOfMemoryError may end any thread of Spark, and the batch hangs. So the JVM ends, with OUT_OF_MEMORY_EXIT."""
+OUT_OF_MEMORY_EXIT: Final = 3
+REFUSED_EXIT: Final = 1
+"""Java's exit code for options that it does not know."""
 
 CONF_DIR: Final = Path("/opt/fencepost/conf")
 """An empty folder: Spark's launcher puts one first on every class path, and the archive admits only an empty one."""
@@ -58,7 +64,7 @@ MODULE_OPTIONS: Final = (
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
 )  # fmt: skip
-"""What org.apache.spark.launcher.JavaModuleOptions of Spark 4.3 gives, less the incubating vector module."""
+"""The options of org.apache.spark.launcher.JavaModuleOptions in Spark 4.3, without the incubating vector module."""
 
 
 def spark_home() -> Path:
@@ -77,20 +83,24 @@ def sharing_options() -> tuple[str, ...]:
     return (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto") if ARCHIVE.is_file() else ()
 
 
-def java_command(*, memory: str, options: Sequence[str], conf_dir: Path) -> list[str]:
-    """Return the command of the gateway's JVM. `memory` is as in spark.driver.memory."""
+def java_command(*, memory: str, options: Sequence[str], class_path: str, conf_dir: Path) -> list[str]:
+    """Return the command of the gateway's JVM. `memory` is as in spark.driver.memory.
+
+    `class_path` comes after Spark's jars: the archive admits only additions at the end.
+    """
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home) / "bin" / "java") if java_home else shutil.which("java") or "java"
     return [
         java,
         "-cp",
-        f"{conf_dir}/:{spark_home()}/jars/*",
+        ":".join(part for part in (f"{conf_dir}/", f"{spark_home()}/jars/*", class_path) if part),
         f"-Xmx{memory}",
         *MODULE_OPTIONS,
         *sharing_options(),
         *LATE_C2,
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",
+        EXIT_WITHOUT_MEMORY,
         *options,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
@@ -102,10 +112,17 @@ class Gateway:
 
     process: subprocess.Popen[bytes]
     answer: Path
+    options: tuple[str, ...]
+    """The author's options."""
 
     @classmethod
     def start(
-        cls, *, memory: str, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        cls,
+        *,
+        memory: str,
+        options: Sequence[str] = (),
+        class_path: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> Gateway:
         """Start the JVM and return at once."""
         folder = Path(tempfile.mkdtemp(prefix="fencepost-"))
@@ -120,21 +137,24 @@ class Gateway:
             "SPARK_CONNECT_MODE": "0",
         }
         process = subprocess.Popen(
-            java_command(memory=memory, options=options, conf_dir=conf_dir),
+            java_command(memory=memory, options=options, class_path=class_path, conf_dir=conf_dir),
             stdin=subprocess.PIPE,
-            stdout=2,  # what Java prints is a log
+            stdout=2,  # what Java prints is part of the log
             env=env,
-            # A signal for the driver is Python's to handle: the batch in hand is finished first.
+            # Python handles the signals for the driver: it finishes the current batch first.
             preexec_fn=_ignore_signals,  # noqa: PLW1509 - nothing is threaded yet
         )
-        return cls(process=process, answer=answer)
+        return cls(process=process, answer=answer, options=tuple(options))
 
     def connect(self, timeout: float = 60.0) -> None:
-        """Wait until the gateway listens, and tell PySpark where. Raises DependencyDown when it does not come up."""
+        """Wait until the gateway listens, and tell PySpark where.
+
+        Raises DependencyDown when it does not come up, BadSpec when Java refuses the author's options.
+        """
         deadline = time.monotonic() + timeout
         while not self.answer.is_file():
-            if self.process.poll() is not None:
-                raise DependencyDown(f"the driver's JVM ended with {self.process.returncode}", reason=Reason.JVM_FAILED)
+            if (ended := self.ended()) is not None:
+                raise self._refusal() or ended
             if time.monotonic() > deadline:
                 raise DependencyDown(f"the driver's JVM did not start within {timeout:.0f} s", reason=Reason.JVM_FAILED)
             time.sleep(0.02)
@@ -144,8 +164,42 @@ class Gateway:
         os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
         shutil.rmtree(self.answer.parent, ignore_errors=True)
 
+    def _refusal(self) -> BadSpec | None:
+        """Return why Java refused to start, when that can only be the author's options."""
+        if self.process.returncode != REFUSED_EXIT or not self.options:
+            return None
+        return BadSpec(
+            f"Java does not start with the options {' '.join(self.options)}; the driver's log has its message",
+            reason=Reason.SPARK_CONF_INVALID,
+            remedy="Correct spark.driver.extraJavaOptions in spec.cluster.sparkConf.",
+        )
+
+    def ended(self, timeout: float = 0.0) -> DriverError | None:
+        """Return why the JVM ended, waiting at most `timeout` seconds for its end, or None while it runs."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        if code == OUT_OF_MEMORY_EXIT:
+            return OutOfMemory("the driver's JVM ran out of heap memory", remedy=OUT_OF_MEMORY_REMEDY)
+        return DependencyDown(f"the driver's JVM ended with {code}", reason=Reason.JVM_FAILED)
+
+    def cause(self, error: BaseException) -> BaseException:
+        """Return why the JVM ended when that is what `error` is about, else `error`."""
+        chain: BaseException | None = error
+        while chain is not None:
+            if type(chain).__name__ in {"Py4JNetworkError", "ConnectionRefusedError"}:
+                return self.ended(timeout=2.0) or error
+            chain = chain.__cause__ or chain.__context__
+        return error
+
+
+OUT_OF_MEMORY_REMEDY: Final = (
+    "Raise spec.job.memory, or let the transform collect less to the driver (collect, toPandas, broadcast)."
+)
+
 
 def _ignore_signals() -> None:
-    """Leave the terminal's and the kubelet's signals to Python, also when they go to the whole group."""
+    """Leave the signals of the terminal and the kubelet to Python, also when they are sent to the process group."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)

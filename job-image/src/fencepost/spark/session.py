@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -30,16 +31,27 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.python.worker.reuse": "true",
     # Over TCP each task waits 40 ms for a delayed acknowledgement (a job of 1,000 records: p50 118 ms, and 78 so).
     "spark.python.unix.domain.socket.enabled": "true",
-    # The sink retries by itself for as long as it is worth; a failed task is tried once more, on another executor.
+    # The sink has its own retries; a failed task is tried once more, on another executor.
     "spark.task.maxFailures": "2",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.locality.wait": "0s",
+    # For its web UI Spark keeps the last 1,000 queries and jobs, plans included. Here only the latest is read, for the
+    # progress of a batch.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "10",
+    "spark.sql.ui.retainedExecutions": "10",
 }
 """Settings that the author may override."""
 
 
 def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's configuration for a run: defaults, over them the author's, over them what safety rests on."""
+    """Return Spark's configuration for a run: defaults, over them the author's, over them what safety depends on.
+
+    Raises BadSpec for settings that a run cannot honour.
+    """
+    _refuse_unsupported(config.spark_conf)
     authors = {key: value for key, value in config.spark_conf.items() if not spark_conf.is_reserved(key)}
     own = {
         "spark.master": config.spark_master,
@@ -52,6 +64,17 @@ def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, 
         own |= _cluster_settings(environment)
     merged = {**DEFAULTS, **authors, **own}
     return merged | _executor_options(merged)
+
+
+def _refuse_unsupported(conf: Mapping[str, str]) -> None:
+    """Raise BadSpec naming each setting without effect. The operator refuses them first; an older one may not know."""
+    found = list(spark_conf.unsupported(conf))
+    if found:
+        raise BadSpec(
+            f"spec.cluster.sparkConf: {'; '.join(f'{one.key} {one.problem}' for one in found)}",
+            reason=Reason.SPARK_CONF_INVALID,
+            remedy="; ".join(f"{one.key}: {one.remedy}" for one in found) + ".",
+        )
 
 
 def is_local(config: DriverConfig) -> bool:
@@ -77,20 +100,40 @@ def _cluster_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _executor_options(merged: Mapping[str, str]) -> dict[str, str]:
-    """Return what lets executors use the image's archive: its options, and the empty configuration folder."""
+    """Return the options of the executors' JVMs; with the image's archive also the empty configuration folder."""
     sharing = gateway.sharing_options()
-    if not sharing:
-        return {}
     authors = merged.get("spark.executor.extraJavaOptions", "")
-    return {
-        "spark.executor.extraJavaOptions": " ".join((*sharing, authors)).strip(),
-        "spark.executorEnv.SPARK_CONF_DIR": str(gateway.CONF_DIR),
-    }
+    options = (*sharing, gateway.EXIT_WITHOUT_MEMORY, authors)
+    found = {"spark.executor.extraJavaOptions": " ".join(options).strip()}
+    return found | {"spark.executorEnv.SPARK_CONF_DIR": str(gateway.CONF_DIR)} if sharing else found
 
 
 def driver_memory(config: DriverConfig) -> str:
     """Return the heap of the driver's JVM, in Java's notation."""
     return config.spark_conf.get("spark.driver.memory", DEFAULT_DRIVER_MEMORY)
+
+
+def driver_options(config: DriverConfig) -> list[str]:
+    """Return the author's options for the driver's JVM, as words.
+
+    Raises BadSpec when a quote in them is not closed.
+    """
+    words: list[str] = []
+    for key in spark_conf.DRIVER_JAVA_OPTIONS:
+        try:
+            words += shlex.split(config.spark_conf.get(key, ""))
+        except ValueError as error:
+            raise BadSpec(
+                f"spec.cluster.sparkConf.{key}: {error}",
+                reason=Reason.SPARK_CONF_INVALID,
+                remedy="Close the quote.",
+            ) from error
+    return words
+
+
+def driver_class_path(config: DriverConfig) -> str:
+    """Return the author's class path for the driver's JVM, in Java's notation; empty when there is none."""
+    return config.spark_conf.get(spark_conf.DRIVER_CLASS_PATH, "")
 
 
 def create(conf: Mapping[str, str]) -> SparkSession:
@@ -103,7 +146,7 @@ def create(conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    # Executors of a cluster are of the same image; in local mode they are this very interpreter.
+    # Executors of a cluster run the same image; in local mode they use this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for key, value in conf.items():
@@ -123,7 +166,7 @@ def create(conf: Mapping[str, str]) -> SparkSession:
 
 
 def refuses_settings(error: BaseException) -> bool:
-    """Return whether Java's words are about a setting, and not about somebody who did not answer.
+    """Return whether an error of Java is about a setting, and not about a master that did not answer.
 
     A context whose master never answers ends with an IllegalArgumentException too: 'requirement failed: Can only call
     getServletHandlers on a running MetricsSystem'.
@@ -152,12 +195,12 @@ def wait_for_executor(spark: SparkSession, *, timeout: float) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's first line: Java's carry pages of stack."""
+    """Return the first line of an error, without Java's stack trace."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     caused = [line for line in lines if line.startswith("Caused by:") or "Exception:" in line]
     return (caused or lines or [type(error).__name__])[0].strip()[:500]
 
 
 def forget_secret() -> None:
-    """Drop the cluster's secret from the environment: author's subprocesses have no use for it."""
+    """Drop the cluster's secret from the environment: the author's subprocesses do not need it."""
     os.environ.pop(Variable.SPARK_AUTH_SECRET, None)

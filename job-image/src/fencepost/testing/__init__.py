@@ -1,10 +1,13 @@
-"""Try a transform with pytest alone: a fake source, no Kafka, no Cassandra.
+"""Test a transform with pytest alone: no Kafka, no Cassandra.
 
-from fencepost.testing import context, frame
+from fencepost.testing import check_cuts, context, frame
 
 def test_departures(spark):
     out = transform(frame(spark, [{"value": b'{"flight": 1}'}]), context(spark))
     assert out.count() == 1
+
+def test_departures_do_not_depend_on_batches(spark):
+    check_cuts(spark, transform, [{"value": b'{"flight": 1}'}, {"value": b'{"flight": 2}'}])
 """
 
 from __future__ import annotations
@@ -15,13 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.context import BatchContext
 from fencepost.spark.source import SCHEMA
+from fencepost.testing.cuts import check_cuts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["check_cuts", "context", "frame"]
+
 
 def frame(spark: SparkSession, records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> DataFrame:
-    """Return records as a transform gets them; what a record leaves out is filled in.
+    """Return records as a transform receives them; fields that a record leaves out are filled in.
 
     Fields: topic, partition (0), offset (its position), timestamp (1970, UTC), key, value, headers ([(str, bytes)]).
     """

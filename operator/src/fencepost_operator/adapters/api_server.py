@@ -72,8 +72,10 @@ EVENTS: Final = Resource(prefix="/api/v1", plural="events")
 JOBS: Final = Resource(prefix="/apis/batch/v1", plural="jobs")
 NAMESPACES: Final = Resource(prefix="/api/v1", plural="namespaces")
 NODES: Final = Resource(prefix="/api/v1", plural="nodes")
+POD_DISRUPTION_BUDGETS: Final = Resource(prefix="/apis/policy/v1", plural="poddisruptionbudgets")
 PODS: Final = Resource(prefix="/api/v1", plural="pods")
 SECRETS: Final = Resource(prefix="/api/v1", plural="secrets")
+SERVICES: Final = Resource(prefix="/api/v1", plural="services")
 STATEFUL_SETS: Final = Resource(prefix="/apis/apps/v1", plural="statefulsets")
 
 

@@ -23,6 +23,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
 from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 
 log = logging.getLogger(__name__)
@@ -46,9 +47,11 @@ class SecretReader(Protocol):
 class CassandraFenceStore:
     """Implements the FenceStore port; `close` ends all sessions."""
 
-    def __init__(self, secrets: SecretReader, limits: Limits | None = None) -> None:
+    def __init__(
+        self, secrets: SecretReader, limits: Limits | None = None, *, policy: EndpointPolicy | None = None
+    ) -> None:
         self._secrets = secrets
-        self._sessions = Sessions(limits)
+        self._sessions = Sessions(limits, policy=policy)
         self._creating: dict[_Schema, asyncio.Task[None]] = {}
         self._current: set[_Schema] = set()
 
@@ -59,7 +62,7 @@ class CassandraFenceStore:
         except _SchemaMissing:
             return None
 
-    async def progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, None without one or without its table."""
         return await self._with_table(connection, lambda table: table.read_progress(pipeline))
 

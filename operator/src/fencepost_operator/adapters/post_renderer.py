@@ -73,7 +73,7 @@ def checked(manifest: str, expected: Expected) -> str:
     if missing := sorted(expected.identities - set(found)):
         raise UnexpectedManifestError(f"missing objects: {_shown(missing)}")
     for item in objects:
-        _Check(f"{item['kind']} {item['metadata']['name']}", expected).object(item)
+        _Check(f"{item['kind']} {item['metadata']['name']}", expected).item(item)
     return "".join(f"---\n{json_line(item)}\n" for item in objects)
 
 
@@ -204,7 +204,7 @@ class _Check:
     where: str
     expected: Expected
 
-    def object(self, item: Mapping[str, Any]) -> None:
+    def item(self, item: Mapping[str, Any]) -> None:
         kind: str = item["kind"]
         self.fields("", item, _TOP[kind] | {"apiVersion", "kind", "metadata"})
         self.metadata(item["metadata"])

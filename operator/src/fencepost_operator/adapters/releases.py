@@ -1,27 +1,38 @@
-"""Spark clusters: Helm releases by their Secrets' labels, and what came of them by StatefulSets and pods.
+"""Spark clusters: Helm releases by their Secrets' labels, and their state by StatefulSets and pods.
 
-A release is the operator's when its revisions carry the pipeline's label.  Any other one is somebody else's, whatever
-its name is: it is never upgraded, recovered or removed.
+Helm keeps its revisions in Secrets of the operator's namespace.  Helm deletes what the last revision names and the next
+one does not, in any namespace, so whoever may write a revision has the operator's rights.  In the pipeline's namespace
+that would be everybody with the role `edit`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import METADATA_ONLY, PODS, SECRETS, STATEFUL_SETS, ApiServer, Json
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    METADATA_ONLY,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Json,
+)
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.adapters.post_renderer import Expected
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.errors import Rejected
-from fencepost_operator.observation import PodIssue, Release, ReleaseState, SparkCluster
+from fencepost_operator.observation import ClusterObject, PodIssue, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
 _STATES: Final = {
@@ -33,26 +44,40 @@ _STATES: Final = {
     "uninstalling": ReleaseState.UNINSTALLING,
     "uninstalled": ReleaseState.UNINSTALLING,
 }
+_PARTS: Final = {
+    "StatefulSet": STATEFUL_SETS,
+    "Service": SERVICES,
+    "PodDisruptionBudget": POD_DISRUPTION_BUDGETS,
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+}
+"""The kinds of the spark-cluster chart. A volume claim goes with its StatefulSet."""
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+"""The annotation by which Helm knows what is its own."""
+_RELIST: Final = timedelta(minutes=10)
+"""How long a list of objects holds when this operator has changed nothing: only Helm creates them."""
 _MASTER: Final = "master"
 _REFUSALS: Final = frozenset({"FailedCreate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelmReleases:
-    """Implements the Releases port."""
+    """Implements the Releases port; `namespace` is the operator's own, where Helm keeps the revisions."""
 
     api: ApiServer
     helm: Helm
     clock: Clock
+    namespace: str
     _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
+    _listed: dict[ObjectKey, tuple[datetime, tuple[ClusterObject, ...]]] = field(default_factory=dict)
 
     async def release(self, key: ObjectKey) -> Release | None:
-        """Return the newest revision of the pipeline's release, or None; one of somebody else does not count."""
+        """Return the newest revision of the pipeline's release, or None."""
         revisions = await self._revisions(key)
         if not revisions:
             return None
         newest = revisions[-1]
-        return Release(name=names.release_name(key.name), revision=_revision(newest), state=_state(newest))
+        return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         """Return the cluster of the newest generation, or None when no StatefulSet is there."""
@@ -78,12 +103,8 @@ class HelmReleases:
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
-        """Bring the release to these values, recovering one that a crash left pending or half removed.
-
-        Raises Rejected when a release of that name is not the operator's.
-        """
+        """Bring the release to these values, recovering one that a crash left pending or half removed."""
         async with self._turn(key):
-            await self._refuse_another_s(key)
             await self._recover(key)
             try:
                 await self._apply(key, values)
@@ -95,26 +116,46 @@ class HelmReleases:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
             if await self._revisions(key):
-                await self.helm.uninstall(release=names.release_name(key.name), namespace=key.namespace)
+                await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
+
+    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        """Return the objects of all generations that nobody deletes yet; listed again after each change of ours."""
+        now, known = self.clock.now(), self._listed.get(key)
+        if known is not None and now - known[0] < _RELIST:
+            return known[1]
+        selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
+        lists = await asyncio.gather(
+            *(
+                self.api.list(_PARTS[kind], namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+                for kind in _PARTS
+            )
+        )
+        found = tuple(
+            ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
+            for kind, items in zip(_PARTS, lists, strict=True)
+            for item in items
+            if (generation := _installed_generation(key, item)) is not None
+        )
+        self._listed[key] = (now, found)
+        return found
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects, each on condition of its uid."""
+        async with self._turn(key):
+            deletions = (
+                self.api.delete(_PARTS[found.kind], namespace=key.namespace, name=found.name, uid=found.uid)
+                for found in objects
+            )
+            await asyncio.gather(*deletions)
 
     async def _apply(self, key: ObjectKey, values: Manifest) -> None:
         await self.helm.install(
-            release=names.release_name(key.name),
-            namespace=key.namespace,
-            labels={labels.PIPELINE: key.name},
-            values=values,
+            release=names.release_name(key),
+            namespace=self.namespace,
+            labels={labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace},
+            values={**values, "namespace": key.namespace},  # not the release's
             expected=_expected(key, values),
         )
-
-    async def _refuse_another_s(self, key: ObjectKey) -> None:
-        """`helm upgrade --install` would take over any release of the name, and delete what our chart has not."""
-        name = names.release_name(key.name)
-        selector = f"owner=helm,name={name},!{labels.PIPELINE}"
-        if await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY):
-            raise Rejected(
-                f"the Helm release {name!r} in namespace {key.namespace!r} is not the operator's",
-                remedy="uninstall that release, or give the pipeline another name",
-            )
 
     async def _recover(self, key: ObjectKey) -> None:
         """Take away what a killed helm left behind, so that the next one can begin.
@@ -125,14 +166,14 @@ class HelmReleases:
         revisions = await self._revisions(key)
         while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
             metadata = revisions.pop()["metadata"]
-            await self.api.delete(SECRETS, namespace=key.namespace, name=metadata["name"], uid=metadata["uid"])
+            await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self.helm.uninstall(release=names.release_name(key.name), namespace=key.namespace)
+            await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
 
     async def _revisions(self, key: ObjectKey) -> list[Json]:
         """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
-        selector = f"owner=helm,name={names.release_name(key.name)},{labels.PIPELINE}={key.name}"
-        found = await self.api.list(SECRETS, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+        selector = f"owner=helm,name={names.release_name(key)},{labels.PIPELINE}={key.name}"
+        found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
     async def _troubles(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
@@ -146,12 +187,13 @@ class HelmReleases:
 
     @contextlib.asynccontextmanager
     async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
-        """One helm at a time on one release."""
+        """One change at a time of one release; what was listed before it no longer holds."""
         lock = self._turns.setdefault(key, asyncio.Lock())
         try:
             async with lock:
                 yield
         finally:
+            self._listed.pop(key, None)
             if not lock.locked():
                 self._turns.pop(key, None)
 
@@ -176,6 +218,17 @@ def _state(found: Json) -> ReleaseState:
 
 def _generation(found: Json) -> int:
     return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
+
+
+def _installed_generation(key: ObjectKey, found: Json) -> int | None:
+    """Return the generation of an object that our chart created and that is not being deleted; else None.
+
+    Label, name and Helm's own annotation must agree: a label alone is quickly copied.
+    """
+    metadata, generation = found["metadata"], _generation(found)
+    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
+    named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
+    return generation if ours and named and "deletionTimestamp" not in metadata else None
 
 
 def _component(found: Json) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ _HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
+_REMEMBERED: Final = 10_000
+"""Pods that ended, of which the newest are remembered until their runs are settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class KubernetesRuns:
 
     api: ApiServer
     clock: Clock
+    _terminated: dict[str, None] = field(default_factory=dict)
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
         """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
@@ -86,6 +89,17 @@ class KubernetesRuns:
             uid = config_map["metadata"]["uid"]
             await self.api.delete(CONFIG_MAPS, namespace=key.namespace, name=name, uid=uid)
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
+
+    def note_pod(self, pod: Mapping[str, Any]) -> None:
+        """Remember what a watch event says of a driver pod: between two passes, a pod may end and be gone."""
+        if _driver_has_terminated(pod):
+            self._terminated[pod["metadata"]["uid"]] = None
+            while len(self._terminated) > _REMEMBERED:
+                del self._terminated[next(iter(self._terminated))]
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        return pod_uid in self._terminated
 
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
@@ -191,6 +205,11 @@ class KubernetesRuns:
             return None
 
 
+def _driver_has_terminated(pod: Mapping[str, Any]) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return any("terminated" in (status.get("state") or {}) for status in statuses if status["name"] == labels.DRIVER)
+
+
 def _refuse_another_job(key: ObjectKey, wanted: Manifest, found: Json) -> None:
     """Raise Rejected unless the Job that exists is the one that is wanted: same owner, epoch, spec and cluster."""
     name, owner = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]["uid"]
@@ -285,19 +304,16 @@ def _driver_container(status: Json) -> Json:
 
 
 def _verdict(ended: Json) -> Verdict | None:
-    """Return the driver's last words, each bounded and on one line: the author's code writes them."""
-    try:
-        told = Verdict.from_json(ended.get("message") or "")
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        return None
+    """Return the driver's verdict, its texts on one line: the author's code can write anything there."""
+    told = Verdict.from_json(ended.get("message") or "")
     if told is None:
         return None
     return Verdict(
         exit_code=ended["exitCode"],
-        reason=single_line(told.reason, limit=64),
+        reason=told.reason,
         message=single_line(told.message),
         remedy=single_line(told.remedy, limit=512),
-        epoch=told.epoch if isinstance(told.epoch, int) else None,
+        epoch=told.epoch,
     )
 
 

@@ -19,7 +19,14 @@ from fencepost_operator.api.spec import (
     Violation,
     WorkerSpec,
 )
-from fencepost_operator.api.status import ClusterStatus, CommittedStatus, FailureStatus, RunStatus, Status
+from fencepost_operator.api.status import (
+    ClusterStatus,
+    CommittedStatus,
+    FailureStatus,
+    OpenTransaction,
+    RunStatus,
+    Status,
+)
 from fencepost_operator.api.vocabulary import (
     ADOPT_ANNOTATION,
     FINALIZER,
@@ -59,6 +66,7 @@ __all__ = [
     "KafkaSpec",
     "MasterSpec",
     "ObjectKey",
+    "OpenTransaction",
     "Pipeline",
     "Reason",
     "ReconcileConfig",

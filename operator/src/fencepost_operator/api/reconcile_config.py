@@ -26,6 +26,8 @@ class ReconcileConfig:
     """How much longer than its grace period a stopped run may take before it counts as lost."""
     start_timeout: float = 180.0
     """How long a driver's container may run without claiming its epoch."""
+    transaction_timeout: float = 120.0
+    """How long an open transaction may hold a partition before it is reported; a producer's own default is 60 s."""
     stale_run_timeout: float = 60.0
     """How long a run that is not the recorded one may take to end by itself."""
     credentials_timeout: float = 60.0

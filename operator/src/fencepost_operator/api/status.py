@@ -1,4 +1,4 @@
-"""What we say about a pipeline, as frozen dataclasses; `codec` makes the CR's status of them and back."""
+"""What we say about a pipeline, as frozen dataclasses; `codec` turns them into the CR's status and back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fencepost_operator.api.fields import Model
 from fencepost_operator.api.vocabulary import Condition, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
+class RunStatus(Model):
     """The run that the operator last recorded; written before its Job exists.
 
     `resumed_from` is the row's committed_at when the run was recorded: another one since is this run's progress.
@@ -34,10 +35,14 @@ class RunStatus:
     stop_requested_at: datetime | None = None
     ended_at: datetime | None = None
     dead: bool | None = None
+    force_deleted: bool | None = None
+    """Its pod was seen to be deleted with a grace period of zero: that it is gone proves nothing."""
+    termination_grace: int | None = None
+    """Its Job's terminationGracePeriodSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
+class ClusterStatus(Model):
     """The Spark cluster that the operator last asked for; written before Helm is called.
 
     `ready_at` is when its master was first seen ready.
@@ -54,12 +59,13 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedStatus:
+class CommittedStatus(Model):
     """The newest commit that was seen in the fence row.
 
     `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
     `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
-    a driver for the outage of what it depends on.
+    a driver for the outage of what it depends on.  `done` is what the driver reported of the batch that begins at
+    `version`, and `done_at` when that last grew.
     """
 
     version: int
@@ -68,11 +74,25 @@ class CommittedStatus:
     observable_since: datetime | None = None
     records: int | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
+    done: int | None = None
+    done_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureStatus:
-    """The newest failed run, and how many failed in a row without a commit between them."""
+class OpenTransaction(Model):
+    """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
+
+    partition: str
+    offset: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureStatus(Model):
+    """The newest failed run, and how many failed in a row without a commit between them.
+
+    `repeats` counts those of them, up to the newest, that failed for the same reason.
+    """
 
     count: int
     epoch: int
@@ -83,12 +103,13 @@ class FailureStatus:
     exit_code: int | None = None
     next_attempt_at: datetime | None = None
     spec_hash: str = ""
+    repeats: int = 1
     retry: str = ""
     """The retry annotation's value at that time; another one starts the budget anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Model):
     """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
 
     observed_generation: int = -1
@@ -102,3 +123,4 @@ class Status:
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None
     failure: FailureStatus | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()

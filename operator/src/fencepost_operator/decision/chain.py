@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
-from fencepost_operator.actions import Action
+from fencepost_operator.actions import Action, InstallCluster
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.events import status_events
+from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rules import deletion, health, preconditions, restart, start, suspend, upgrade
 from fencepost_operator.decision.status import update_status
-from fencepost_operator.errors import FencepostError
 from fencepost_operator.observation import Observation
 
 C = TypeVar("C", bound=Context)
@@ -60,11 +60,15 @@ When none does, no run is active and nothing stands in the way of the next one: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFailure:
-    """An action that failed, and how often in a row; it is reported in place of the rule's message."""
+    """An action that failed, or that succeeded and changed nothing, and how often in a row.
 
-    action: type[Action]
+    It is reported in place of the rule's message while that very action is due: one with other content, as after a
+    change of the spec, has not failed yet.
+    """
+
+    action: Action
     reason: Reason
-    error: FencepostError
+    message: str
     remedy: str
     attempts: int
 
@@ -106,9 +110,22 @@ def decide(
         reason=outcome.reason,
         status=status,
         events=status_events(pipeline.status, status, outcome),
-        action=outcome.action or prune_runs(context),
+        action=_action(context, outcome, action_failure),
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
     )
+
+
+def _action(context: Context, outcome: Outcome, failure: ActionFailure | None) -> Action | None:
+    """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that just failed."""
+    if outcome.action is None:
+        return prune_runs(context) or stale_generations(context)
+    if (
+        isinstance(outcome.action, InstallCluster)
+        and failure is not None
+        and isinstance(failure.action, InstallCluster)
+    ):
+        return stale_generations(context, install_failed=True) or outcome.action
+    return outcome.action
 
 
 def outcome_of(context: Context) -> Outcome:
@@ -132,8 +149,8 @@ def _first(checks: tuple[Callable[[C], Outcome | None], ...], context: C) -> Out
 
 def _with_failure(outcome: Outcome, failure: ActionFailure | None) -> Outcome:
     """Report why an action does not succeed, as long as it is the one that is due."""
-    if failure is None or outcome.action is None or type(outcome.action) is not failure.action:
+    if failure is None or outcome.action != failure.action:
         return outcome
     tries = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
-    message = with_remedy(f"{outcome.message}: {failure.error}{tries}", failure.remedy)
-    return replace(outcome, reason=failure.reason, message=message, warning=True)
+    message = with_remedy(f"{outcome.message}: {detail(failure.message)}{tries}", failure.remedy)
+    return replace(outcome, reason=failure.reason, message=message, warning=True, ready=False)

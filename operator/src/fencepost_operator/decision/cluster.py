@@ -27,7 +27,7 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
     newest = max(recorded.generation if recorded else 0, seen.value.generation if seen.value else 0)
     generation, name = newest + 1, context.pipeline.key.name
     return ClusterStatus(
-        release=names.release_name(name),
+        release=names.release_name(context.pipeline.key),
         generation=generation,
         config_hash=config,
         requested_at=context.now,

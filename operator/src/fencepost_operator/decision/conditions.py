@@ -1,11 +1,23 @@
-"""The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both."""
+"""The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
+
+TransactionStalled while a producer's open transaction keeps records from being read.
+"""
 
 from __future__ import annotations
 
-from fencepost_operator.api import Condition, Reason, Spec
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
+from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.observation import Unknown
+
+TRANSACTION_STALLED: Final = "TransactionStalled"
+SHOWN: Final = 3
+"""Partitions that a message names."""
 
 
 def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
@@ -16,7 +28,24 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
     elif not outcome.ready:
         found.append(_condition(context, "Reconciling", "True", outcome.reason, outcome.message))
     found.append(_streaming(context, outcome))
+    if message := stalled_transactions(context.config, outcome.status, context.now):
+        found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
     return tuple(found)
+
+
+def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime) -> str:
+    """Return which transactions are open for too long, '' when none is."""
+    timeout = timedelta(seconds=config.transaction_timeout)
+    stalled = [found for found in status.open_transactions if now - found.since >= timeout]
+    if not stalled:
+        return ""
+    names = ", ".join(f"{found.partition} at offset {found.offset}" for found in stalled[:SHOWN])
+    more = f" and {len(stalled) - SHOWN} more" if len(stalled) > SHOWN else ""
+    return with_remedy(
+        f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
+        f"{names}{more}",
+        "find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
+    )
 
 
 def _streaming(context: Context, outcome: Outcome) -> Condition:

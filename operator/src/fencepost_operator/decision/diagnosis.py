@@ -9,7 +9,7 @@ from typing import Final
 from fencepost.contract import ExitCode
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import shorten
+from fencepost_operator.decision.messages import detail
 from fencepost_operator.observation import NODE_LOST, Known, PodIssue, Run
 
 SIGKILL_EXIT: Final = 137
@@ -90,7 +90,7 @@ def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
     return Diagnosis(
         category=category,
         summary=f"Pod {trouble.pod} {summary}",
-        detail=shorten(trouble.message),
+        detail=detail(trouble.message),
         remedy=remedy,
     )
 
@@ -145,7 +145,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The driver of {name} vanished",
-            detail=shorten(run.trouble.message)
+            detail=detail(run.trouble.message)
             if run and run.trouble
             else "its Job or pod was deleted, or its node was lost",
             remedy="if that comes again and again, see kubectl get events for what takes it away",
@@ -154,7 +154,8 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
             summary="The driver's container was out of memory",
-            remedy="raise job.resources; a lower source.kafka.maxRecordsPerBatch helps from the next batch on",
+            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is tried again at half "
+            "its size",
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
@@ -167,7 +168,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
-            detail=shorten(pod.trouble.message) if pod.trouble else "",
+            detail=detail(pod.trouble.message) if pod.trouble else "",
             remedy="check the node that it was on",
         )
     return _of_exit(pod.exit_code, run)
@@ -179,9 +180,9 @@ def _of_exit(code: int, run: Run) -> Diagnosis:
     if verdict is None:
         return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
     return Diagnosis(
-        category=category,
+        category=Reason.OUT_OF_MEMORY if verdict.reason == Reason.OUT_OF_MEMORY else category,
         summary=summary,
-        detail=shorten(f"{verdict.reason}: {verdict.message}"),
+        detail=detail(f"{verdict.reason}: {verdict.message}"),
         remedy=verdict.remedy or remedy,
         exit_code=code,
     )

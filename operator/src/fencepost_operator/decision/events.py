@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
+from fencepost_operator.decision.conditions import TRANSACTION_STALLED
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
 
@@ -18,9 +19,9 @@ def status_events(before: Status, after: Status, outcome: Outcome) -> tuple[Even
     return (*_facts(before, after), *_turn(before, after, outcome))
 
 
-def ready_of(status: Status) -> Condition | None:
-    """Return the Ready condition."""
-    return next((condition for condition in status.conditions if condition.type == "Ready"), None)
+def condition_of(status: Status, kind: str) -> Condition | None:
+    """Return the condition of a type."""
+    return next((condition for condition in status.conditions if condition.type == kind), None)
 
 
 def _facts(before: Status, after: Status) -> Iterator[Event]:
@@ -38,13 +39,17 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
 
+    found = condition_of(after, TRANSACTION_STALLED)
+    if found is not None and condition_of(before, TRANSACTION_STALLED) is None:
+        yield Event(EventType.WARNING, found.reason, found.message)
+
 
 def _had_claimed(before: Status, epoch: int) -> bool:
     return before.run is not None and before.run.epoch == epoch and before.run.claimed_at is not None
 
 
 def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
-    was = ready_of(before)
+    was = condition_of(before, "Ready")
     if was is not None and was.reason == Reason.SUSPENDED and outcome.reason not in {Reason.SUSPENDED, Reason.DELETING}:
         yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
     if (was is not None and was.reason == outcome.reason) or outcome.reason in TOLD_BY_FACTS:

@@ -1,58 +1,91 @@
 """Whether a run's driver is alive, dead, or neither for certain.
 
 A false 'dead' would let two drivers share one Spark cluster; a false 'alive' costs waiting time.  Neither can commit
-twice: that is the fence's part.
+twice: the fence prevents that.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
-from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, NodeState, Run
+from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, Observation, Run
 
 
-def liveness_of(
-    run: RunStatus, job: Run | None, node: Fact[NodeState | None], *, now: datetime, stop_timeout: timedelta
-) -> Liveness | None:
+def liveness_of(run: RunStatus, job: Run | None, observation: Observation, *, stop_margin: float) -> Liveness | None:
     """Return what is known of the driver, or None when that cannot be told now.
 
-    `stop_timeout` is how long a driver may take to stop after it was asked to.
+    `stop_margin` is how many seconds longer than its grace period a run may take to stop.
     """
     if job is not None and job.pod is not None:
-        liveness = _by_pod(run, job.pod, now=now, stop_timeout=stop_timeout)
-        return Liveness.UNKNOWN if job.orphaned and liveness is Liveness.ALIVE else liveness
-    if job is not None and run.pod_uid is None and not job.finished and not job.deleting:
-        return Liveness.ALIVE
-    return _without_pod(run, node)
+        liveness: Liveness | None = _by_pod(run, job, job.pod, now=observation.now, stop_margin=stop_margin)
+    elif job is not None and run.pod_uid is None and not job.finished and not job.deleting:
+        liveness = Liveness.ALIVE
+    elif run.pod_uid is None:
+        liveness = _never_seen(run, job)
+    else:
+        liveness = _vanished(run, observation)
+    if liveness is Liveness.DEAD and _may_have_a_twin(run, observation.fence):
+        return Liveness.UNKNOWN
+    return liveness
 
 
-def _by_pod(run: RunStatus, pod: DriverPod, *, now: datetime, stop_timeout: timedelta) -> Liveness:
-    if pod.exit_code is not None or pod.phase == "Succeeded":
-        return Liveness.DEAD
-    if pod.phase == "Failed":
-        never_placed = pod.node is None and pod.started_at is None
-        return Liveness.DEAD if never_placed or pod.node_ready else Liveness.UNKNOWN
-    asked = run.stop_requested_at or pod.deleting_since
-    if asked is None:
-        return Liveness.ALIVE
-    node_lost = pod.deleting_since is not None and pod.node_ready is False
-    return Liveness.UNKNOWN if node_lost or now - asked > stop_timeout else Liveness.ALIVE
-
-
-def _without_pod(run: RunStatus, node: Fact[NodeState | None]) -> Liveness | None:
-    """Judge a run whose pod is gone: a Ready node with the same uid has ended what it no longer should run."""
-    if run.pod_uid is None:
-        return Liveness.UNKNOWN if run.claimed_at else Liveness.DEAD
-    if run.node_name is None:
-        return Liveness.DEAD
-    if not isinstance(node, Known):
-        return None
-    seen = node.value
-    same = seen is not None and seen.uid is not None and seen.uid == run.node_uid
-    return Liveness.DEAD if same and seen is not None and seen.ready else Liveness.UNKNOWN
+def stop_timeout(job: Run, stop_margin: float) -> timedelta:
+    """Return how long a run may take to stop: by its own grace period, which the spec may have changed since."""
+    return timedelta(seconds=job.termination_grace + stop_margin)
 
 
 def has_ended(run: Run) -> bool:
     """Return whether a run's process has ended; its Job's own condition comes seconds after its pod's."""
     return run.finished or (run.pod is not None and run.pod.exit_code is not None)
+
+
+def _by_pod(run: RunStatus, job: Run, pod: DriverPod, *, now: datetime, stop_margin: float) -> Liveness:
+    if pod.exit_code is not None or pod.phase == "Succeeded":
+        return Liveness.DEAD
+    if pod.phase == "Failed":
+        never_placed = pod.node is None and pod.started_at is None
+        return Liveness.DEAD if never_placed or (pod.node_ready and not pod.force_deleted) else Liveness.UNKNOWN
+    requested = run.stop_requested_at or pod.deleting_since
+    if requested is None:
+        return Liveness.UNKNOWN if job.orphaned else Liveness.ALIVE
+    node_lost = pod.deleting_since is not None and pod.node_ready is False
+    overdue = now - requested > stop_timeout(job, stop_margin)
+    return Liveness.UNKNOWN if node_lost or overdue or job.orphaned else Liveness.ALIVE
+
+
+def _never_seen(run: RunStatus, job: Run | None) -> Liveness:
+    """Judge a run whose pod was never seen: only a Job that was deleted after its pods, as we ask, proves anything."""
+    if job is not None:
+        return Liveness.UNKNOWN if job.had_pod else Liveness.DEAD
+    return Liveness.DEAD if run.stop_requested_at is not None else Liveness.UNKNOWN
+
+
+def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
+    """Judge a run whose pod is gone: its node, still the same and Ready, has ended it unless it was deleted by force.
+
+    A pod that is deleted by force after its Job leaves no trace of that, except that it vanishes before its grace
+    period is over and nobody saw its container terminate.
+    """
+    node = observation.run_node
+    if run.node_name is None or observation.run_terminated:
+        return Liveness.DEAD
+    if not isinstance(node, Known):
+        return None
+    same = node.value is not None and node.value.uid is not None and node.value.uid == run.node_uid
+    ended = same and node.value is not None and node.value.ready and not run.force_deleted
+    return Liveness.DEAD if ended and _had_its_grace(run, observation.now) else Liveness.UNKNOWN
+
+
+def _had_its_grace(run: RunStatus, now: datetime) -> bool:
+    requested, grace = run.stop_requested_at, run.termination_grace
+    return requested is not None and grace is not None and now - requested >= timedelta(seconds=grace)
+
+
+def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
+    """Return whether the fence row may name a driver of this run that is not the pod that was seen."""
+    if not isinstance(fence, Known):
+        return run.pod_uid is None
+    row = fence.value
+    return row is not None and row.epoch == run.epoch and row.driver not in {None, run.pod_uid}

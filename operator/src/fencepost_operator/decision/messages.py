@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost_operator.text import single_line
+
 DETAIL_LIMIT: Final = 600
 """Characters of somebody else's message that are repeated."""
-_GAP: Final = " … "
 _PUNCTUATION: Final = " .;"
 
 
@@ -18,10 +19,6 @@ def with_remedy(message: str, *remedies: str) -> str:
     return f"{message.rstrip(_PUNCTUATION)}. {steps[:1].upper()}{steps[1:]}."
 
 
-def shorten(text: str, limit: int = DETAIL_LIMIT) -> str:
-    """Return at most `limit` characters: the first and the last part, because either may name the field at fault."""
-    if len(text) <= limit:
-        return text
-    head = (limit - len(_GAP)) // 2
-    tail = limit - len(_GAP) - head
-    return f"{text[:head].rstrip()}{_GAP}{text[-tail:].lstrip()}"
+def detail(text: str) -> str:
+    """Return somebody else's message on one line; a long one keeps both ends."""
+    return single_line(text, limit=DETAIL_LIMIT)

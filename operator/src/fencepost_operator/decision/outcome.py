@@ -8,6 +8,7 @@ from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, State, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.observation import Unknown
 
 
@@ -61,7 +62,7 @@ def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: st
         message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy),
         state=context.state,
         status=context.status,
-        ready=context.is_streaming,
+        ready=context.is_streaming and is_rolled_out(context),
         warning=True,
         requeue_after=context.config.resync_interval,
     )

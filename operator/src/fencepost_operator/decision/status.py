@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
@@ -13,6 +12,7 @@ from fencepost_operator.api import (
     ClusterStatus,
     CommittedStatus,
     FailureStatus,
+    OpenTransaction,
     Pipeline,
     ReconcileConfig,
     RunStatus,
@@ -26,9 +26,6 @@ from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run, Watermarks
 
-DEFAULT_GRACE: Final = 60
-"""Seconds that a run may take to stop where an invalid spec does not say."""
-
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with all that this observation shows."""
@@ -40,14 +37,13 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
     lag = _lag(pipeline.spec, row, observation)
-    status = replace(status, lag=lag, committed=_committed(status.committed, row, lag, observation))
+    status = replace(
+        status,
+        lag=lag,
+        committed=_committed(status.committed, row, lag, observation),
+        open_transactions=_open_transactions(status.open_transactions, observation),
+    )
     return _reset_restart_budget(status, pipeline.spec, row, observation.now)
-
-
-def stop_timeout(pipeline: Pipeline, config: ReconcileConfig) -> timedelta:
-    """Return how long a run may take to stop."""
-    grace = pipeline.spec.job.termination_grace if isinstance(pipeline.spec, Spec) else DEFAULT_GRACE
-    return timedelta(seconds=grace + config.stop_margin)
 
 
 def failure_after(  # one place that counts, for runs that ended and runs that are given up
@@ -57,6 +53,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
     counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
     count = (before.count if before is not None and counts else 0) + 1
+    repeats = before.repeats if before is not None and count > 1 and before.reason == diagnosis.category else 0
     longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
         count=count,
@@ -68,6 +65,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         exit_code=diagnosis.exit_code,
         next_attempt_at=now + restart_delay(count, longest=longest),
         spec_hash=run.spec_hash,
+        repeats=repeats + 1,
         retry=retry,
     )
 
@@ -85,10 +83,10 @@ def _run(
     if run is None:
         return status
     now, job = observation.now, job_of(run, runs)
-    run = _record_claim(_record_pod(run, job), row, now)
+    run = _record_claim(_record_job(run, job), row, now)
     if run.created_at is None or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
-    liveness = liveness_of(run, job, observation.run_node, now=now, stop_timeout=stop_timeout(pipeline, config))
+    liveness = liveness_of(run, job, observation, stop_margin=config.stop_margin)
     if liveness in {None, Liveness.ALIVE}:
         return replace(status, run=run)
     ended = replace(run, ended_at=run.ended_at or now, dead=liveness is Liveness.DEAD)
@@ -118,11 +116,20 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
     )
 
 
-def _record_pod(run: RunStatus, job: Run | None) -> RunStatus:
-    """Note where the run is while it can be seen: its pod's node is what later proves a liveness."""
+def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
+    """Record what really runs, and where: the Job may be another than was recorded, its node later proves a death.
+
+    A create that timed out may take effect after the spec, and with it the record, has changed.
+    """
     if job is None:
         return run
-    run = replace(run, created_at=job.created_at)
+    run = replace(
+        run,
+        created_at=job.created_at,
+        spec_hash=job.spec_hash,
+        cluster_generation=job.cluster_generation or run.cluster_generation,
+        termination_grace=job.termination_grace,
+    )
     pod = job.pod
     if pod is None:
         return run
@@ -133,6 +140,7 @@ def _record_pod(run: RunStatus, job: Run | None) -> RunStatus:
         node_name=pod.node or run.node_name,
         node_uid=pod.node_uid or run.node_uid,
         started_at=pod.started_at or run.started_at,
+        force_deleted=True if pod.force_deleted else run.force_deleted,
     )
 
 
@@ -150,7 +158,7 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     if recorded is None and seen is not None and isinstance(release, Known) and release.value is not None:
         name = pipeline.key.name
         recorded = ClusterStatus(
-            release=names.release_name(name),
+            release=names.release_name(pipeline.key),
             generation=seen.generation,
             config_hash=seen.config_hash,
             requested_at=observation.now,
@@ -197,6 +205,7 @@ def _committed(
         return before
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
+    done, done_at = _progress(before, row, observation)
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
@@ -204,6 +213,34 @@ def _committed(
         observable_since=(before.observable_since if before is not None else None) or now,
         records=row.records,
         offsets=dict(row.offsets),
+        done=done,
+        done_at=done_at,
+    )
+
+
+def _progress(
+    before: CommittedStatus | None, row: FenceRow, observation: Observation
+) -> tuple[int | None, datetime | None]:
+    """Return how far the batch that begins at the row's version is, and when that was first seen to be so far."""
+    known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
+    progress = observation.progress.value if isinstance(observation.progress, Known) else None
+    if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
+        return known
+    grown = progress.done > (known[0] or 0)
+    return (progress.done, observation.now) if grown else known
+
+
+def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
+    """Return where a transaction keeps the end of a partition from moving; what is unknown stays as it was."""
+    source = observation.source
+    if not isinstance(source, Known):
+        return before
+    since = {(found.partition, found.offset): found.since for found in before}
+    ends, marks = source.value.ends, source.value.high_watermarks
+    return tuple(
+        OpenTransaction(partition=key, offset=end, since=since.get((key, end), observation.now))
+        for key, end in sorted(ends.items())
+        if marks.get(key, end) > end
     )
 
 

@@ -9,14 +9,14 @@ from fencepost_operator.decision.outcome import Outcome, reconciling
 
 
 def take_over(context: RunContext, why: str) -> Outcome:
-    """End the row's epoch, whoever holds it."""
+    """End the row's epoch, whoever holds it and whatever is committed meanwhile."""
     row = context.row
     return reconciling(
         context,
         Reason.FENCED,
         f"{why}: epoch {row.epoch + 1} begins, and no driver of an older epoch can commit",
         state=state_before_run(context),
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+        action=TakeOverFence(epoch=row.epoch, version=None, owner=context.owner),
     )
 
 

@@ -26,7 +26,6 @@ def cluster_values(
     cluster = spec.cluster
     values: dict[str, Any] = {
         "pipeline": pipeline.key.name,
-        "namespace": pipeline.key.namespace,
         "generation": generation,
         "clusterDomain": cluster_domain,
         "image": cluster.image or spec.job.image,

@@ -20,8 +20,13 @@ def driver_config(
     config: ReconcileConfig,
     epoch: int,
     generation: int,
+    owner: str = "",
+    first_batch_limit: int | None = None,
 ) -> DriverConfig:
-    """Return the configuration of the run of an epoch on a generation of the cluster."""
+    """Return the configuration of the run of an epoch on a generation of the cluster.
+
+    `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit.
+    """
     checkpoint = spec.checkpoint
     return DriverConfig(
         pipeline=names.fence_key(config.scope, key.namespace, key.name),
@@ -42,6 +47,8 @@ def driver_config(
         executors=spec.cluster.workers,
         termination_grace=float(spec.job.termination_grace),
         stall_timeout=spec.restart.stall_timeout,
+        owner=owner,
+        first_batch_limit=first_batch_limit,
     )
 
 

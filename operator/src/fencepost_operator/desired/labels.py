@@ -7,6 +7,8 @@ from typing import Final
 from fencepost_operator.api import GROUP, ObjectKey
 
 PIPELINE: Final = f"{GROUP}/pipeline"
+NAMESPACE: Final = f"{GROUP}/namespace"
+"""On a Helm revision, which is in the operator's namespace: the pipeline's namespace."""
 COMPONENT: Final = f"{GROUP}/component"
 EPOCH: Final = f"{GROUP}/epoch"
 GENERATION: Final = f"{GROUP}/generation"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
+
+from fencepost_operator.api import ObjectKey
 
 MASTER_PORT: Final = 7077
 
@@ -12,13 +15,14 @@ def job_name(pipeline: str, epoch: int) -> str:
     return f"{pipeline}-run-{epoch}"
 
 
-def release_name(pipeline: str) -> str:
+def release_name(key: ObjectKey) -> str:
     """Return the name of the Helm release of a pipeline's cluster.
 
-    Not the pipeline's own: a team that ships a pipeline in a chart often gives its release that name.  Helm admits 53
-    characters, a pipeline has 38 at most.
+    All releases are in the operator's namespace, so the name carries a hash of the pipeline's namespace and name.  Helm
+    admits 53 characters, a pipeline has 38 at most.
     """
-    return f"fencepost-{pipeline}"
+    digest = hashlib.sha256(f"{key.namespace}/{key.name}".encode()).hexdigest()
+    return f"{key.name}-{digest[:12]}"
 
 
 def cluster_name(pipeline: str, generation: int) -> str:

@@ -12,6 +12,7 @@ from fencepost_operator.actions import (
     DeleteFence,
     DeleteRun,
     InstallCluster,
+    PruneCluster,
     RemoveFinalizer,
     StartRun,
     StopRun,
@@ -45,7 +46,7 @@ class Executor:
     ports: Targets
     config: ReconcileConfig
 
-    async def execute(self, pipeline: Pipeline, action: Action) -> None:
+    async def execute(self, pipeline: Pipeline, action: Action) -> None:  # noqa: C901 - a table
         """Do it; done twice, it is done once."""
         key, ports = pipeline.key, self.ports
         match action:
@@ -57,6 +58,8 @@ class Executor:
                 await ports.releases.install(key, values)
             case UninstallCluster():
                 await ports.releases.uninstall(key)
+            case PruneCluster(objects=objects):
+                await ports.releases.prune(key, objects)
             case StartRun(job=job, config_map=config_map):
                 await ports.runs.start(key, job, config_map)
             case StopRun(name=name) | DeleteRun(name=name):
@@ -87,7 +90,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.UPDATE_FAILED
         case InstallCluster():
             return Reason.INSTALL_FAILED
-        case UninstallCluster():
+        case UninstallCluster() | PruneCluster():
             return Reason.UNINSTALL_FAILED
         case StartRun():
             return Reason.START_FAILED

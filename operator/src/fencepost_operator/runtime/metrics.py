@@ -42,7 +42,13 @@ class PrometheusMetrics:
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
         self._lag = self._gauge("lag_records", "Records in Kafka past the committed offsets.")
         self._epoch = self._gauge("epoch", "Epoch of the fence.")
-        self._restarts = self._gauge("restarts_total", "Runs started to replace one that failed.")
+        self._restarts = Counter(
+            "fencepost_pipeline_restarts",
+            "Runs started to replace one that failed, as the pipeline's status counts them.",
+            _PIPELINE,
+            registry=registry,
+        )
+        self._counted: dict[ObjectKey, int] = {}
         self._beats = self._gauge("heartbeat_timestamp_seconds", "When the pipeline's loop last began a pass.")
         self._successes = self._gauge(
             "last_success_timestamp_seconds",
@@ -67,7 +73,7 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions)
         self._ready.labels(*labels).set(ready)
-        self._restarts.labels(*labels).set(status.restarts)
+        self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
         for gauge, figure in ((self._lag, status.lag), (self._epoch, status.epoch)):
@@ -91,8 +97,10 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
-        for gauge in (self._ready, self._lag, self._epoch, self._restarts, self._beats, self._successes):
+        for gauge in (self._ready, self._lag, self._epoch, self._beats, self._successes):
             _drop(gauge, key.namespace, key.name)
+        self._restarts.remove(key.namespace, key.name)
+        self._counted.pop(key, None)
         for state in State:
             _drop(self._state, key.namespace, key.name, state.value)
         self._commit(key, {})
@@ -106,6 +114,18 @@ class PrometheusMetrics:
     def exposition(self) -> bytes:
         """Return the text that Prometheus scrapes."""
         return generate_latest(self._registry)
+
+    def _count_restarts(self, key: ObjectKey, restarts: int) -> None:
+        """Bring the counter to what the status says; it starts there after a restart of the operator.
+
+        A lost status counts from zero again, which Prometheus takes for the reset of a counter.
+        """
+        before = self._counted.get(key, 0)
+        if restarts < before:
+            self._restarts.remove(key.namespace, key.name)
+            before = 0
+        self._restarts.labels(key.namespace, key.name).inc(restarts - before)
+        self._counted[key] = restarts
 
     def _commit(self, key: ObjectKey, committed: Mapping[str, int]) -> None:
         partitions: dict[tuple[str, str], int] = {}

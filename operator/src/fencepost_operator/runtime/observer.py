@@ -15,6 +15,7 @@ from fencepost_operator.desired.connections import cassandra_connection, kafka_c
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
+    ClusterObject,
     Fact,
     Known,
     NodeState,
@@ -68,16 +69,21 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
+        run_node, objects = await asyncio.gather(
+            self._run_node(pipeline.status.run, runs), self._cluster_objects(pipeline)
+        )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
             references=references,
             release=release,
             cluster=cluster,
+            cluster_objects=objects,
             runs=runs,
-            run_node=await self._run_node(pipeline.status.run, runs),
+            run_node=run_node,
             fence=fence,
-            source=source,
+            source=_source_seen(source, fence),
             progress=progress,
+            run_terminated=self._run_terminated(pipeline.status.run),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -87,6 +93,11 @@ class Observer:
         if not wanted:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
+
+    async def _cluster_objects(self, pipeline: Pipeline) -> Fact[tuple[ClusterObject, ...]]:
+        if pipeline.deleting_since is not None:
+            return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
+        return await self._see(self.ports.releases.objects(pipeline.key))
 
     async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
         """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
@@ -101,14 +112,17 @@ class Observer:
         row = fence.value
         if row is None or row.driver is None or row.planned == row.offsets:
             return fence, Known(None)
-        return fence, await self._see(fences.progress(connection, name))
+        return fence, await self._see(fences.read_progress(connection, name))
 
-    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks]:
+    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
         if not isinstance(pipeline.spec, Spec):
             return UNREADABLE
         if pipeline.deleting_since is not None:
             return NOT_NEEDED
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    def _run_terminated(self, run: RunStatus | None) -> bool:
+        return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
 
     async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""
@@ -136,6 +150,17 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) -> Fact[Watermarks]:
+    """Return the log's ends, by the driver's last commit where only the driver may connect to Kafka."""
+    if isinstance(source, Unknown):
+        return source
+    if source.value is not None:
+        return Known(source.value)
+    if isinstance(fence, Unknown):
+        return fence
+    return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
 
 
 def whole_milliseconds(moment: datetime) -> datetime:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Action
-from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
+from fencepost_operator.api import Event, ObjectKey, Pipeline, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import ActionFailure, Decision, decide
 from fencepost_operator.errors import Conflict, PortError
@@ -56,24 +56,30 @@ class Ports:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """A action_failure and when its action may be tried again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """The last action, how often it was tried in a row, and when the same action may be tried again.
 
-    action_failure: ActionFailure
+    An action is the same by its content: after a change of the spec neither the error nor the backoff of what the old
+    one asked for applies.
+    """
+
+    action: Action
+    attempts: int
     retry_at: datetime
+    failure: ActionFailure | None
 
 
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Makes passes over pipelines.
 
-    All that must survive a crash is in the status; only how often an action has just failed is kept here.
+    All that must survive a crash is in the status; only how often an action was just tried in vain is kept here.
     """
 
     ports: Ports
     config: ReconcileConfig
-    _trials: dict[ObjectKey, _Trial] = field(default_factory=dict)
+    _attempts: dict[ObjectKey, _Attempt] = field(default_factory=dict)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Make one pass; return the seconds after which to look again, or None when the pipeline is gone.
@@ -94,20 +100,20 @@ class Reconciler:
     async def _pass(self, key: ObjectKey) -> tuple[float | None, str]:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
-            self._trials.pop(key, None)
+            self._attempts.pop(key, None)
             self.ports.metrics.forget(key)
             return None, _GONE
         observation = await Observer(self.ports, self.config).observe(pipeline)
-        trial = self._trials.get(key)
-        decision = decide(pipeline, observation, self.config, action_failure=trial.action_failure if trial else None)
+        last = self._attempts.get(key)
+        decision = decide(pipeline, observation, self.config, action_failure=last.failure if last else None)
         recorded = await self._record(pipeline, decision)
         action = decision.action
         if action is None:
-            self._trials.pop(key, None)
+            self._attempts.pop(key, None)
             blind = isinstance(observation.runs, Unknown)
             return self._pause(pipeline, decision), _BLIND if blind else "steady"
-        if trial is not None and trial.action_failure.action is type(action) and observation.now < trial.retry_at:
-            return (trial.retry_at - observation.now).total_seconds(), "waiting"
+        if last is not None and last.action == action and observation.now < last.retry_at:
+            return (last.retry_at - observation.now).total_seconds(), "waiting"
         return await self._act(recorded, observation, action)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
@@ -130,35 +136,29 @@ class Reconciler:
             log.warning("%s: Events could not be published: %s", pipeline.key, error)
 
     async def _act(self, pipeline: Pipeline, observation: Observation, action: Action) -> tuple[float, str]:
-        key = pipeline.key
+        last = self._attempts.get(pipeline.key)
+        attempts = last.attempts + 1 if last is not None and last.action == action else 1
         try:
             await Executor(self.ports, self.config).execute(pipeline, action)
         except PortError as error:
-            return await self._with_failure(pipeline, observation, action, error), "action_failure"
-        self._trials.pop(key, None)
+            return await self._report_failure(pipeline, observation, _failed(action, error, attempts)), "action_failure"
+        self._note(pipeline.key, observation, action, attempts, _without_effect(action, attempts))
         return AT_ONCE, type(action).__name__
 
-    async def _with_failure(
-        self, pipeline: Pipeline, observation: Observation, action: Action, error: PortError
-    ) -> float:
+    async def _report_failure(self, pipeline: Pipeline, observation: Observation, failure: ActionFailure) -> float:
         """Say that the action failed, in the status and by an Event, and wait longer each time."""
-        before = self._trials.get(pipeline.key)
-        again = before is not None and before.action_failure.action is type(action)
-        attempts = before.action_failure.attempts + 1 if before is not None and again else 1
-        delay = retry_delay(attempts)
-        action_failure = ActionFailure(
-            action=type(action),
-            reason=reason_of_failure(action, error),
-            error=error,
-            remedy=error.remedy,
-            attempts=attempts,
-        )
-        self._trials[pipeline.key] = _Trial(action_failure, observation.now + timedelta(seconds=delay))
-        log.warning(
-            "%s: %s failed: %s", pipeline.key, type(action).__name__, error, extra={"reason": action_failure.reason}
-        )
-        await self._record(pipeline, decide(pipeline, observation, self.config, action_failure=action_failure))
-        return delay
+        action = failure.action
+        self._note(pipeline.key, observation, action, failure.attempts, failure)
+        name = type(action).__name__
+        log.warning("%s: %s failed: %s", pipeline.key, name, failure.message, extra={"reason": failure.reason})
+        await self._record(pipeline, decide(pipeline, observation, self.config, action_failure=failure))
+        return retry_delay(failure.attempts)
+
+    def _note(
+        self, key: ObjectKey, observation: Observation, action: Action, attempts: int, failure: ActionFailure | None
+    ) -> None:
+        retry_at = observation.now + timedelta(seconds=retry_delay(attempts))
+        self._attempts[key] = _Attempt(action=action, attempts=attempts, retry_at=retry_at, failure=failure)
 
     def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
         """Return how long to wait: less where something changes, and spread where nothing is expected.
@@ -171,3 +171,21 @@ class Reconciler:
         return jittered(
             min(self.config.refresh_interval, decision.requeue_after) if changes else decision.requeue_after
         )
+
+
+def _failed(action: Action, error: PortError, attempts: int) -> ActionFailure:
+    reason = reason_of_failure(action, error)
+    return ActionFailure(action=action, reason=reason, message=str(error), remedy=error.remedy, attempts=attempts)
+
+
+def _without_effect(action: Action, attempts: int) -> ActionFailure | None:
+    """Return what to report if the same action is due again after it succeeded more than once in a row."""
+    if attempts <= 1:
+        return None
+    return ActionFailure(
+        action=action,
+        reason=Reason.NO_EFFECT,
+        message="it succeeds, but nothing changes",
+        remedy="look for what reverts or caps it, such as an admission webhook, a quota or another controller",
+        attempts=attempts,
+    )

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import kopf
@@ -46,10 +46,13 @@ class ChangeFilter:
         return now != before
 
 
-async def watch(loops: Controller, *, namespaces: Sequence[str]) -> None:
-    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good."""
+async def watch(loops: Controller, *, note_pod: Callable[[Mapping[str, Any]], None], namespaces: Sequence[str]) -> None:
+    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good.
+
+    `note_pod` is given each pod as an event shows it, the last time when it is deleted.
+    """
     await kopf.operator(
-        registry=_registry(loops),
+        registry=_registry(loops, note_pod),
         settings=_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -60,7 +63,7 @@ async def watch(loops: Controller, *, namespaces: Sequence[str]) -> None:
     )
 
 
-def _registry(loops: Controller) -> kopf.OperatorRegistry:
+def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     changes = ChangeFilter()
 
@@ -80,7 +83,15 @@ def _registry(loops: Controller) -> kopf.OperatorRegistry:
         if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
             loops.wake(key)
 
-    async def child_changed(namespace: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's
+    async def child_changed(
+        namespace: str | None,
+        meta: kopf.Meta,
+        body: kopf.Body,
+        resource: kopf.Resource,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        if resource.plural == "pods":
+            note_pod(body)
         owner = meta.labels.get(labels.PIPELINE)
         if owner and namespace:
             loops.wake(ObjectKey(namespace, owner))

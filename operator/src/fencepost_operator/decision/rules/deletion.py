@@ -8,9 +8,8 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import DeleteFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
 from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.liveness import has_ended
+from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import Outcome, reconciling
-from fencepost_operator.decision.status import stop_timeout
 from fencepost_operator.observation import Known, Run, Unknown
 
 
@@ -51,18 +50,17 @@ def _stop_runs(context: Context) -> Outcome | None:
             action=StopRun(name=unasked[0].name),
             status=_asked(context, unasked[0]),
         )
-    run = context.active_run
-    if run is None and not (living and _may_wait(context)):
-        return None
-    name = run.name if run else living[0].name
-    return reconciling(context, Reason.STOPPING, f"Waiting for {name} to stop")
+    waited_for = [run.name for run in living if _may_still_stop(context, run)]
+    if run := context.active_run:
+        waited_for.insert(0, run.name)
+    return reconciling(context, Reason.STOPPING, f"Waiting for {waited_for[0]} to stop") if waited_for else None
 
 
-def _may_wait(context: Context) -> bool:
+def _may_still_stop(context: Context, job: Run) -> bool:
     """Return whether a driver that was asked to stop still has time to."""
     run, since = context.run, context.pipeline.deleting_since
-    asked = (run.stop_requested_at if run else None) or since or context.now
-    return context.now - asked <= stop_timeout(context.pipeline, context.config)
+    requested = run.stop_requested_at if run is not None and run.name == job.name else None
+    return context.now - (requested or since or context.now) <= stop_timeout(job, context.config.stop_margin)
 
 
 def _asked(context: Context, target: Run) -> Status:
@@ -109,7 +107,7 @@ def _end_epoch(context: Context, row: FenceRow) -> Outcome | None:
         context,
         Reason.FENCED,
         f"{run.name} is not proven dead: its epoch {row.epoch} is ended so that it commits no more",
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+        action=TakeOverFence(epoch=row.epoch, version=None, owner=context.owner),
     )
 
 
@@ -117,7 +115,7 @@ def _drop(context: Context, row: FenceRow) -> Outcome:
     return reconciling(
         context,
         Reason.DELETING,
-        "Dropping the checkpoint (deletionPolicy: Delete)",
+        "Deleting the progress in the checkpoint (deletionPolicy: Delete); its epoch stays",
         action=DeleteFence(epoch=row.epoch, version=row.version),
     )
 

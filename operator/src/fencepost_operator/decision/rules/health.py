@@ -12,6 +12,7 @@ from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import failure_after, has_progressed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.observation import Known, Unknown, UnknownReason
@@ -20,6 +21,8 @@ CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
+MAX_DOUBLINGS: Final = 6
+"""Of the stall timeout, for runs in a row that made no progress."""
 
 KAFKA_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
@@ -83,23 +86,28 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     if run.claimed_at is None or not context.status.lag or committed is None or committed.since is None:
         return None
     timeout = stall_timeout(context)
-    if not _elapsed(context, timeout, committed.since, run.claimed_at):
+    if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
-        summary=f"{run.name} has records to read and has committed nothing for "
+        summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
-        remedy="raise restart.stallTimeout if its batches take that long",
+        remedy="read the driver's log with kubectl logs; raise restart.stallTimeout if one step of a batch takes that "
+        "long",
     )
 
 
 def stall_timeout(context: RunContext) -> timedelta:
-    """Return how long a run with records to read may commit nothing."""
-    spec, row = context.spec, context.row
+    """Return how long a run with records to read may neither commit nor report progress inside its batch.
+
+    It doubles with each run in a row that was replaced for that, so that a batch that only needs longer gets there.
+    """
+    spec, row, failure = context.spec, context.row, context.status.failure
     last_batch = (row.duration_ms or 0) / 1000
-    return timedelta(
-        seconds=max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
-    )
+    usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
+    replaced = failure is not None and failure.count > 0 and failure.reason == Reason.UNRESPONSIVE
+    doublings = min(failure.repeats, MAX_DOUBLINGS) if failure is not None and replaced else 0
+    return timedelta(seconds=usual * 2**doublings)
 
 
 def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
@@ -181,13 +189,15 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
         state=State.CATCHING_UP if behind else State.RUNNING,
         status=context.status,
-        ready=True,
+        ready=is_rolled_out(context),
         requeue_after=context.config.resync_interval,
     )
 
 
 def _missing(context: RunContext) -> str:
     cluster = context.status.cluster
+    if not is_rolled_out(context):
+        return "; the Spark cluster is not known to match the spec"
     if cluster is None or cluster.ready_workers >= cluster.workers:
         return ""
     return f"; {cluster.ready_workers} of {cluster.workers} workers are ready"

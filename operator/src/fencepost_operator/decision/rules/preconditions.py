@@ -125,7 +125,7 @@ def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | N
 
 RESTORE: Final = (
     "restore it from a backup; or, to begin at source.kafka.startingOffsets, "
-    "delete the pipeline with its row and create it again"
+    "set deletionPolicy to Delete, delete the pipeline and create it again"
 )
 
 

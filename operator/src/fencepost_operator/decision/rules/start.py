@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from fencepost_operator.actions import InstallCluster, StartRun
 from fencepost_operator.api import ClusterStatus, Reason, RunStatus, State
@@ -16,6 +17,9 @@ from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
+
+TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
+"""Failures that a smaller batch may avoid."""
 
 
 def next_run(context: RunContext) -> Outcome:
@@ -114,6 +118,20 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
     )
 
 
+def first_batch_limit(context: RunContext) -> int | None:
+    """Return how many records the next run may take of the planned batch, None for all of them.
+
+    A batch that ran out of memory or made no progress is tried again at half its size, and half of that each time.
+    """
+    failure, row = context.status.failure, context.row
+    if failure is None or not failure.count or failure.reason not in TOO_LARGE:
+        return None
+    if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
+        return None
+    planned = sum(max(0, end - row.offsets.get(key, end)) for key, end in row.planned.items())
+    return max(1, planned >> failure.repeats) if planned else None
+
+
 def _start(context: RunContext, run: RunStatus) -> StartRun:
     config = driver_config(
         key=context.pipeline.key,
@@ -122,6 +140,8 @@ def _start(context: RunContext, run: RunStatus) -> StartRun:
         config=context.config,
         epoch=run.epoch,
         generation=run.cluster_generation,
+        owner=context.owner,
+        first_batch_limit=first_batch_limit(context),
     )
     job = run_job(
         pipeline=context.pipeline,

@@ -46,7 +46,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
         Reason.FENCED,
         f"Suspending: {run.name} did not stop in time and is fenced",
         state=State.SUSPENDED,
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+        action=TakeOverFence(epoch=row.epoch, version=None, owner=context.owner),
     )
 
 

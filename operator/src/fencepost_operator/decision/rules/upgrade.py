@@ -44,11 +44,10 @@ def cluster_has_drifted(context: RunContext) -> Outcome | None:
     message = (
         f"Scaling from {recorded.workers} to {target.workers} workers" if resized else "Repairing the Spark cluster"
     )
-    outcome = reconciling(
+    return reconciling(
         context,
         Reason.SCALED if resized else Reason.PROVISIONING,
         message,
         action=InstallCluster(values=values(context, target)),
         status=replace(context.status, cluster=target),
     )
-    return replace(outcome, ready=context.is_streaming)

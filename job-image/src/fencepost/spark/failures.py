@@ -1,0 +1,100 @@
+"""What an exception of a batch means: a mistake of the author's, too little memory, or a failure of the cluster."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, from_text
+
+OUT_OF_MEMORY: Final = re.compile(
+    r"OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|ArrowMemoryError|\bMemoryError\b|OOMKilled"
+    # A JVM with ExitOnOutOfMemoryError ends with 3, and Spark's own handler with 52.
+    r"|exited with code (?:3|52)\b"
+)
+PYTHON_WORKER_CRASHED: Final = "Python worker exited unexpectedly"
+OWN_CODE: Final = re.compile(r'File "[^"]*/fencepost/(?:sinks|kafka)/')
+"""A frame of the reader's or the sink's: they run in Python workers of their own, so the author's code is not there."""
+OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+LONGEST: Final = 1500
+
+
+def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
+    """Return why the author's function raised `error`.
+
+    What it raises on the empty batch it raises in each new run, so that is BadSpec; except when Spark or a service that
+    the function calls is the cause.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+    if isinstance(error, DriverError):
+        return error
+    if isinstance(error, AnalysisException):
+        return BadSpec(f"transform: {short(error)}", reason=Reason.TRANSFORM_INVALID)
+    if (known := _known(error)) is not None:
+        return known
+    message = f"the transform raised {type(error).__name__}: {short(error)}"
+    if is_warm_up and not _is_infrastructure(error):
+        return _fails_on_empty_batch(message)
+    return BatchFailed(message, reason=Reason.TRANSFORM_FAILED)
+
+
+def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
+    """Return why the job of a batch failed."""
+    if (known := _known(error)) is not None:
+        return known
+    if is_warm_up and not _is_infrastructure(error):
+        return _fails_on_empty_batch(short(error))
+    if PYTHON_WORKER_CRASHED in str(error):
+        return BatchFailed(short(error), remedy=_CRASHED_REMEDY)
+    return BatchFailed(short(error))
+
+
+_CRASHED_REMEDY: Final = (
+    "If the kernel killed the Python worker for memory (see the worker's pod and node), raise"
+    " spec.cluster.worker.memory or lower spec.source.kafka.maxRecordsPerBatch."
+)
+
+
+def _known(error: Exception) -> DriverError | None:
+    """Return the DriverError that a Python worker raised, or OutOfMemory."""
+    text = str(error)
+    crossed = from_text(text)
+    if crossed is not None:
+        return crossed
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(text):
+        return OutOfMemory(short(error))
+    return None
+
+
+def _fails_on_empty_batch(message: str) -> BadSpec:
+    return BadSpec(
+        f"on the empty batch of the warm-up: {message}",
+        reason=Reason.TRANSFORM_FAILED,
+        remedy="Correct the transform: it also receives an empty batch, with context.offsets empty.",
+    )
+
+
+def _is_infrastructure(error: Exception) -> bool:
+    """Return whether an error may pass without a change of the author's code."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+    from pyspark.errors import PySparkException, PythonException, UnknownException  # noqa: PLC0415
+
+    match error:
+        case Py4JError() | UnknownException():
+            return True
+        case PythonException():
+            return OWN_CODE.search(str(error)) is not None
+        case PySparkException():
+            return False
+        case OSError():
+            return not isinstance(error, OF_FILES)
+        case _:
+            return False
+
+
+def short(error: BaseException) -> str:
+    """Return an error's text without the pages of Java stack that follow Spark's own."""
+    text = str(error).partition("\n\nJVM stacktrace:")[0].partition("\n\tat ")[0].strip()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} … {text[-2 * LONGEST // 3 :]}"

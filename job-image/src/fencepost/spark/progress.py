@@ -1,0 +1,60 @@
+"""How much work the running jobs have done: a number that grows while they work and stands still while they hang.
+
+Executors send the metrics of running tasks with each heartbeat, also in local mode, and Spark's live status store adds
+them up. Counted are the rows that operators and Python workers have produced, and the tasks that have ended. A sink
+that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.writer`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTER: Final = re.compile(r"SQLPlanMetric\([^,]*,(\d+),sum\)")
+"""A metric that counts; times and sizes may change without work, or are rounded."""
+VALUE: Final = re.compile(r"(\d+) -> ([\d,]+)$", re.MULTILINE)
+
+
+class Progress:
+    """Reads Spark's live status store. Any thread may poll it; a poll takes a few calls to the JVM."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._queries = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - Spark's JVM API
+        self._tracker = spark.sparkContext.statusTracker()
+        self._lock = threading.Lock()
+        self._total = 0
+        self._seen: dict[str, int] = {}
+        """What was counted of each query and stage that was live at the last poll."""
+
+    def poll(self) -> int:
+        """Return a number that never falls; it grows by the work that became visible since the last poll."""
+        with self._lock:
+            live = {**self._rows(), **self._tasks()}
+            self._total += sum(max(0, value - self._seen.get(key, 0)) for key, value in live.items())
+            # The largest seen: a value may fall when a task that failed is no longer counted.
+            self._seen = {key: max(value, self._seen.get(key, 0)) for key, value in live.items()}
+            return self._total
+
+    def _rows(self) -> dict[str, int]:
+        """Return the sum of the counting metrics of the latest query."""
+        count = self._queries.executionsCount()
+        if count == 0:
+            return {}
+        latest = self._queries.executionsList(max(0, count - 1), 1)
+        if latest.isEmpty():  # removed meanwhile
+            return {}
+        query = latest.head()
+        number = query.executionId()
+        counters = set(COUNTER.findall(query.metrics().mkString("\n")))
+        values = self._queries.executionMetrics(number).mkString("\n")
+        found = (int(value.replace(",", "")) for key, value in VALUE.findall(values) if key in counters)
+        return {f"query {number}": sum(found)}
+
+    def _tasks(self) -> dict[str, int]:
+        """Return the ended tasks of each active stage."""
+        stages = (self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds())
+        return {f"stage {stage.stageId}": stage.numCompletedTasks for stage in stages if stage is not None}

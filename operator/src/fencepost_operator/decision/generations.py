@@ -1,0 +1,28 @@
+"""Which objects of the cluster's generations nobody needs any more."""
+
+from __future__ import annotations
+
+from fencepost_operator.actions import PruneCluster
+from fencepost_operator.decision.context import Context
+from fencepost_operator.observation import Known, Unknown
+
+
+def stale_generations(context: Context, *, install_failed: bool = False) -> PruneCluster | None:
+    """Return what to delete once the recorded generation is ready, could not be installed, or was taken down.
+
+    Helm deletes what its last deployed revision had and the new one has not.  What a revision created that the API
+    server then refused is in neither, and stays: Services, Secrets, even a master.
+    """
+    recorded, fact = context.status.cluster, context.observation.cluster_objects
+    if isinstance(fact, Unknown) or isinstance(context.observation.runs, Unknown):
+        return None
+    if recorded is None or context.pipeline.deleting_since is not None:
+        return None
+    taken_down = not recorded.config_hash and context.observation.release == Known(None)
+    if not (taken_down or install_failed or recorded.ready_at is not None):
+        return None
+    kept = set() if taken_down else {recorded.generation}
+    if context.active_run is not None:
+        kept.add(context.active_run.cluster_generation)
+    stale = tuple(found for found in fact.value if found.generation not in kept)
+    return PruneCluster(objects=stale) if stale else None

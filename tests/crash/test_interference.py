@@ -1,0 +1,254 @@
+"""One instance, whatever the timing: what others do between the operator's observation and its action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fakes.drivers import Driver
+from fakes.manifests import KEY, body
+from fakes.ports import ports_of
+from fakes.stage import POLICY, ROW, Stage
+from fakes.world import World
+from fencepost.contract import ExitCode
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels
+from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.observation import References
+from fencepost_operator.runtime.reconciler import Reconciler
+
+
+async def running(world: World | None = None, **changes: Any) -> Stage:
+    stage = Stage(world=world or World())
+    stage.world.apply(body(**changes))
+    await stage.running()
+    return stage
+
+
+def ready(stage: Stage) -> tuple[str, str]:
+    return next((c.status, c.reason) for c in stage.pipeline.status.conditions if c.type == "Ready")
+
+
+def commits_before_each_takeover(stage: Stage) -> Driver:
+    """Let the newest driver commit between each observation and the takeover that follows."""
+    zombie = stage.world.newest_pod().driver
+
+    def commit(_number: int, name: str) -> None:
+        if name == "take_over" and zombie.alive and zombie.row is not None:
+            ends = {key: offset + 1 for key, offset in zombie.row.offsets.items()}
+            zombie._commit(stage.world.now, ends)
+
+    stage.gate.before = commit
+    return zombie
+
+
+async def test_a_driver_that_commits_all_the_time_is_fenced_and_replaced() -> None:
+    stage = await running()
+    zombie = commits_before_each_takeover(stage)
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2, seconds=120)
+    await stage.run(5)
+    assert zombie.exit_code == ExitCode.FENCED
+
+
+@pytest.mark.parametrize("ending", ["suspend", "delete"])
+async def test_a_driver_that_commits_all_the_time_stops_neither_suspension_nor_deletion(ending: str) -> None:
+    stage = await running()
+    zombie = commits_before_each_takeover(stage)
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    if ending == "suspend":
+        stage.world.change(KEY, suspend=True)
+        await stage.until(lambda: stage.ready() == "Suspended", seconds=120)
+    else:
+        stage.world.delete(KEY)
+        await stage.until(lambda: KEY not in stage.world.objects, seconds=120)
+    stage.world.advance(10)
+    assert zombie.exit_code == ExitCode.FENCED
+
+
+class CappedWorld(World):
+    """An admission webhook lets no cluster have more than one worker."""
+
+    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+        World.install(self, key, {**values, "workers": min(1, values["workers"])})
+
+
+async def test_workers_that_admission_caps_are_reported_and_tried_ever_more_rarely() -> None:
+    stage = await running(CappedWorld())
+    first = len(stage.gate.writes)
+    stage.world.change(KEY, cluster={"workers": 3})
+    await stage.run(300)
+    assert stage.gate.writes[first:].count("install") < 15
+    assert ready(stage) == ("False", "NoEffect")
+    assert "look for what reverts or caps it" in stage.pipeline.status.message.lower()
+    assert [reason for reason, _ in stage.world.events].count("NoEffect") == 1
+    stage.world.change(KEY, cluster={"workers": 1})
+    await stage.run(5)
+    assert ready(stage)[0] == "True"
+
+
+class SwallowingWorld(World):
+    """Creates that are answered with success and leave nothing behind."""
+
+    def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
+        pass
+
+
+async def test_a_create_that_leaves_nothing_behind_is_reported_and_tried_ever_more_rarely() -> None:
+    stage = Stage(world=SwallowingWorld())
+    stage.world.apply(body())
+    await stage.until(lambda: "start" in stage.gate.writes)
+    await stage.run(120)
+    assert stage.gate.writes.count("start") < 12
+    assert ready(stage) == ("False", "NoEffect")
+
+
+class PickyWorld(World):
+    """The API server refuses one image."""
+
+    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+        if values["image"] == "bad":
+            raise Rejected("StatefulSet is invalid: spec.template: Invalid value", remedy="correct it")
+        World.install(self, key, values)
+
+
+async def test_neither_the_error_nor_the_backoff_of_a_spec_outlives_it() -> None:
+    stage = Stage(world=PickyWorld())
+    stage.world.apply(body(job={"image": "bad", "entrypoint": "a:b"}))
+    await stage.run(200)
+    assert stage.ready() == "InstallFailed"
+    stage.world.change(KEY, job={"image": "good", "entrypoint": "a:b"})
+    before = len(stage.world.events)
+    await stage.turn()
+    assert stage.world.releases[KEY].values["image"] == "good"
+    await stage.running()
+    assert not [message for _, message in stage.world.events[before:] if "invalid" in message]
+
+
+@dataclass(slots=True)
+class LateWorld(World):
+    """The first create of a Job times out, and takes effect just before the second one."""
+
+    late: list[tuple[ObjectKey, Mapping[str, Any]]] = field(default_factory=list)
+    tries: int = 0
+
+    def create_job(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            self.late.append((key, manifest))
+            raise Unreachable("timed out")
+        for request in self.late:
+            World.create_job(self, *request)
+        self.late.clear()
+        World.create_job(self, key, manifest)
+
+
+async def test_a_job_that_a_late_create_made_from_an_older_spec_is_replaced() -> None:
+    stage = Stage(world=LateWorld())
+    stage.world.apply(body(batchInterval="5s"))
+    await stage.until(lambda: "start" in stage.gate.writes)
+    stage.world.change(KEY, batchInterval="60s")
+    await stage.until(
+        lambda: stage.is_running() and stage.world.newest_pod().driver.config.batch_interval == 60, seconds=120
+    )
+    hashes = [job.manifest["metadata"]["annotations"][labels.SPEC_HASH] for job in stage.world.jobs]
+    run = stage.pipeline.status.run
+    assert run is not None
+    assert run.spec_hash == hashes[-1]
+    await stage.running()
+    assert ready(stage)[0] == "True"
+
+
+async def test_a_generation_is_not_ready_while_cassandra_hides_that_the_old_one_runs() -> None:
+    stage = await running()
+    stage.world.cassandra_down = True
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.run(20)
+    status = stage.pipeline.status
+    assert status.observed_generation == stage.pipeline.generation == 2
+    assert ready(stage) == ("False", "CassandraUnreachable")
+    stage.world.cassandra_down = False
+    await stage.until(lambda: ready(stage)[0] == "True", seconds=120)
+    assert stage.world.releases[KEY].values["image"] == "registry.example/job:2"
+
+
+async def test_a_pipeline_that_is_created_again_continues_the_epochs_of_the_deleted_one() -> None:
+    stage = await running(deletionPolicy="Delete")
+    await stage.run(20)
+    zombie = stage.world.newest_pod().driver
+    zombie.frozen = True
+    clock = stage.world.table.rows[ROW].clock
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    released = stage.world.table.rows[ROW]
+    assert released.is_released
+    assert not released.offsets
+    assert released.epoch > 1
+    assert released.clock > clock
+    zombie.commits.clear()  # the new pipeline's are another series: it reads from the start
+    stage.world.apply(body(uid="uid-2"))
+    await stage.running()
+    assert stage.world.table.rows[ROW].epoch > 1
+    zombie.frozen = False
+    await stage.run(10)
+    assert zombie.exit_code == ExitCode.FENCED
+    assert not zombie.commits
+
+
+async def test_references_that_cannot_be_read_leave_a_new_generation_unready() -> None:
+    stage = await running()
+    ports = ports_of(stage.world, stage.gate)
+    stage._operator = Reconciler(ports=replace(ports, objects=UnreadableObjects()), config=POLICY)
+    job = {
+        "image": "registry.example/job:2",
+        "entrypoint": "orders.job:transform",
+        "codeFrom": {"configMapName": "code"},
+    }
+    stage.world.change(KEY, job=job)
+    await stage.run(20)
+    assert ready(stage) == ("False", "KubernetesUnreachable")
+
+
+class UnreadableObjects:
+    """The API server answers no question about ConfigMaps and Secrets."""
+
+    async def references(self, key: ObjectKey, names: Any) -> References:
+        raise Unreachable(f"no answer about {names} of {key}")
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        raise Unreachable(f"no answer about {name} of {key}")
+
+
+async def test_a_batch_that_takes_longer_than_the_stall_timeout_ends_under_its_own_run() -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    await stage.run(10)
+    driver = stage.world.newest_pod().driver
+    driver.batch_takes = timedelta(seconds=200)
+    await stage.run(150)
+    assert driver.alive
+    before = len(driver.commits)
+    await stage.run(100)
+    assert len(driver.commits) > before
+    assert stage.world.created_jobs == ["orders-run-1"]
+
+
+async def test_a_driver_that_hangs_in_its_batch_is_replaced_and_the_next_one_gets_twice_the_time() -> None:
+    stage = await running(restart={"stallTimeout": "15s"})
+    lives: dict[int, list[datetime]] = {}
+
+    def all_drivers_hang() -> bool:
+        for driver in stage.world.drivers:
+            driver.hangs = True
+            if driver.row is not None and driver.alive and not driver.asked_at:
+                lives.setdefault(driver.config.epoch, []).append(stage.world.now)
+        return stage.world.table.rows[ROW].epoch == 5
+
+    await stage.until(all_drivers_hang, seconds=900)
+    _, second, third, fourth = ((seen[-1] - seen[0]).total_seconds() for _, seen in sorted(lives.items()))
+    assert third > 1.5 * second
+    assert fourth > 1.5 * third

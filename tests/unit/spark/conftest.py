@@ -1,0 +1,41 @@
+"""One Spark session for the tests of a module, made as a run makes it: our own gateway, local mode, two cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
+from fencepost.spark import session
+from fencepost.spark.gateway import Gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = DriverConfig(
+    pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
+    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)),
+    sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
+    fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[2]",
+    spark_conf={"spark.executor.heartbeatInterval": "1s", "spark.sql.shuffle.partitions": "1"},
+    executors=1, termination_grace=30.0,
+)  # fmt: skip
+
+JVMS: list[Gateway] = []
+"""Kept: a JVM ends when its standard input closes, and PySpark stays connected to it."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """The session; another module's JVM serves as well when one runs already."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        jvm = Gateway.start(memory="512m")
+        jvm.connect(300)
+        JVMS.append(jvm)
+    made = session.create(session.settings(CONFIG, {}))
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

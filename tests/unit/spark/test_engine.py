@@ -1,0 +1,287 @@
+"""Batches on a real Spark session; records and sink are made here, so that neither Kafka nor Cassandra is needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.batch import Batch, Range
+from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, PoisonRecord
+from fencepost.fence import FenceRow
+from fencepost.sinks.writer import RESULT_COLUMNS
+from fencepost.spark import source
+from fencepost.spark.engine import SparkEngine
+from unit.spark.conftest import CONFIG
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.context import BatchContext
+
+Writing = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+BATCH = Batch(ranges=(Range("t", 0, 100, 103), Range("t", 1, 7, 9)), until={"t/0": 103, "t/1": 9})
+
+
+def row() -> FenceRow:
+    """A claimed row whose clock is far above the token of a warm-up."""
+    from fencepost.fence import Fence  # noqa: PLC0415
+    from fencepost.fence.memory import MemoryFenceTable  # noqa: PLC0415
+
+    return replace(Fence(MemoryFenceTable(), "s/ns/n").create("s/ns"), clock=1_000)
+
+
+class Counting:
+    """A sink that counts its rows, or does what `writing` says with them."""
+
+    name = "rows"
+
+    def __init__(self, writing: Writing | None = None) -> None:
+        self._writing = writing or counting()
+
+    def check(self, frame: DataFrame) -> None:
+        """Take every frame."""
+
+    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
+        assert timestamp >= 0
+        return frame.mapInArrow(self._writing, RESULT_COLUMNS).select("sink", "rows")
+
+
+def counting() -> Writing:
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from fencepost.sinks.writer import _Counter  # noqa: PLC0415
+
+        counter = _Counter("rows")
+        for batch in batches:
+            counter.rows += batch.num_rows
+        yield counter.report()
+
+    return count
+
+
+@pytest.fixture
+def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
+    """Make engines whose batches hold one record per offset."""
+
+    def records(spark: SparkSession, parts: Any, _properties: Any, *, patience: float) -> DataFrame:
+        assert patience == CONFIG.patience
+        from fencepost.testing import frame  # noqa: PLC0415
+
+        made = [
+            {"partition": one.partition, "offset": offset, "value": b"v"}
+            for part in parts
+            for one in part
+            for offset in range(one.start, one.until)
+        ]
+        return frame(spark, made)
+
+    monkeypatch.setattr(source, "frame", records)
+
+    def build(transform: Any, sink: Counting | None = None) -> SparkEngine:
+        return SparkEngine(spark=spark, config=CONFIG, transform=transform, sinks=[sink or Counting()], properties={})
+
+    return build
+
+
+def same(batch: DataFrame, context: BatchContext) -> DataFrame:
+    assert context.pipeline
+    return batch
+
+
+def failure(act: Callable[[], object]) -> DriverError:
+    with pytest.raises(DriverError) as caught:
+        act()
+    return caught.value
+
+
+def paths_to_delete(spark: SparkSession) -> int:
+    """How many paths the JVM holds for deletion at its end."""
+    hook = spark._jvm.java.lang.Class.forName("java.io.DeleteOnExitHook")  # type: ignore[union-attr]
+    files = hook.getDeclaredField("files")
+    files.setAccessible(True)
+    return int(files.get(None).size())
+
+
+def test_batches_leave_no_path_in_the_jvm(spark: SparkSession, make: Callable[..., SparkEngine]) -> None:
+    engine = make(same)
+    assert engine.write(BATCH, row()).rows == {"rows": 5}
+    before = paths_to_delete(spark)
+    for _ in range(5):
+        engine.write(BATCH, row())
+    assert paths_to_delete(spark) == before
+
+
+def test_a_transform_that_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
+    def first(batch: DataFrame, context: BatchContext) -> DataFrame:
+        return batch.where(f"offset >= {min(start for start, _ in context.offsets.values())}")
+
+    found = failure(make(first).warm)
+    assert isinstance(found, BadSpec)
+    assert found.reason == "TransformFailed"
+    assert "on the empty batch of the warm-up: the transform raised ValueError" in found.message
+
+
+def test_a_python_function_that_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
+    def lazily(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+
+        def fail(_: Any) -> Iterator[Any]:
+            raise KeyError("model")
+
+        return batch.mapInArrow(fail, batch.schema)
+
+    found = failure(make(lazily).warm)
+    assert isinstance(found, BadSpec)
+    assert "KeyError: 'model'" in found.message
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("the model's server"), TimeoutError("slow")])
+def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(
+    make: Callable[..., SparkEngine], error: Exception
+) -> None:
+    def remote(*_: Any) -> DataFrame:
+        raise error
+
+    found = failure(make(remote).warm)
+    assert isinstance(found, BatchFailed)
+    assert found.reason == "TransformFailed"
+
+
+def test_a_transform_that_raises_on_records_is_tried_again_and_names_the_ranges(
+    make: Callable[..., SparkEngine],
+) -> None:
+    def fail(*_: Any) -> DataFrame:
+        raise ArithmeticError("no")
+
+    found = failure(lambda: make(fail).write(BATCH, row()))
+    assert isinstance(found, BatchFailed)
+    assert found.message.endswith("the batch is t/0 [100, 103), t/1 [7, 9)")
+
+
+def test_poison_of_the_authors_own_names_the_ranges(make: Callable[..., SparkEngine]) -> None:
+    def refuse(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+
+        def check(batches: Any) -> Iterator[Any]:
+            for _ in batches:
+                raise PoisonRecord("record 7 is not JSON")
+            yield from ()
+
+        return batch.mapInArrow(check, batch.schema)
+
+    found = failure(lambda: make(refuse).write(BATCH, row()))
+    assert isinstance(found, PoisonRecord)
+    assert found.message == "record 7 is not JSON; the batch is t/0 [100, 103), t/1 [7, 9)"
+
+
+def test_a_python_worker_without_memory_is_named_as_such(make: Callable[..., SparkEngine]) -> None:
+    def greedy(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+
+        def take(batches: Any) -> Iterator[Any]:
+            for one in batches:
+                bytearray(1 << 60)
+                yield one
+
+        return batch.mapInArrow(take, batch.schema)
+
+    assert isinstance(failure(lambda: make(greedy).write(BATCH, row())), OutOfMemory)
+
+
+class Gate:
+    """Files through which a test tells the Python workers to go on."""
+
+    def __init__(self, folder: Any) -> None:
+        self.path = str(folder / "open")
+
+    def open(self) -> None:
+        with open(self.path, "w", encoding="utf-8"):  # noqa: PTH123
+            pass
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.2)
+
+
+def in_background(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_progress_grows_while_one_task_writes_slowly(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    path = gate.path
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os  # noqa: PLC0415
+        import time  # noqa: PLC0415
+
+        from fencepost.sinks.writer import FILLER, _Counter  # noqa: PLC0415
+
+        counter = _Counter("rows")
+        for batch in batches:
+            counter.rows += batch.num_rows
+            while not os.path.exists(path):  # noqa: PTH110
+                yield counter.report(FILLER)
+                time.sleep(0.2)
+        yield counter.report()
+
+    engine = make(same, Counting(slowly))
+    thread = in_background(lambda: engine.write(BATCH, row()))
+    try:
+        seen = [0]
+        for _ in range(3):
+            eventually(lambda: engine.progress() > seen[-1], "progress within the task")
+            seen.append(engine.progress())
+        assert thread.is_alive()
+    finally:
+        gate.open()
+        thread.join(60)
+    assert engine.progress() >= seen[-1]
+
+
+def test_progress_stands_still_while_the_transform_hangs(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    path = gate.path
+
+    def hanging(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+
+        def wait(batches: Any) -> Iterator[Any]:
+            import os  # noqa: PLC0415
+            import time  # noqa: PLC0415
+
+            for one in batches:
+                with open(f"{path}.reached", "w", encoding="utf-8"):  # noqa: PTH123
+                    pass
+                while not os.path.exists(path):  # noqa: PTH110
+                    time.sleep(0.1)
+                yield one
+
+        return batch.mapInArrow(wait, batch.schema)
+
+    engine = make(hanging)
+    thread = in_background(lambda: engine.write(BATCH, row()))
+    try:
+        import os  # noqa: PLC0415
+
+        eventually(lambda: os.path.exists(f"{path}.reached"), "the transform to hang")  # noqa: PTH110
+        # What was done before it hung is reported by the next heartbeats, one per second here.
+        time.sleep(5)
+        before = engine.progress()
+        time.sleep(5)
+        assert engine.progress() == before
+        assert thread.is_alive()
+    finally:
+        gate.open()
+        thread.join(60)
+    assert engine.progress() > before
