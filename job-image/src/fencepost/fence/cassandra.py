@@ -396,7 +396,7 @@ def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple
         values[name] = dict(values[name].items()) if values[name] else {}
     for name in ("hour", "committed_at"):
         values[name] = _in_utc(values[name])
-    return Change(**{**values, "base": bool(values["base"])})
+    return Change(**{**values, "base": bool(values["base"]), "committed": bool(values["committed"])})
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:
