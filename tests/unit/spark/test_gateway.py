@@ -100,6 +100,6 @@ def test_the_drivers_jvm_starts_with_the_authors_options_and_class_path(monkeypa
 
 def test_java_options_that_java_refuses_are_a_bad_spec() -> None:
     made = Gateway.start(memory="64m", options=["-javaagent:/absent.jar"])
-    with pytest.raises(BadSpec, match="Java does not start with the options -javaagent:/absent.jar"):
+    with pytest.raises(BadSpec, match=r"Java does not start with the options -javaagent:/absent.jar"):
         made.connect(300)
     made.process.communicate(timeout=60)
