@@ -21,7 +21,7 @@ _EXTRAS: Final = ("reason", "outcome", "remedy", "seconds")
 """Attributes that `extra={...}` may set; `extra={"fields": {...}}` adds any other key."""
 
 _CONTROLS: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""What JSON leaves as it is, and some readers take for the end of a line, a terminal for a command, UTF-8 for nothing."""
+"""What JSON leaves as it is, and a reader takes for a line's end, a terminal for a command, or UTF-8 cannot hold."""
 
 
 class JsonFormatter(logging.Formatter):
