@@ -14,8 +14,9 @@ def stale_generations(context: Context, *, install_failed: bool = False) -> Prun
     server then refused is in neither, and stays: Services, Secrets, even a master.
     """
     recorded, fact = context.status.cluster, context.observation.cluster_objects
-    unseen = isinstance(fact, Unknown) or isinstance(context.observation.runs, Unknown)
-    if recorded is None or unseen or context.pipeline.deleting_since is not None:
+    if isinstance(fact, Unknown) or isinstance(context.observation.runs, Unknown):
+        return None
+    if recorded is None or context.pipeline.deleting_since is not None:
         return None
     taken_down = not recorded.config_hash and context.observation.release == Known(None)
     if not (taken_down or install_failed or recorded.ready_at is not None):
