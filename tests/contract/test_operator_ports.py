@@ -284,10 +284,12 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
 async def test_log_ends_and_missing_topics(stage: Stage) -> None:
     (topic,) = stage.kafka.topics
     found = await stage.ports.offsets.ends(stage.kafka)
+    assert found is not None
     assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
     assert found.missing_topics == ()
     asked = replace(stage.kafka, topics=(topic, "absent"))
     found = await stage.ports.offsets.ends(asked)
+    assert found is not None
     assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
 
 

@@ -100,7 +100,11 @@ class Driver:
     def _batch(self, now: datetime, ends: Mapping[str, int]) -> None:
         if self.hangs:
             return
-        self.batch_since = self.batch_since or now
+        if self.batch_since is None:
+            self.batch_since = now
+            if self.batch_takes and self.row is not None:
+                planned = self._after(self.row, ends)
+                self.row = self.fence.plan(self.row, offsets=self.row.offsets, planned=planned)
         taken = now - self.batch_since
         if taken >= self.batch_takes:
             self.batch_since = None
@@ -108,11 +112,14 @@ class Driver:
         elif self.row is not None:
             self.fence.report_progress(self.row, int(taken.total_seconds()))
 
+    def _after(self, row: FenceRow, ends: Mapping[str, int]) -> dict[str, int]:
+        limit = self.config.source.max_records_per_batch
+        return {key: min(ends.get(key, offset), offset + limit) for key, offset in row.offsets.items()}
+
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row
         assert row is not None
-        limit = self.config.source.max_records_per_batch
-        after = {key: min(ends.get(key, offset), offset + limit) for key, offset in row.offsets.items()}
+        after = self._after(row, ends)
         if after == row.offsets:
             return
         records = sum(after.values()) - sum(row.offsets.values())

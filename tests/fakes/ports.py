@@ -204,7 +204,8 @@ class FakeRuns:
         shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
         return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
-    async def start(self, key: ObjectKey, job: Manifest) -> None:
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
+        del config_map  # the Job stands for it
         try:
             await self.gate.write("start", lambda: self.world.create_job(key, job))
         except FileExistsError as error:

@@ -170,6 +170,7 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
     offsets = KafkaOffsets(secrets)
     try:
         found = await offsets.ends(place)
+        assert found is not None
         assert found.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     finally:
         await offsets.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -107,6 +108,17 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics.forget(KEY)
     assert series(metrics) == {}
     metrics.forget(KEY)
+
+
+def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> None:
+    name = 'fencepost_pipeline_restarts_total{name="a",namespace="n"}'
+    metrics = PrometheusMetrics()
+    assert "# TYPE fencepost_pipeline_restarts_total counter" in metrics.exposition().decode()
+    counted = []
+    for restarts in (2, 2, 5, 0, 1):
+        metrics.observed(KEY, replace(status(), restarts=restarts), {})
+        counted.append(series(metrics)[name])
+    assert counted == [2, 2, 5, 0, 1]
 
 
 def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_ends_it() -> None:

@@ -119,7 +119,11 @@ def _action(context: Context, outcome: Outcome, failure: ActionFailure | None) -
     """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that just failed."""
     if outcome.action is None:
         return prune_runs(context) or stale_generations(context)
-    if isinstance(outcome.action, InstallCluster) and failure is not None and isinstance(failure.action, InstallCluster):
+    if (
+        isinstance(outcome.action, InstallCluster)
+        and failure is not None
+        and isinstance(failure.action, InstallCluster)
+    ):
         return stale_generations(context, install_failed=True) or outcome.action
     return outcome.action
 
