@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script of the image build, no package
-"""Write the class-data-sharing archive of the image, from what a small cluster really loads.
+"""Write the class-data-sharing archive of the image, from the classes that a small cluster loads.
 
 usage: archive.py TARGET
 
@@ -20,12 +20,12 @@ from pathlib import Path
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.spark import gateway, session, source
 
-SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that lives for a minute
+SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that runs for a minute
 MASTER = "spark://127.0.0.1:7077"
 
 
 def main(target: Path) -> None:
-    """Exercise, merge, dump."""
+    """Run a cluster, merge the lists of classes, write the archive."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         exercise(folder)

@@ -4,7 +4,7 @@
 usage: jars.py SPARK_HOME
 
 Spark's launcher puts `jars/*` on the class path of executors, in the order of the directory, which differs from machine
-to machine; a class-data-sharing archive needs the very same path each time.  So the real jars move to `lib/`, and
+to machine; a class-data-sharing archive needs the same path each time.  So the real jars move to `lib/`, and
 `jars/` keeps one jar that names them in its manifest, in a fixed order, and holds the log configuration.
 """
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from fencepost.fence import FenceRow
+from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.dataset import flights
 from flights.expectation import departure
@@ -100,9 +100,9 @@ class Stream:
         return self.pipeline.kubectl.get(KIND, self.pipeline.name) is not None
 
     def fence(self) -> FenceRow | None:
-        """Return the fence row, read at SERIAL."""
+        """Return the fence row, read at SERIAL; None when there is none, or it was released."""
         with cassandra(self.place) as opened:
-            return CassandraFenceTable.over(opened, self.place.fences).read(self.key)
+            return Fence(CassandraFenceTable.over(opened, self.place.fences), self.key).read()
 
     def commits_past(self, row: FenceRow | None, *, seconds: float = 150) -> FenceRow:
         """Wait until the offsets moved past those of `row`; return the row as it is then."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
@@ -38,21 +39,46 @@ from fencepost_operator.observation import (
 )
 from fencepost_operator.runtime.reconciler import Ports
 
+T = TypeVar("T")
+
 
 class Gate:
-    """Counts writes. `before` and `after` see each one's number and name and may raise."""
+    """What every call of one operator passes: a point before its effect and a point after it, where others may move.
+
+    Here nobody moves (see `fakes.interleaving`).  Writes are counted; `before` and `after` see each one's number and
+    name and may raise.
+    """
 
     def __init__(self) -> None:
         self.writes: list[str] = []
         self.before: Callable[[int, str], None] = lambda _number, _name: None
         self.after: Callable[[int, str], None] = lambda _number, _name: None
 
-    def write(self, name: str, effect: Callable[[], None]) -> None:
+    async def point(self) -> None:
+        """Let others move."""
+
+    async def read(self, name: str, fact: Callable[[], T]) -> T:
+        """Read at one moment, and answer at a later one."""
+        del name
+        await self.point()
+        found = fact()
+        await self.point()
+        return found
+
+    async def write(self, name: str, effect: Callable[[], object]) -> None:
+        """Write at one moment, and answer at a later one."""
+        await self.point()
         number = len(self.writes)
         self.writes.append(name)
         self.before(number, name)
-        effect()
+        self.apply(name, effect)
         self.after(number, name)
+        await self.point()
+
+    def apply(self, name: str, effect: Callable[[], object]) -> None:
+        """Let a write take effect."""
+        del name
+        effect()
 
 
 @dataclass(slots=True)
@@ -69,19 +95,23 @@ class FakePipelines:
     gate: Gate
 
     async def read(self, key: ObjectKey) -> Pipeline | None:
+        return await self.gate.read("pipeline", lambda: self._read(key))
+
+    def _read(self, key: ObjectKey) -> Pipeline | None:
         found = self.world.objects.get(key)
         return read_pipeline(copy.deepcopy(found)) if found is not None else None
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        written: list[Pipeline] = []
+
         def effect() -> None:
             self._check(pipeline)
             self.world.objects[pipeline.key]["status"] = write_status(status)
             self.world.touch(pipeline.key)
+            written.append(read_pipeline(copy.deepcopy(self.world.objects[pipeline.key])))
 
-        self.gate.write("write_status", effect)
-        written = await self.read(pipeline.key)
-        assert written is not None
-        return written
+        await self.gate.write("write_status", effect)
+        return written[0]
 
     async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
         def effect() -> None:
@@ -92,7 +122,7 @@ class FakePipelines:
             if "deletionTimestamp" in found["metadata"] and not present:
                 self.world.forget(pipeline.key)
 
-        self.gate.write("set_finalizer", effect)
+        await self.gate.write("set_finalizer", effect)
 
     async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         del pipeline
@@ -110,12 +140,18 @@ class FakeReleases:
     gate: Gate
 
     async def release(self, key: ObjectKey) -> Release | None:
+        return await self.gate.read("release", lambda: self._release(key))
+
+    def _release(self, key: ObjectKey) -> Release | None:
         found = self.world.releases.get(key)
         if found is None:
             return None
         return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        return await self.gate.read("cluster", lambda: self._cluster(key))
+
+    def _cluster(self, key: ObjectKey) -> SparkCluster | None:
         generation = self.world.newest_generation(key)
         if generation is None:
             return None
@@ -137,18 +173,21 @@ class FakeReleases:
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
         try:
-            self.gate.write("install", lambda: self.world.install(key, values))
+            await self.gate.write("install", lambda: self.world.install(key, values))
         except RefusedError as error:
             raise Rejected(str(error)) from error
 
     async def uninstall(self, key: ObjectKey) -> None:
-        self.gate.write("uninstall", lambda: self.world.uninstall(key))
+        await self.gate.write("uninstall", lambda: self.world.uninstall(key))
 
     async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        return await self.gate.read("objects", lambda: self._objects(key))
+
+    def _objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
         return tuple(self.world.parts.get(key, ()))
 
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
-        self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
+        await self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
 
 
 @dataclass(slots=True)
@@ -157,14 +196,18 @@ class FakeRuns:
     gate: Gate
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        return await self.gate.read("runs", lambda: self._list(key, uid))
+
+    def _list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
         mine = [job for job in self.world.jobs if job.key == key and (job.owner == uid or job.gone)]
         there = {job.epoch for job in mine if not job.gone}
         shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
         return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
-    async def start(self, key: ObjectKey, job: Manifest) -> None:
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
+        del config_map  # the Job stands for it
         try:
-            self.gate.write("start", lambda: self.world.create_job(key, job))
+            await self.gate.write("start", lambda: self.world.create_job(key, job))
         except FileExistsError as error:
             name = job["metadata"]["name"]
             there = self.world.job(key, name)
@@ -173,12 +216,15 @@ class FakeRuns:
             _refuse_another_job(name, _identity(job), there.manifest)
 
     async def stop(self, key: ObjectKey, name: str) -> None:
-        self.gate.write("stop", lambda: self.world.delete_job(key, name))
+        await self.gate.write("stop", lambda: self.world.delete_job(key, name))
 
     def saw_termination(self, pod_uid: str) -> bool:
         return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
 
     async def node(self, name: str) -> NodeState:
+        return await self.gate.read("node", lambda: self._node(name))
+
+    def _node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
         return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
 
@@ -248,8 +294,12 @@ def _identity(job: Manifest) -> Sequence[str]:
 @dataclass(slots=True)
 class FakeObjects:
     world: World
+    gate: Gate
 
     async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
+        return await self.gate.read("references", lambda: self._references(key, names))
+
+    def _references(self, key: ObjectKey, names: Sequence[str]) -> References:
         return References(hashes={name: self.world.references.get((key.namespace, name)) for name in names})
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
@@ -264,6 +314,9 @@ class FakeFences:
     gate: Gate
 
     async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
+        return await self.gate.read("fence", lambda: self._read(connection, pipeline))
+
+    def _read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
         del connection
         try:
             return self.world.fence(pipeline).read()
@@ -272,6 +325,9 @@ class FakeFences:
 
     async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
         del connection
+        return await self.gate.read("progress", lambda: self._read_progress(pipeline))
+
+    def _read_progress(self, pipeline: str) -> BatchProgress | None:
         try:
             return self.world.table.read_progress(pipeline)
         except FenceUnavailable as error:
@@ -279,7 +335,7 @@ class FakeFences:
 
     async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
         del connection
-        self._write("create", lambda: self.world.fence(pipeline).create(owner))
+        await self._write("create", lambda: self.world.fence(pipeline).create(owner))
 
     async def take_over(
         self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
@@ -289,9 +345,9 @@ class FakeFences:
             raise Conflict("the row is elsewhere")
         fence = self.world.fence(pipeline)
         if version is None:
-            self._write("take_over", lambda: fence.take_over_epoch(epoch, owner=owner))
+            await self._write("take_over", lambda: fence.take_over_epoch(epoch, owner=owner))
         else:
-            self._write("take_over", lambda: fence.take_over(row, owner=owner))
+            await self._write("take_over", lambda: fence.take_over(row, owner=owner))
         after = await self.read(connection, pipeline)
         assert after is not None
         return after
@@ -302,11 +358,11 @@ class FakeFences:
             return
         if (row.epoch, row.version) != (epoch, version):
             raise Conflict("the row is elsewhere")
-        self._write("delete_fence", lambda: self.world.fence(pipeline).release(row))
+        await self._write("delete_fence", lambda: self.world.fence(pipeline).release(row))
 
-    def _write(self, name: str, effect: Callable[[], object]) -> None:
+    async def _write(self, name: str, effect: Callable[[], object]) -> None:
         try:
-            self.gate.write(name, lambda: (effect(), None)[1])
+            await self.gate.write(name, effect)
         except Fenced as error:
             raise Conflict(str(error)) from error
         except FenceUnavailable as error:
@@ -316,8 +372,12 @@ class FakeFences:
 @dataclass(slots=True)
 class FakeOffsets:
     world: World
+    gate: Gate
 
     async def ends(self, connection: KafkaConnection) -> Watermarks:
+        return await self.gate.read("source", lambda: self._ends(connection))
+
+    def _ends(self, connection: KafkaConnection) -> Watermarks:
         if self.world.kafka_down:
             raise Unreachable("no broker answers", remedy="check Kafka")
         topics = {key.rpartition("/")[0] for key in self.world.ends}
@@ -356,9 +416,9 @@ def ports_of(world: World, gate: Gate | None = None) -> Ports:
         pipelines=FakePipelines(world, gate),
         releases=FakeReleases(world, gate),
         runs=FakeRuns(world, gate),
-        objects=FakeObjects(world),
+        objects=FakeObjects(world, gate),
         fences=FakeFences(world, gate),
-        offsets=FakeOffsets(world),
+        offsets=FakeOffsets(world, gate),
         metrics=FakeMetrics(),
         clock=FakeClock(world),
     )

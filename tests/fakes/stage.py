@@ -96,11 +96,12 @@ class Stage:
         epochs = [row.epoch for row in self.world.table.history]
         for earlier, later in itertools.pairwise(epochs):
             assert later in {earlier, earlier + 1}, f"epochs jumped: {epochs}"
-        self._check_commits()
+        self.check_commits()
         if self.key in self.world.objects:
-            self._check_conditions()
+            self.check_conditions()
 
-    def _check_commits(self) -> None:
+    def check_commits(self) -> None:
+        """Commits are contiguous, and none is of an older epoch than one before it."""
         commits = sorted(
             (commit for driver in self.world.drivers for commit in driver.commits),
             key=lambda commit: (sum(commit[1].values()), commit[0]),
@@ -109,7 +110,8 @@ class Stage:
             assert earlier[2] == later[1], f"commits are not contiguous: {earlier} {later}"
             assert earlier[0] <= later[0], "an older epoch committed after a newer one"
 
-    def _check_conditions(self) -> None:
+    def check_conditions(self) -> None:
+        """The conditions have kstatus' shape."""
         conditions = [c.type for c in self.pipeline.status.conditions]
         if conditions:
             assert conditions.count("Ready") == 1

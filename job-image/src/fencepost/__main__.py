@@ -16,7 +16,7 @@ def main() -> NoReturn:
     """Run the driver; the exit code is a `fencepost.contract.ExitCode`."""
     parser = argparse.ArgumentParser(prog="fencepost", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help=f"run the pipeline that {Variable.CONFIG} describes")
+    run = commands.add_parser("run", help=f"run the pipeline that the file in {Variable.CONFIG_FILE} describes")
     run.add_argument(
         "--termination-log",
         type=Path,

@@ -66,6 +66,7 @@ class StartRun:
 
     epoch: int
     job: Manifest
+    config_map: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.http import Probes
@@ -67,7 +68,8 @@ async def run(settings: Settings) -> None:
         if progress.waiting_for is not None:
             return
         objects = KubernetesObjects(api)
-        fences, offsets = CassandraFenceStore(objects), KafkaOffsets(objects)
+        policy = _policy(settings)
+        fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
         helm = Helm(binary=settings.helm, chart=settings.chart, kubeconfig=kubeconfig, timed=metrics.helm_took)
@@ -161,6 +163,14 @@ async def _stoppable() -> AsyncIterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _policy(settings: Settings) -> EndpointPolicy:
+    """Return where the operator may connect; a name must not lead to the API server."""
+    server = parse_address(os.environ.get("KUBERNETES_SERVICE_HOST", ""))
+    return EndpointPolicy(
+        entries=settings.allowed_endpoints, reserved=frozenset({server} if server is not None else ())
+    )
 
 
 def _kubeconfig() -> Path | None:

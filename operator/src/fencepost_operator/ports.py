@@ -88,16 +88,15 @@ class Runs(Protocol):
         """
         ...
 
-    async def start(self, key: ObjectKey, job: Manifest) -> None:
-        """Create the Job; nothing to do when this very Job exists.
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
+        """Create the ConfigMap that the Job mounts, then the Job; nothing to do when these very objects exist.
 
-        Raises Rejected when a Job of that name has another owner, or is the pipeline's and of another epoch, spec or
-        cluster generation; Conflict when it was deleted at this moment.
+        Raises Rejected when an object of that name belongs to somebody else, or is ours and of another spec.
         """
         ...
 
     async def stop(self, key: ObjectKey, name: str) -> None:
-        """Delete the Job in the foreground; nothing to do when it is gone."""
+        """Delete the run's ConfigMap, and its Job in the foreground; nothing to do when they are gone."""
         ...
 
     def saw_termination(self, pod_uid: str) -> bool:

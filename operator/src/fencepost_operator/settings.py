@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from fencepost_operator.endpoints import AllowedEndpoint, parse_entries
+
 PREFIX: Final = "FENCEPOST_"
 SLOWEST_RESYNC: Final = 60.0
 """Seconds. A driver that hangs makes no event, so only looking finds it; and alerts on passes rely on this bound."""
@@ -30,6 +32,7 @@ class Settings:
     `scope` is the first part of every fence key: pipelines of two operators that share a Cassandra keyspace stay
     apart by it.  `namespace` is the operator's own: Helm keeps the clusters' releases there.  `watch_namespaces` empty
     means all.  `resync` is in seconds: how often a pipeline is reconciled when no event asks for it.
+    `allowed_endpoints` empty means that the operator may connect to any Kafka and Cassandra.
     """
 
     scope: str = "default"
@@ -37,6 +40,7 @@ class Settings:
     watch_namespaces: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"
     resync: float = 5.0
+    allowed_endpoints: tuple[AllowedEndpoint, ...] = ()
     log_level: int = logging.INFO
     chart: Path = Path("/opt/fencepost/charts/spark-cluster")
     helm: Path = Path("/usr/local/bin/helm")
@@ -51,6 +55,7 @@ class Settings:
             namespace=read("NAMESPACE", usual.namespace, _scope),
             watch_namespaces=read("WATCH_NAMESPACES", usual.watch_namespaces, _namespaces),
             cluster_domain=read("CLUSTER_DOMAIN", usual.cluster_domain, _domain),
+            allowed_endpoints=read("ALLOWED_ENDPOINTS", usual.allowed_endpoints, _endpoints),
             resync=read("RESYNC_SECONDS", usual.resync, _seconds),
             log_level=read("LOG_LEVEL", usual.log_level, _level),
             chart=read("CHART", usual.chart, _absolute),
@@ -87,6 +92,10 @@ def _namespaces(text: str) -> tuple[str, ...]:
         if not _DNS_LABEL.match(name):
             raise ValueError(f"{name!r} is no namespace; set names separated by commas, or nothing to watch all")
     return names
+
+
+def _endpoints(text: str) -> tuple[AllowedEndpoint, ...]:
+    return parse_entries(text.split(","))
 
 
 def _domain(text: str) -> str:

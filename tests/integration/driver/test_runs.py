@@ -62,7 +62,7 @@ def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> 
     assert twin.wait() == ExitCode.FENCED
     one.take_over()
     assert first.wait(60) == ExitCode.FENCED  # it is idle: the look at the fence tells it
-    assert first.verdict().reason == "Fenced"
+    assert first.verdict().reason == "FencedOut"
     again = one.start(replace(one.config, epoch=one.config.epoch - 1))
     assert again.wait() == ExitCode.FENCED
     assert_once(one, 2000)
@@ -122,7 +122,7 @@ def test_data_loss_by_retention_and_by_a_recreated_topic(pipeline: Make) -> None
     one.kafka.delete_records(one.topic, partition=1, before=150)
     lost = one.start()
     assert lost.wait() == ExitCode.DATA_LOSS
-    assert f"{one.topic}/1: offsets [100, 150) are gone" in lost.verdict().message
+    assert f"{one.topic}/1: offsets [100, 150) were deleted" in lost.verdict().message
     one.kafka.delete(one.topic)
     eventually("the topic is gone", lambda: one.topic not in one.kafka.admin.list_topics(timeout=10).topics, seconds=30)
     one.kafka.create(one.topic)

@@ -251,16 +251,16 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
     assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
     await releases.prune(place, left)
 
-    async def names() -> set[str]:
+    async def found_names() -> set[str]:
         kinds = (STATEFUL_SETS, SERVICES, SECRETS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, CLAIMS)
         lists = [await api.list(kind, namespace=place.namespace, labels=f"{GROUP}/generation") for kind in kinds]
         return {item["metadata"]["name"] for items in lists for item in items}
 
     async def only_the_newest() -> bool:
-        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await names())
+        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
 
     assert await eventually_async(only_the_newest)
-    assert {part.name for part in await releases.objects(place)} <= await names()
+    assert {part.name for part in await releases.objects(place)} <= await found_names()
 
 
 async def test_what_only_carries_the_label_is_left_alone(

@@ -179,3 +179,34 @@ async def test_references_are_hashes_of_content(api: ApiServer, key: ObjectKey) 
     assert await objects.secret(key, "account") == {"username": "u", "password": "p"}
     with pytest.raises(Rejected, match="absent does not exist"):
         await objects.secret(key, "absent")
+
+
+async def test_a_configuration_of_300_kib_is_started_and_read_in_the_pod(
+    runs: KubernetesRuns, api: ApiServer, key: ObjectKey, uid: str, testbed: Environment
+) -> None:
+    """No process can be given it as a variable: such a run failed before its first line, again and again."""
+    name, text = "departures-run-9", "x" * 300 * 1024
+    pod = {
+        "image": testbed.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [{"name": "config", "mountPath": "/run-config"}],
+    }
+    job = job_manifest(key, name, owner=uid, command="exit $(($(wc -c </run-config/config.json) / 10240))", pod=pod)
+    job["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": name}}]
+    metadata = {
+        "name": name,
+        "labels": job["metadata"]["labels"],
+        "ownerReferences": job["metadata"]["ownerReferences"],
+    }
+    await runs.start(key, job, {"metadata": metadata, "immutable": True, "data": {"config.json": text}})
+
+    async def ended() -> Run | None:
+        (run,) = await runs.list(key, uid)
+        return run if run.pod and run.pod.exit_code is not None else None
+
+    run = await eventually_async(ended)
+    assert run is not None
+    assert run.pod is not None
+    assert run.pod.exit_code == 30
+    await runs.stop(key, name)
+    assert await api.get(CONFIG_MAPS, namespace=key.namespace, name=name) is None

@@ -89,7 +89,7 @@ def namespace(*events: dict[str, Any], denied: bool = False) -> Namespace:
 
 async def cluster(api: Namespace) -> SparkCluster:
     helm = Helm(binary=Path("helm"), chart=Path("chart"))
-    found = await HelmReleases(api=api, helm=helm, clock=Clock(), namespace="fencepost-system").cluster(KEY)
+    found = await HelmReleases(api=api, helm=helm, clock=Clock(), namespace="operator").cluster(KEY)
     assert found is not None
     return found
 

@@ -12,11 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel as camel
 
 from fencepost.contract import kafka_properties, spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, Spec, State, Status, parse, write_status
-from fencepost_operator.api.codec import camel
 from unit.crds.schema import CRD, REPOSITORY, ROOT, Schema, at, defaulted, minimal, strict, walk
 from unit.crds.schema import VERSION as CRD_VERSION
 

@@ -218,9 +218,10 @@ class GrowingTopic:
         return Watermarks(begins=dict.fromkeys(ends, 0), ends=ends, topic_ids={"t": "i"})
 
     def write(self) -> None:
-        for key in range(5):
-            self.log[f"t/{key % len(self.log)}"].append((key, self.serial))
-            self.serial += 1
+        for _ in range(3):
+            for key in range(5):
+                self.log[f"t/{key % len(self.log)}"].append((key, self.serial))
+                self.serial += 1
 
     def grow(self) -> None:
         if self.is_seen and len(self.log) < 4:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,45 @@ def test_a_pipeline_is_read_whole() -> None:
 
 def test_reasons_are_words_that_kubernetes_accepts() -> None:
     assert all(reason.value.isalnum() and reason.value[0].isupper() for reason in Reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ({"lag": "many"}, {"lag": None}),
+        ({"run": {"epoch": 3}}, {"run": None}),
+        ({"committed": {**write_status(full_status())["committed"], "records": [1]}}, {}),
+        ({"conditions": [{"type": "Ready"}]}, {"conditions": ()}),
+        ({"state": "Teapot", "epoch": True, "future": {"a": [1]}}, {"state": State.PENDING, "epoch": None}),
+    ],
+)
+def test_a_field_that_cannot_be_understood_costs_no_other(change: dict[str, Any], lost: dict[str, Any]) -> None:
+    found = read_status({**write_status(full_status()), **change})
+    expected = replace(full_status(), **lost)
+    if "committed" in change:
+        assert expected.committed is not None
+        expected = replace(expected, committed=replace(expected.committed, records=None))
+    assert found == expected
+
+
+def test_every_violation_is_reported_at_once() -> None:
+    found = parse(
+        {
+            "spec": spec(
+                job={"image": "", "entrypoint": "x", "codeFrom": 3, "imagePullSecrets": ["a"]},
+                cluster={"workers": "2", "master": {"storage": {"size": "big"}}},
+                suspend="yes",
+            )
+        }
+    )
+    assert not isinstance(found, Spec)
+    assert {violation.field for violation in found} == {
+        "spec.job.image",
+        "spec.job.entrypoint",
+        "spec.job.codeFrom",
+        "spec.job.imagePullSecrets",
+        "spec.cluster.workers",
+        "spec.cluster.master.storage.size",
+        "spec.suspend",
+    }
+    assert all("kubectl explain spl.spec." in violation.remedy for violation in found)

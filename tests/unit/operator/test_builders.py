@@ -18,6 +18,7 @@ from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import fingerprints, optional_references, referenced
 from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
+from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 
 ROOT = Path(__file__).parents[3]
@@ -81,12 +82,20 @@ def values_of(case: str) -> dict[str, Any]:
     return cluster_values(pipeline=pipeline, spec=spec, references=HASHES, generation=2, cluster_domain="cluster.local")
 
 
+def config_of(pipeline: Pipeline, spec: Spec) -> DriverConfig:
+    settings = ReconcileConfig(cluster_uid="c")
+    return driver_config(key=pipeline.key, spec=spec, references=HASHES, config=settings, epoch=5, generation=2)
+
+
 def job_of(case: str) -> dict[str, Any]:
     pipeline, spec = pipeline_and_spec(case)
-    config = driver_config(
-        key=pipeline.key, spec=spec, references=HASHES, config=ReconcileConfig(cluster_uid="c"), epoch=5, generation=2
-    )
+    config = config_of(pipeline, spec)
     return run_job(pipeline=pipeline, spec=spec, config=config, generation=2, spec_hash="spec-hash")
+
+
+def config_map_of(case: str) -> dict[str, Any]:
+    pipeline, spec = pipeline_and_spec(case)
+    return run_config(pipeline=pipeline, config=config_of(pipeline, spec))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -117,6 +126,37 @@ def test_the_driver_reads_back_its_configuration() -> None:
     assert (config.epoch, config.batch_interval, config.executors) == (5, 90.0, 3)
     assert config.source.starting_offsets == StartingOffsets(partitions={"orders/0": 7})
     assert config.spark_master == "spark://orders-g2-master-0.orders-g2-master.shop.svc.cluster.local:7077"
+
+
+def test_the_driver_reads_its_configuration_from_the_file_that_the_job_mounts() -> None:
+    pod, config_map = job_of("full")["spec"]["template"]["spec"], config_map_of("full")
+    volume = next(volume for volume in pod["volumes"] if volume["name"] == "config")
+    mount = next(mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "config")
+    path = next(found["value"] for found in pod["containers"][0]["env"] if found["name"] == Variable.CONFIG_FILE)
+    assert volume["configMap"]["name"] == config_map["metadata"]["name"] == "orders-run-5"
+    (key,) = config_map["data"]
+    assert path == f"{mount['mountPath']}/{key}"
+    assert DriverConfig.from_json(config_map["data"][key]) == config_of(*pipeline_and_spec("full"))
+    assert config_map["immutable"]
+    assert config_map["metadata"]["ownerReferences"] == job_of("full")["metadata"]["ownerReferences"]
+
+
+def test_no_variable_is_longer_than_a_process_can_be_given() -> None:
+    pipeline = read_pipeline(body(job={"image": "i", "entrypoint": "a:b", "args": ["x" * 1000] * 300}))
+    assert isinstance(pipeline.spec, Spec)
+    config = config_of(pipeline, pipeline.spec)
+    job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
+    environment = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert max(len(variable.get("value", "")) for variable in environment) < 128 * 1024
+    text = run_config(pipeline=pipeline, config=config)["data"]["config.json"]
+    assert DriverConfig.from_json(text).args == ("x" * 1000,) * 300
+
+
+def test_a_configuration_that_no_config_map_holds_is_a_violation_that_names_the_field() -> None:
+    job = {"image": "i", "entrypoint": "a:b", "args": ["\u00e9" * 1000] * 200}
+    pipeline = read_pipeline(body(job=job))
+    assert isinstance(pipeline.spec, tuple)
+    assert [violation.field for violation in pipeline.spec] == ["spec.job.args"]
 
 
 def test_our_variables_come_after_the_authors() -> None:

@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
     """The session; another module's JVM serves as well when one runs already."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         jvm = Gateway.start(memory="512m")
-        jvm.connect()
+        jvm.connect(300)
         JVMS.append(jvm)
     made = session.create(session.settings(CONFIG, {}))
     made.sparkContext.setLogLevel("OFF")

@@ -31,7 +31,7 @@ def jvm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         monkeypatch.setenv(name, "")  # restored afterwards
     made = Gateway.start(memory="64m")
-    made.connect()
+    made.connect(300)
     yield made
     made.process.communicate(timeout=60)
 
@@ -91,7 +91,7 @@ def test_the_drivers_jvm_starts_with_the_authors_options_and_class_path(monkeypa
         memory="64m", options=session.driver_options(config), class_path=session.driver_class_path(config)
     )
     try:
-        made.connect()
+        made.connect(300)
         ran = subprocess.run([sys.executable, "-c", PROPERTIES], check=True, capture_output=True, text=True, timeout=60)
     finally:
         made.process.communicate(timeout=60)
@@ -99,7 +99,7 @@ def test_the_drivers_jvm_starts_with_the_authors_options_and_class_path(monkeypa
 
 
 def test_java_options_that_java_refuses_are_a_bad_spec() -> None:
-    made = Gateway.start(memory="64m", options=["-Xnonsense"])
-    with pytest.raises(BadSpec, match="Java does not start with the options -Xnonsense"):
-        made.connect()
+    made = Gateway.start(memory="64m", options=["-javaagent:/absent.jar"])
+    with pytest.raises(BadSpec, match=r"Java does not start with the options -javaagent:/absent.jar"):
+        made.connect(300)
     made.process.communicate(timeout=60)

@@ -324,10 +324,16 @@ def _no_session(config: DriverConfig) -> DependencyDown:
     )
 
 
+def _config_text(variables: Mapping[str, str]) -> str:
+    """Return the configuration's JSON, from the mounted file where there is one."""
+    path = variables.get(Variable.CONFIG_FILE)
+    return Path(path).read_text(encoding="utf-8") if path else variables.get(Variable.CONFIG, "")
+
+
 def run(variables: Mapping[str, str], *, termination_log: Path, parse: Callable[[str], DriverConfig]) -> NoReturn:
     """Run the driver that the environment describes, and end the process."""
     try:
-        config = parse(variables.get(Variable.CONFIG, ""))
+        config = parse(_config_text(variables))
     except Exception as error:  # noqa: BLE001 - the process ends here, with its verdict
         verdict.leave(verdict.judge(error), path=termination_log)
     logs.set_up(pipeline=config.pipeline.partition("/")[2])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,11 +77,13 @@ def connect(
     request_timeout: float = 5.0,
     consistency: str = "LOCAL_QUORUM",
     discover: bool = True,
+    permits: Callable[[str, str], bool] = lambda _name, _address: True,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
 
     Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
-    cluster lists, and no schema is read: for clusters that the process does not trust.
+    cluster lists, and no schema is read: for clusters that the process does not trust. Of those only the addresses that
+    `permits` accepts, asked with the contact point and its address, are dialled.
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
@@ -90,7 +92,7 @@ def connect(
     with _translated(f"cassandra at {endpoint.address}"):
         points = list(endpoint.contact_points)
         if not discover:
-            points = _addresses(endpoint)
+            points = _addresses(endpoint, permits)
             allowed = frozenset(points)
             balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
@@ -123,20 +125,19 @@ def connect(
             raise
 
 
-def _addresses(endpoint: CassandraEndpoint) -> list[str]:
+def _addresses(endpoint: CassandraEndpoint, permits: Callable[[str, str], bool]) -> list[str]:
     """Return some of the addresses of the contact points: each silent one costs a connecting thread its timeout."""
     found: set[str] = set()
     failure: OSError | None = None
     names = endpoint.contact_points
     for name in random.sample(names, k=min(len(names), MOST_ADDRESSES)):
         try:
-            found |= {
-                str(address[0]) for *_, address in socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
-            }
-        except OSError as error:
+            answers = socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
+            found |= {str(address[0]) for *_, address in answers if permits(name, str(address[0]))}
+        except (OSError, ValueError) as error:  # ValueError: a name that cannot be one, such as 'a..b'
             failure = OSError(f"{name}: {error}")
-    if failure is not None and not found:
-        raise failure
+    if not found:
+        raise failure or PermissionError("no address of the contact points may be dialled")
     return random.sample(sorted(found), k=min(len(found), MOST_ADDRESSES))
 
 

@@ -1,4 +1,4 @@
-"""The driver's half of the Cassandra sink: does the frame fit the table, and how is it written."""
+"""The driver's half of the Cassandra sink: whether the frame fits the table, and how it is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
     partition_key: tuple[str, ...]
 
     def problems(self, columns: Mapping[str, str]) -> list[str]:
-        """Return why a frame (column name to Spark type) does not fit, one sentence a column; empty when it fits."""
+        """Return why a frame (column name to Spark type) does not fit, one sentence per column; empty when it fits."""
         found = [
             f"column {name!r} is part of the primary key, and the frame does not have it"
             for name in self.primary_key

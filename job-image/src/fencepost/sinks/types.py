@@ -46,7 +46,7 @@ _ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
 """CQL type to the Spark types (`simpleString`, without parameters) that it takes."""
 
 
-def mismatch(spark_type: str, cql_type: str) -> str | None:  # noqa: PLR0911 - one line a case
+def mismatch(spark_type: str, cql_type: str) -> str | None:  # noqa: PLR0911 - one line per case
     """Return why a column of `spark_type` cannot be written to `cql_type`, or None when it can."""
     kind, inner = _parts(cql_type)
     if kind == "frozen":
@@ -94,7 +94,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
     return found.group(1), [part.strip() for part in parts]
 
 
-def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, PLR0911 - a class of cassandra.cqltypes; one line a type
+def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, PLR0911 - a class of cassandra.cqltypes; one line per type
     """Return the function from an Arrow column to CQL's bytes, None for null.
 
     The fixed-width types are encoded a column at a time; the others value by value, by the Cassandra driver.
@@ -135,7 +135,7 @@ _FIXED: Final = {
 
 
 def _fixed(column: pa.Array, dtype: str) -> Encoded:
-    """Encode numbers of one width, big-endian, in one pass of numpy."""
+    """Encode numbers of one width, big-endian, in one pass of NumPy."""
     filled = column.fill_null(0) if column.null_count else column
     raw = filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False).tobytes()
     width = np.dtype(dtype).itemsize
@@ -147,7 +147,7 @@ def _fixed(column: pa.Array, dtype: str) -> Encoded:
 
 
 def _timestamps(column: pa.Array) -> Encoded:
-    """Encode as milliseconds since 1970; Cassandra keeps no finer ones, the rest is cut off."""
+    """Encode as milliseconds since 1970; Cassandra stores no finer ones, the rest is truncated."""
     # By numpy: Arrow's first cast of a zoned timestamp loads the time zones, which took five seconds.
     raw = column.view(pa.int64())
     ticks = (raw.fill_null(0) if raw.null_count else raw).to_numpy(zero_copy_only=False)

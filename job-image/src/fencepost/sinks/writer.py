@@ -33,7 +33,7 @@ from fencepost.sinks.types import Encoded, Encoder, NullInCollection, encoder
 BATCH_ROWS: Final = 200
 BATCH_BYTES: Final = 256 * 1024
 IN_FLIGHT: Final = 8
-"""Requests under way in one task."""
+"""Requests in flight in one task."""
 KEY_BYTES: Final = 65_535
 """Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
 REQUEST_TIMEOUT: Final = 12.0
@@ -290,7 +290,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Insert:
-    """Prepare once a worker, table and set of columns."""
+    """Prepare a statement once per worker, table and set of columns."""
     key = (target, columns)
     if key not in _statements:
         quoted = f'"{target.keyspace}"."{target.table}"'
@@ -325,7 +325,7 @@ def _prepare(session: Session, table: str, text: str, seconds: float) -> Any:  #
 
 
 class _Patience:
-    """Doubling pauses between the tries of one request, for so many seconds."""
+    """Doubling pauses between the attempts of one request, for a number of seconds."""
 
     def __init__(self, table: str, seconds: float) -> None:
         self._table = table
@@ -342,7 +342,7 @@ class _Patience:
 
     def _given_up(self, error: Exception) -> DependencyDown:
         if isinstance(error, Unauthorized):
-            # Not at once: Cassandra says so too while no replica of its own permissions answers.
+            # Not at once: Cassandra also answers so while no replica of its permissions answers.
             return DependencyDown(
                 f"{self._table}: {error}",
                 reason=Reason.CASSANDRA_CREDENTIALS_REJECTED,
@@ -354,14 +354,14 @@ class _Patience:
 
 
 class _Requests:
-    """Requests under way, at most IN_FLIGHT; a failed one is repeated: its rows carry their timestamp."""
+    """Requests in flight, at most IN_FLIGHT. A failed one is repeated: its rows carry their timestamp."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._under_way: deque[tuple[ResponseFuture, _Request]] = deque()
 
     def send(self, request: _Request) -> None:
-        """Start a request, having waited for the oldest when there are enough."""
+        """Start a request; if IN_FLIGHT are in flight, wait for the oldest first."""
         if len(self._under_way) >= IN_FLIGHT:
             self._settle(*self._under_way.popleft())
         self._under_way.append((self._session.execute_async(request.statement), request))

@@ -34,7 +34,7 @@ LATE_C2: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Ten times HotSpot's defaults: C2 compiles what a day of batches runs, and not what the start runs.
+"""Ten times HotSpot's defaults: C2 compiles what many batches run, and not what only the start runs.
 
 Until warm and then per batch of 1,000, on the testbed: C1 alone 8.8 s and 421 ms, this 8.7 s and 377 ms, HotSpot's own
 thresholds 11.9 s and 381 ms."""
@@ -64,7 +64,7 @@ MODULE_OPTIONS: Final = (
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
 )  # fmt: skip
-"""What org.apache.spark.launcher.JavaModuleOptions of Spark 4.3 gives, less the incubating vector module."""
+"""The options of org.apache.spark.launcher.JavaModuleOptions in Spark 4.3, without the incubating vector module."""
 
 
 def spark_home() -> Path:
@@ -113,7 +113,7 @@ class Gateway:
     process: subprocess.Popen[bytes]
     answer: Path
     options: tuple[str, ...]
-    """Those that the author gave."""
+    """The author's options."""
 
     @classmethod
     def start(
@@ -139,9 +139,9 @@ class Gateway:
         process = subprocess.Popen(
             java_command(memory=memory, options=options, class_path=class_path, conf_dir=conf_dir),
             stdin=subprocess.PIPE,
-            stdout=2,  # what Java prints is a log
+            stdout=2,  # what Java prints is part of the log
             env=env,
-            # A signal for the driver is Python's to handle: the batch in hand is finished first.
+            # Python handles the signals for the driver: it finishes the current batch first.
             preexec_fn=_ignore_signals,  # noqa: PLW1509 - nothing is threaded yet
         )
         return cls(process=process, answer=answer, options=tuple(options))
@@ -200,6 +200,6 @@ OUT_OF_MEMORY_REMEDY: Final = (
 
 
 def _ignore_signals() -> None:
-    """Leave the terminal's and the kubelet's signals to Python, also when they go to the whole group."""
+    """Leave the signals of the terminal and the kubelet to Python, also when they are sent to the process group."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)

@@ -31,7 +31,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.python.worker.reuse": "true",
     # Over TCP each task waits 40 ms for a delayed acknowledgement (a job of 1,000 records: p50 118 ms, and 78 so).
     "spark.python.unix.domain.socket.enabled": "true",
-    # The sink retries by itself for as long as it is worth; a failed task is tried once more, on another executor.
+    # The sink has its own retries; a failed task is tried once more, on another executor.
     "spark.task.maxFailures": "2",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.locality.wait": "0s",
@@ -146,7 +146,7 @@ def create(conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    # Executors of a cluster are of the same image; in local mode they are this very interpreter.
+    # Executors of a cluster run the same image; in local mode they use this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for key, value in conf.items():
@@ -166,7 +166,7 @@ def create(conf: Mapping[str, str]) -> SparkSession:
 
 
 def refuses_settings(error: BaseException) -> bool:
-    """Return whether Java's words are about a setting, and not about somebody who did not answer.
+    """Return whether an error of Java is about a setting, and not about a master that did not answer.
 
     A context whose master never answers ends with an IllegalArgumentException too: 'requirement failed: Can only call
     getServletHandlers on a running MetricsSystem'.
@@ -195,12 +195,12 @@ def wait_for_executor(spark: SparkSession, *, timeout: float) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's first line: Java's carry pages of stack."""
+    """Return the first line of an error, without Java's stack trace."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     caused = [line for line in lines if line.startswith("Caused by:") or "Exception:" in line]
     return (caused or lines or [type(error).__name__])[0].strip()[:500]
 
 
 def forget_secret() -> None:
-    """Drop the cluster's secret from the environment: author's subprocesses have no use for it."""
+    """Drop the cluster's secret from the environment: the author's subprocesses do not need it."""
     os.environ.pop(Variable.SPARK_AUTH_SECRET, None)

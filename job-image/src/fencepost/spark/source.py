@@ -1,9 +1,9 @@
-"""The batch as a DataFrame: one Spark task a slice, each reading its ranges in a Python worker.
+"""The batch as a DataFrame: one Spark task per slice, each reading its ranges in a Python worker.
 
 `mapInArrow` over `spark.range`, not the Python Data Source API, which plans each read in one more Python process on the
 driver.  Over fake records, 2 cores under changing load, four runs each: a batch of 1,000 on two tasks took p50 222 to
 455 ms here and 260 to 363 with the data source (less than the noise apart), on one task 200 to 274; 1 M records 2.4 to
-9.8 s and 2.5 to 7.3.  So the simpler way, with one process fewer.
+9.8 s and 2.5 to 7.3.  So this is the simpler way, with one process fewer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _read_slices(
     patience: float,
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Read the slices whose numbers the rows hold: the task's share."""
+    """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
             yield from read(slices[index], properties, patience=patience)

@@ -2,9 +2,9 @@
 
 Spark starts it by the name in `spark.python.daemon.module`.
 
-A worker is then ready in a few ms instead of one to two seconds.  Freezing the collector keeps what is imported out of
-the full collection that PySpark's daemon makes after each task.  None of these imports starts a thread that a fork
-would lose: OpenBLAS is held to one, and clients of Kafka and Cassandra are made after the fork.
+A worker is then ready in a few ms instead of one to two seconds.  `gc.freeze` excludes what is imported from the full
+collection that PySpark's daemon runs after each task.  None of these imports starts a thread that a fork would lose:
+OpenBLAS is held to one, and clients of Kafka and Cassandra are created after the fork.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRELOADED: Final = (
 
 
 def preload() -> None:
-    """Import what every batch needs, and move it out of the collector's sight."""
+    """Import what every batch needs, and exclude it from garbage collection."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()

@@ -35,6 +35,7 @@ from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable, connect
 from fencepost_operator.backoff import retry_delay
+from fencepost_operator.endpoints import EndpointPolicy
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +83,26 @@ class Place:
         """What identifies the cluster, whoever logs in."""
         return frozenset(self.endpoint.contact_points), self.endpoint.port
 
-    def open(self) -> Session:
-        """Connect. Raises FenceError."""
-        return connect(self.endpoint, credentials=self.credentials, consistency=self.consistency, discover=False)
+    def open(self, policy: EndpointPolicy) -> Session:
+        """Connect to addresses that the policy allows. Raises FenceError.
+
+        With a policy that restricts, the error does not depend on what is there: it would show a tenant the network.
+        """
+        try:
+            return connect(
+                self.endpoint,
+                credentials=self.credentials,
+                consistency=self.consistency,
+                discover=False,
+                permits=lambda name, address: policy.allows(name, address, self.endpoint.port),
+            )
+        except FenceUnavailable:
+            if not policy.restricts:
+                raise
+            raise FenceUnavailable(
+                "spec.checkpoint.cassandra.contactPoints: no contact point answers that is one of the operator's"
+                " allowedEndpoints"
+            ) from None
 
 
 @dataclass(slots=True, eq=False)
@@ -126,8 +144,15 @@ class _Circuit:
 class Sessions:
     """All sessions. Every method belongs to the event loop's thread."""
 
-    def __init__(self, limits: Limits | None = None, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        policy: EndpointPolicy | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._limits = limits or Limits()
+        self._policy = policy or EndpointPolicy()
         self._monotonic = monotonic
         self._lanes: dict[Place, _Lane] = {}
         self._openings: dict[Place, _Opening] = {}
@@ -252,7 +277,7 @@ class Sessions:
 
     def _connect(self, place: Place) -> Session:
         """Connect, in a thread of its own."""
-        session = place.open()
+        session = place.open(self._policy)
         if self._is_closed:
             _end(session)
             raise FenceUnavailable("the operator is stopping")

@@ -24,6 +24,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
 from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 
 log = logging.getLogger(__name__)
@@ -47,9 +48,11 @@ class SecretReader(Protocol):
 class CassandraFenceStore:
     """Implements the FenceStore port; `close` ends all sessions."""
 
-    def __init__(self, secrets: SecretReader, limits: Limits | None = None) -> None:
+    def __init__(
+        self, secrets: SecretReader, limits: Limits | None = None, *, policy: EndpointPolicy | None = None
+    ) -> None:
         self._secrets = secrets
-        self._sessions = Sessions(limits)
+        self._sessions = Sessions(limits, policy=policy)
         self._schema_locks: WeakValueDictionary[_Schema, asyncio.Lock] = WeakValueDictionary()
         self._current: set[_Schema] = set()
 

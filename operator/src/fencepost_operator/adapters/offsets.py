@@ -19,7 +19,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from fencepost.contract import kafka_properties
 from fencepost.kafka.answers import REFUSALS, Topics, positions_of, refusal, topics_of
+from fencepost_operator.adapters.dialing import Dialing
 from fencepost_operator.api import KafkaConnection, ObjectKey
+from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.observation import Watermarks
 
@@ -75,8 +77,9 @@ class _Client:
 class KafkaOffsets:
     """Implements the Offsets port; `close` lets the clients go."""
 
-    def __init__(self, secrets: SecretReader) -> None:
+    def __init__(self, secrets: SecretReader, policy: EndpointPolicy | None = None) -> None:
         self._secrets = secrets
+        self._dialing = Dialing(policy or EndpointPolicy())
         self._clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
     async def ends(self, connection: KafkaConnection) -> Watermarks | None:
@@ -84,18 +87,27 @@ class KafkaOffsets:
         properties = await self._properties(connection)
         if kafka_properties.why_driver_only(properties):
             return None
-        client = await self._client(connection, kafka_properties.for_operator(properties))
+        # A certificate is checked against the name, so only without TLS can the checked address be dialled.
+        by_name = properties.get("security.protocol", "").lower().endswith("ssl")
+        servers = await self._dialing.kafka(connection.namespace, connection.bootstrap_servers, by_name=by_name)
+        client = await self._client(servers, connection, kafka_properties.for_operator(properties))
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
-                found = await _watermarks(client.admin, connection.topics, _isolation(properties))
+                topics, leaders = await _topics(client.admin, connection.topics)
+                await self._dialing.brokers(connection.namespace, leaders)  # before the client connects to them
+                found = await _watermarks(client.admin, topics, _isolation(properties))
+        except Rejected:
+            await self._release([key for key, known in self._clients.items() if known is client])
+            raise
         except (KafkaException, TimeoutError) as error:
-            raise _translated(error, client, connection) from error
+            raise _translated(error, client, connection, is_restricted=self._dialing.policy.restricts) from error
         # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say why.
         client.complaints.clear()
         return found
 
     async def close(self) -> None:
         """Let the clients go; librdkafka ends their threads."""
+        self._dialing.close()
         await self._release(list(self._clients))
 
     async def _properties(self, connection: KafkaConnection) -> dict[str, str]:
@@ -109,9 +121,9 @@ class KafkaOffsets:
             properties |= secret
         return properties
 
-    async def _client(self, connection: KafkaConnection, properties: Mapping[str, str]) -> _Client:
+    async def _client(self, servers: str, connection: KafkaConnection, properties: Mapping[str, str]) -> _Client:
         own = {key: value for key, value in properties.items() if key not in _CONSUMER_ONLY}
-        own["bootstrap.servers"] = connection.bootstrap_servers
+        own["bootstrap.servers"] = servers
         key = tuple(sorted(own.items()))
         now = time.monotonic()
         await self._release([k for k, c in self._clients.items() if k != key and now - c.used_at > _IDLE])
@@ -163,8 +175,7 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
         ) from None  # the cause holds what was scrubbed
 
 
-async def _watermarks(admin: AdminClient, topics: tuple[str, ...], isolation: IsolationLevel) -> Watermarks:
-    found = await _topics(admin, topics)
+async def _watermarks(admin: AdminClient, found: Topics, isolation: IsolationLevel) -> Watermarks:
     if not found.partitions:
         return Watermarks(ends={}, missing_topics=found.missing)
     partitions, committed = found.partitions, isolation == IsolationLevel.READ_COMMITTED
@@ -179,10 +190,14 @@ async def _watermarks(admin: AdminClient, topics: tuple[str, ...], isolation: Is
     )
 
 
-async def _topics(admin: AdminClient, topics: tuple[str, ...]) -> Topics:
+async def _topics(admin: AdminClient, topics: tuple[str, ...]) -> tuple[Topics, set[tuple[str, int]]]:
+    """Return what Kafka says about the topics, and (host, port) of the brokers that lead their partitions."""
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_ANSWER_WITHIN)
     await _done(answers.values())
-    return topics_of(answers)
+    described = [answer.result() for answer in answers.values() if answer.exception() is None]
+    partitions = [partition for topic in described for partition in topic.partitions]
+    leaders = {(part.leader.host, part.leader.port) for part in partitions if part.leader is not None}
+    return topics_of(answers), leaders
 
 
 async def _positions(
@@ -201,7 +216,13 @@ async def _done(futures: Iterable[Future[Any]]) -> None:
     await asyncio.gather(*(asyncio.wrap_future(future) for future in futures), return_exceptions=True)
 
 
-def _translated(error: Exception, client: _Client, connection: KafkaConnection) -> PortError:
+def _translated(
+    error: Exception, client: _Client, connection: KafkaConnection, *, is_restricted: bool = False
+) -> PortError:
+    """Return the reason in our terms.
+
+    `is_restricted`: the endpoints are.  Then a failure to connect reads the same whatever is there.
+    """
     told = error.args[0] if isinstance(error, KafkaException) else None
     if told is None or told.code() not in REFUSALS:
         told = client.complaint() or told
@@ -210,6 +231,8 @@ def _translated(error: Exception, client: _Client, connection: KafkaConnection) 
         return Denied(f"{where}: {client.words(told)}", remedy="grant the account Describe and Read on the topics")
     if told is not None and told.code() in REFUSALS:
         return Denied(f"{where}: {client.words(told)}", remedy="check the credentials in source.kafka.propertiesFrom")
+    if is_restricted:
+        told = None
     words = client.words(told) if told is not None else f"no answer in {_ANSWER_WITHIN:.0f} s"
     return Unreachable(
         f"{where}: {words}", remedy="check source.kafka.bootstrapServers, and that the operator may reach Kafka"

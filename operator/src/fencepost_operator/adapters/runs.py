@@ -12,7 +12,16 @@ from typing import Any, Final
 from fencepost.contract import Verdict
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import JOBS, METADATA_ONLY, NODES, PODS, AlreadyExists, ApiServer, Json
+from fencepost_operator.adapters.api_server import (
+    CONFIG_MAPS,
+    JOBS,
+    METADATA_ONLY,
+    NODES,
+    PODS,
+    AlreadyExists,
+    ApiServer,
+    Json,
+)
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
@@ -55,11 +64,13 @@ class KubernetesRuns:
         ]
         return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
 
-    async def start(self, key: ObjectKey, job: Manifest) -> None:
-        """Create the Job; nothing to do when this very Job exists.
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
+        """Create the ConfigMap that the Job mounts, then the Job; nothing to do when these very objects exist.
 
-        Raises Rejected when a Job of that name belongs to somebody else, or is ours and of another spec.
+        Raises Rejected when an object of that name belongs to somebody else, or is ours and of another spec.
         """
+        if config_map is not None:
+            await self._create_config(key, config_map)
         try:
             await self.api.create(JOBS, namespace=key.namespace, body=job)
         except AlreadyExists as error:
@@ -71,7 +82,12 @@ class KubernetesRuns:
             _refuse_another_job(key, job, found[0])
 
     async def stop(self, key: ObjectKey, name: str) -> None:
-        """Delete the Job in the foreground; nothing to do when it is gone."""
+        """Delete the run's ConfigMap, and its Job in the foreground; nothing to do when they are gone."""
+        # The ConfigMap first: a driver has read it at its start, and a Job that is left brings us here again.
+        config_map = await self.api.get(CONFIG_MAPS, namespace=key.namespace, name=name)
+        if config_map is not None and _note(config_map, labels.COMPONENT) == labels.DRIVER:
+            uid = config_map["metadata"]["uid"]
+            await self.api.delete(CONFIG_MAPS, namespace=key.namespace, name=name, uid=uid)
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
 
     def note_pod(self, pod: Mapping[str, Any]) -> None:
@@ -91,6 +107,28 @@ class KubernetesRuns:
         if found is None:
             return NodeState(name=name, uid=None, ready=False)
         return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
+
+    async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
+        """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced."""
+        name = wanted["metadata"]["name"]
+        for _ in range(2):
+            try:
+                await self.api.create(CONFIG_MAPS, namespace=key.namespace, body=wanted)
+                return
+            except AlreadyExists:
+                found = await self.api.get(CONFIG_MAPS, namespace=key.namespace, name=name)
+            if found is None:
+                continue
+            if wanted["metadata"]["ownerReferences"][0]["uid"] not in pods.owner_uids(found):
+                raise Rejected(
+                    f"ConfigMap {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
+                    remedy=f"find out who created it, then run: kubectl delete configmap {name}"
+                    f" --namespace {key.namespace}",
+                )
+            if found.get("data") == wanted["data"]:
+                return
+            await self.api.delete(CONFIG_MAPS, namespace=key.namespace, name=name, uid=found["metadata"]["uid"])
+        raise Conflict(f"ConfigMap {name} changes while it is created")
 
     async def _run(self, warnings: NamespaceWarnings, job: Json, epoch: int, members: Sequence[Json]) -> Run:
         metadata, created = job["metadata"], _created(job)
@@ -266,11 +304,8 @@ def _driver_container(status: Json) -> Json:
 
 
 def _verdict(ended: Json) -> Verdict | None:
-    """Return the driver's last words, each bounded and on one line: the author's code writes them."""
-    try:
-        told = Verdict.from_json(ended.get("message") or "")
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        return None
+    """Return the driver's verdict, its texts on one line: the author's code can write anything there."""
+    told = Verdict.from_json(ended.get("message") or "")
     if told is None:
         return None
     return Verdict(
@@ -278,7 +313,7 @@ def _verdict(ended: Json) -> Verdict | None:
         reason=told.reason,
         message=single_line(told.message),
         remedy=single_line(told.remedy, limit=512),
-        epoch=told.epoch if isinstance(told.epoch, int) else None,
+        epoch=told.epoch,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fencepost_operator.api.codec import decode, encode
+from fencepost_operator.api.codec import decode_leniently, encode
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
 from fencepost_operator.api.status import Status
@@ -57,7 +57,7 @@ def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
 
 def read_status(raw: object) -> Status:
     """Return the status in a body; what cannot be understood is read as absent."""
-    return decode(Status, raw if isinstance(raw, Mapping) else {})
+    return decode_leniently(Status, raw)
 
 
 def write_status(status: Status) -> dict[str, Any]:

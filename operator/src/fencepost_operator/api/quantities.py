@@ -6,9 +6,9 @@ import re
 from decimal import Decimal
 from typing import Final
 
+import durationpy
+
 DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
-DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
-SECONDS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 
 QUANTITY: Final = re.compile(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 FACTORS: Final = {
@@ -25,15 +25,15 @@ MEBIBYTE: Final = 1024 * 1024
 def parse_duration(text: str) -> float:
     """Return seconds of a duration such as '1m30s'. Raises ValueError when it is not one."""
     if not DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 5s or 1m30s")
-    return float(sum(Decimal(number) * SECONDS[unit] for number, unit in DURATION_PART.findall(text)))
+        raise ValueError(f"{text[:40]!r} is not a duration such as 500ms, 5s or 1m30s")
+    return float(durationpy.from_str(text).total_seconds())
 
 
 def parse_quantity(value: str | float) -> Decimal:
     """Return the number of a quantity such as '512Mi', '500m' or 2. Raises ValueError when it is not one."""
     match = QUANTITY.fullmatch(str(value))
     if match is None:
-        raise ValueError(f"{value!r} is not a quantity such as 512Mi, 2Gi or 500m")
+        raise ValueError(f"{str(value)[:40]!r} is not a quantity such as 512Mi, 2Gi or 500m")
     number, suffix = Decimal(match[1]), match[2] or ""
     if suffix in FACTORS:
         return number * FACTORS[suffix]

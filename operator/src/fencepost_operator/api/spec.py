@@ -9,12 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import Field
 
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+from fencepost_operator.api.fields import (
+    At,
+    Bytes,
+    Count,
+    Entrypoint,
+    Identifier,
+    Model,
+    Names,
+    Position,
+    Positive,
+    QuantityText,
+    Seconds,
+    Text,
+)
 
 Plain: TypeAlias = Mapping[str, Any]
 """A piece of JSON that Kubernetes understands and we only pass on."""
+
+
+SMALLEST_WORKER: Final = 1024 * 1024 * 1024
+"""Bytes. Python and the worker's daemon come on top of an executor's smallest heap, 450 MiB."""
 
 
 class DeletionPolicy(StrEnum):
@@ -25,45 +45,45 @@ class DeletionPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(Model):
     """The author's code and the driver's pod."""
 
-    image: str
-    entrypoint: str
+    image: Text
+    entrypoint: Entrypoint
     image_pull_policy: str | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    code_config_map: str | None = None
+    image_pull_secrets: Names = ()
+    code_config_map: Annotated[str | None, At("codeFrom", "configMapName")] = None
     args: tuple[str, ...] = ()
     env: tuple[Plain, ...] = ()
     env_from: tuple[Plain, ...] = ()
     resources: Plain = field(default_factory=dict)
-    memory: int = 512 * 1024 * 1024
-    termination_grace: int = 60
+    memory: Bytes = 512 * 1024 * 1024
+    termination_grace: Annotated[Positive, At("terminationGracePeriodSeconds")] = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSpec:
+class WorkerSpec(Model):
     """One Spark worker; `memory` is the pod's."""
 
-    cores: int = 1
-    memory: int = 1024 * 1024 * 1024
+    cores: Positive = 1
+    memory: Bytes = SMALLEST_WORKER
     resources: Plain = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterSpec:
+class MasterSpec(Model):
     """The Spark master and its recovery volume."""
 
     resources: Plain = field(default_factory=dict)
-    storage_size: str = "64Mi"
-    storage_class: str | None = None
+    storage_size: Annotated[QuantityText, At("storage", "size")] = "64Mi"
+    storage_class: Annotated[str | None, At("storage", "storageClassName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSpec:
+class ClusterSpec(Model):
     """The Spark cluster, and where all the pipeline's pods run."""
 
-    workers: int = 1
+    workers: Positive = 1
     worker: WorkerSpec = field(default_factory=WorkerSpec)
     master: MasterSpec = field(default_factory=MasterSpec)
     image: str | None = None
@@ -71,61 +91,65 @@ class ClusterSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Plain, ...] = ()
     affinity: Plain = field(default_factory=dict)
-    priority_class: str | None = None
+    priority_class: Annotated[str | None, At("priorityClassName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSpec(KafkaEndpoint):
+class KafkaSpec(Model, KafkaEndpoint):
     """What is read. `starting_partitions` maps 'topic/partition' to an offset and goes before the position."""
 
-    topics: tuple[str, ...]
-    starting_position: str = "earliest"
-    starting_partitions: Mapping[str, int] = field(default_factory=dict)
-    max_records_per_batch: int = 100_000
-    properties_secret: str | None = None
+    topics: Annotated[tuple[str, ...], Field(min_length=1)]
+    starting_position: Annotated[Position, At("startingOffsets", "position")] = "earliest"
+    starting_partitions: Annotated[Mapping[str, Count], At("startingOffsets", "partitions")] = field(
+        default_factory=dict
+    )
+    max_records_per_batch: Positive = 100_000
+    properties_secret: Annotated[str | None, At("propertiesFrom", "secretName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSpec:
+class SinkSpec(Model):
     """One output table of the checkpoint's Cassandra cluster."""
 
-    name: str
-    keyspace: str
-    table: str
+    name: Text
+    keyspace: Annotated[Identifier, At("cassandra", "keyspace")]
+    table: Annotated[Identifier, At("cassandra", "table")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSpec(CassandraEndpoint):
+class CheckpointSpec(Model, CassandraEndpoint):
     """The Cassandra cluster of the fence row."""
 
+    contact_points: Annotated[tuple[str, ...], Field(min_length=1)]
+    port: Positive = 9042
     local_datacenter: str | None = "datacenter1"
-    keyspace: str = "fencepost"
+    keyspace: Identifier = "fencepost"
     consistency: str = "LOCAL_QUORUM"
     create_schema: bool = True
-    replication_class: str = "SimpleStrategy"
-    replication_factor: int = 1
-    credentials_secret: str | None = None
+    replication_class: Annotated[str, At("replication", "class")] = "SimpleStrategy"
+    replication_factor: Annotated[Positive, At("replication", "replicationFactor")] = 1
+    credentials_secret: Annotated[str | None, At("credentialsFrom", "secretName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartSpec:
+class RestartSpec(Model):
     """When a run is replaced; `max_attempts` 0 tries for ever."""
 
-    max_backoff: float = 300.0
-    stall_timeout: float = 60.0
-    max_attempts: int = 0
+    max_backoff: Seconds = 300.0
+    stall_timeout: Seconds = 60.0
+    max_attempts: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(Model):
     """The whole spec."""
 
     job: JobSpec
-    source: KafkaSpec
-    sinks: tuple[SinkSpec, ...]
-    checkpoint: CheckpointSpec
+    source: Annotated[KafkaSpec, At("source", "kafka")]
+    sinks: Annotated[tuple[SinkSpec, ...], Field(min_length=1)]
+    checkpoint: Annotated[CheckpointSpec, At("checkpoint", "cassandra")]
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
-    batch_interval: float = 5.0
+    batch_interval: Seconds = 5.0
     restart: RestartSpec = field(default_factory=RestartSpec)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     suspend: bool = False

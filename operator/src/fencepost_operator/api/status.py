@@ -1,4 +1,4 @@
-"""What we say about a pipeline, as frozen dataclasses; `codec` makes the CR's status of them and back."""
+"""What we say about a pipeline, as frozen dataclasses; `codec` turns them into the CR's status and back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fencepost_operator.api.fields import Model
 from fencepost_operator.api.vocabulary import Condition, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
+class RunStatus(Model):
     """The run that the operator last recorded; written before its Job exists.
 
     `resumed_from` is the row's committed_at when the run was recorded: another one since is this run's progress.
@@ -41,7 +42,7 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
+class ClusterStatus(Model):
     """The Spark cluster that the operator last asked for; written before Helm is called.
 
     `ready_at` is when its master was first seen ready.
@@ -58,7 +59,7 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedStatus:
+class CommittedStatus(Model):
     """The newest commit that was seen in the fence row.
 
     `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
@@ -78,7 +79,7 @@ class CommittedStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class OpenTransaction(Model):
     """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
 
     partition: str
@@ -87,7 +88,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureStatus:
+class FailureStatus(Model):
     """The newest failed run, and how many failed in a row without a commit between them.
 
     `repeats` counts those of them, up to the newest, that failed for the same reason.
@@ -108,7 +109,7 @@ class FailureStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Model):
     """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
 
     observed_generation: int = -1

@@ -39,6 +39,11 @@ def _violations(path: str, subject: str, text: str) -> Iterator[Violation]:
         )
 
 
+def printable(text: str) -> str:
+    """Return text without what is refused, for a message."""
+    return FORBIDDEN.sub("?", text)
+
+
 def _shown(key: str) -> str:
     """Return a key for a path: bounded, and without the characters that are refused."""
     return FORBIDDEN.sub("?", key)[:100]

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from fencepost.contract import Reason
+from fencepost_operator.api.fields import Model
 
 __all__ = [
     "ADOPT_ANNOTATION",
@@ -79,7 +80,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Model):
     """A standard condition. `status` is 'True', 'False' or 'Unknown'."""
 
     type: str

@@ -16,13 +16,16 @@ from fencepost.contract import (
     DriverConfig,
     Variable,
 )
-from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
+from fencepost_operator.api import Pipeline, Spec
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired import labels, names
+from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.resources import driver_memory, resources
 
 USER: Final = 10001
 SCRATCH: Final = "1Gi"
+LONGEST_VARIABLE: Final = 64 * 1024
+"""Bytes; Linux passes no variable of more than 128 KiB to a process."""
 NODE_LOSS_TOLERATION: Final = 10
 """Seconds until a driver on an unreachable node is given up; Kubernetes' own 300 s is too long."""
 NODE_LOSS_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -40,7 +43,7 @@ def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation:
             "namespace": key.namespace,
             "labels": marks,
             "annotations": notes,
-            "ownerReferences": [_owner(pipeline)],
+            "ownerReferences": [owner_reference(pipeline)],
         },
         "spec": {
             "completions": 1,
@@ -50,24 +53,18 @@ def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation:
             "template": {
                 # On the pod as well: it may outlive its Job.
                 "metadata": {"labels": marks, "annotations": notes},
-                "spec": _pod(spec, config=config, auth_secret=names.auth_secret_name(key.name, generation)),
+                "spec": _pod(
+                    spec,
+                    config=config,
+                    config_map=names.job_name(key.name, config.epoch),
+                    auth_secret=names.auth_secret_name(key.name, generation),
+                ),
             },
         },
     }
 
 
-def _owner(pipeline: Pipeline) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": KIND,
-        "name": pipeline.key.name,
-        "uid": pipeline.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def _pod(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[str, Any]:
+def _pod(spec: Spec, *, config: DriverConfig, config_map: str, auth_secret: str) -> dict[str, Any]:
     cluster = spec.cluster
     optional = {
         "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
@@ -90,7 +87,7 @@ def _pod(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[str, Any
         **{name: value for name, value in optional.items() if value},
         "tolerations": _tolerations(spec),
         "containers": [_container(spec, config=config, auth_secret=auth_secret)],
-        "volumes": _volumes(spec),
+        "volumes": _volumes(spec, config_map=config_map),
     }
 
 
@@ -122,7 +119,8 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
 def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[dict[str, Any]]:
     """Return our variables; they stand last, and of two with one name the last one counts."""
     variables: list[dict[str, Any]] = [
-        {"name": Variable.CONFIG, "value": config.to_json().replace("$(", "$$(")},
+        *_config_for_older_images(config),
+        {"name": Variable.CONFIG_FILE, "value": run_config.PATH},
         {"name": Variable.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         _from_secret(Variable.SPARK_AUTH_SECRET, auth_secret, "secret"),
@@ -135,12 +133,21 @@ def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[
     return variables
 
 
+def _config_for_older_images(config: DriverConfig) -> list[dict[str, Any]]:
+    """Return the configuration as a variable too: images before contract 1.0 read no file."""
+    text = config.to_json().replace("$(", "$$(")
+    return [{"name": Variable.CONFIG, "value": text}] if len(text) <= LONGEST_VARIABLE else []
+
+
 def _from_secret(variable: str, secret: str, key: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def _mounts(spec: Spec) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own volume
+    mounts: list[dict[str, Any]] = [
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own volume
+        {"name": "config", "mountPath": run_config.MOUNT, "readOnly": True},
+    ]
     if spec.job.code_config_map:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
     if spec.source.properties_secret:
@@ -148,8 +155,11 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
     return mounts
 
 
-def _volumes(spec: Spec) -> list[dict[str, Any]]:
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}}]
+def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}},
+        {"name": "config", "configMap": {"name": config_map}},
+    ]
     if spec.job.code_config_map:
         volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
     if spec.source.properties_secret:

@@ -60,8 +60,8 @@ class Executor:
                 await ports.releases.uninstall(key)
             case PruneCluster(objects=objects):
                 await ports.releases.prune(key, objects)
-            case StartRun(job=job):
-                await ports.runs.start(key, job)
+            case StartRun(job=job, config_map=config_map):
+                await ports.runs.start(key, job, config_map)
             case StopRun(name=name) | DeleteRun(name=name):
                 await ports.runs.stop(key, name)
             case CreateFence(owner=owner):

@@ -66,3 +66,18 @@ def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
 
     rows = transform(batch, context)
     return rows.mapInArrow(sleep, rows.schema)
+
+
+def trickle(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Give five rows a second and task, so that a batch takes long and makes progress all the time."""
+
+    def dribble(parts: Iterator[Any]) -> Iterator[Any]:
+        import time  # noqa: PLC0415
+
+        for part in parts:
+            for row in range(part.num_rows):
+                time.sleep(0.2)
+                yield part.slice(row, 1)
+
+    rows = transform(batch, context)
+    return rows.mapInArrow(dribble, rows.schema)

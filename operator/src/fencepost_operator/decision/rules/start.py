@@ -14,6 +14,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.desired import names
 from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
 
@@ -112,7 +113,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         Reason.RUN_STARTED,
         f"Starting {recorded.name} on cluster generation {cluster.generation}",
         state=State.RESTARTING if replaces_failed else State.STARTING,
-        action=StartRun(epoch=row.epoch, job=_job(context, recorded)),
+        action=_start(context, recorded),
         status=replace(status, run=recorded, restarts=status.restarts + replaces_failed),
     )
 
@@ -131,7 +132,7 @@ def first_batch_limit(context: RunContext) -> int | None:
     return max(1, planned >> failure.repeats) if planned else None
 
 
-def _job(context: RunContext, run: RunStatus) -> dict[str, object]:
+def _start(context: RunContext, run: RunStatus) -> StartRun:
     config = driver_config(
         key=context.pipeline.key,
         spec=context.spec,
@@ -142,10 +143,11 @@ def _job(context: RunContext, run: RunStatus) -> dict[str, object]:
         owner=context.owner,
         first_batch_limit=first_batch_limit(context),
     )
-    return run_job(
+    job = run_job(
         pipeline=context.pipeline,
         spec=context.spec,
         config=config,
         generation=run.cluster_generation,
         spec_hash=run.spec_hash,
     )
+    return StartRun(epoch=run.epoch, job=job, config_map=run_config(pipeline=context.pipeline, config=config))

@@ -1,0 +1,89 @@
+"""Types of fields: how each is read from JSON, for `pydantic.TypeAdapter`. Python code builds them unchecked.
+
+Objects of this API are plain frozen dataclasses with `CONFIG`. Only reading validates: `dataclasses.replace` in a
+decision costs what it costs for any dataclass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, AliasPath, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
+
+CONFIG: Final = ConfigDict(alias_generator=to_camel, strict=True, extra="ignore")
+"""camelCase in JSON, no conversion between JSON's types, unknown fields ignored."""
+
+
+class Model:
+    """Base of the objects that are read and written as JSON."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = CONFIG
+
+
+_ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"is not {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _quantity(read: Callable[[str | float], Any]) -> BeforeValidator:
+    def check(raw: object) -> object:
+        if not isinstance(raw, str | int | float) or isinstance(raw, bool):
+            raise ValueError("is not a quantity such as 512Mi, 2Gi or 500m")
+        return read(raw)
+
+    return BeforeValidator(check)
+
+
+def _quantity_text(raw: str | float) -> str:
+    parse_quantity(raw)
+    return str(raw)
+
+
+def _duration(raw: object) -> float:
+    if not isinstance(raw, str):
+        raise ValueError("is not a duration such as 500ms, 5s or 1m30s")
+    return parse_duration(raw)
+
+
+def _names(raw: object) -> object:
+    """Take [{name: …}, …] as a list of names."""
+    if not isinstance(raw, list) or not all(
+        isinstance(part, dict) and isinstance(part.get("name"), str) for part in raw
+    ):
+        raise ValueError("is not a list of objects with a name")
+    return tuple(part["name"] for part in raw)
+
+
+def At(*steps: str) -> Any:  # noqa: ANN401, N802 - reads as the annotation that it makes
+    """Return the annotation of a field that is elsewhere in JSON than its name says."""
+    return Field(validation_alias=AliasPath(*steps))
+
+
+Text = Annotated[str, Field(min_length=1)]
+"""Text that must not be empty."""
+Entrypoint = Annotated[str, _matching(_ENTRYPOINT, "module:function, such as flights.departures:transform")]
+Identifier = Annotated[str, _matching(_IDENTIFIER, "a Cassandra name: lower-case letters, digits and underscores")]
+Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
+Bytes = Annotated[int, _quantity(parse_bytes)]
+"""A quantity, as whole bytes."""
+QuantityText = Annotated[str, _quantity(_quantity_text)]
+"""A quantity as it was written."""
+Seconds = Annotated[float, BeforeValidator(_duration)]
+"""A duration, as seconds."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]

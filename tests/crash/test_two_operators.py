@@ -1,0 +1,136 @@
+"""Two operators at once, as while a leader is replaced, in a world that goes on between any two of their steps.
+
+Each seed is one history: facts are of different moments, writes are lost or land late, drivers die and freeze, the spec
+changes, Kafka and Cassandra go away.  When it is over, one operator brings the pipeline to what was asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from fakes.drivers import Driver
+from fakes.interleaving import Operator, Schedule
+from fakes.manifests import KEY, body
+from fakes.stage import POLICY, Stage
+from fencepost_operator.api import State
+from fencepost_operator.desired import labels
+
+TROUBLED, CALM = 120.0, 420.0
+"""Seconds of a world: with trouble, and after it."""
+
+
+def kill(stage: Stage, _chance: random.Random) -> None:
+    living = [driver for driver in stage.world.drivers if driver.alive and driver.started_at is not None]
+    if living:
+        living[-1].end(stage.world.now, 137)
+
+
+def freeze(stage: Stage, _chance: random.Random) -> None:
+    for driver in stage.world.drivers:
+        driver.frozen = driver.alive and not driver.frozen
+
+
+def upgrade(stage: Stage, chance: random.Random) -> None:
+    image = f"registry.example/job:{chance.randrange(100)}"
+    stage.world.change(KEY, job={"image": image, "entrypoint": "orders.job:transform"})
+
+
+def resize(stage: Stage, chance: random.Random) -> None:
+    taint = {"key": "dedicated", "operator": chance.choice(("Exists", "Sometimes"))}
+    stage.world.change(KEY, cluster={"workers": chance.randrange(1, 4), "tolerations": [taint]})
+
+
+def suspend(stage: Stage, chance: random.Random) -> None:
+    stage.world.change(KEY, suspend=chance.random() < 0.5)
+
+
+def lose_kafka(stage: Stage, chance: random.Random) -> None:
+    stage.world.kafka_down = chance.random() < 0.5
+
+
+def lose_cassandra(stage: Stage, chance: random.Random) -> None:
+    stage.world.cassandra_down = chance.random() < 0.5
+
+
+def delete_job(stage: Stage, chance: random.Random) -> None:
+    if stage.world.jobs:
+        job = chance.choice(stage.world.jobs)
+        stage.world.delete_job(KEY, job.name, cascade=chance.choice(("foreground", "background", "orphan")))
+
+
+TROUBLE: tuple[Callable[[Stage, random.Random], None], ...] = (
+    kill, freeze, upgrade, resize, suspend, lose_kafka, lose_cassandra, delete_job,
+)  # fmt: skip
+
+
+def end_trouble(stage: Stage) -> None:
+    stage.world.kafka_down = stage.world.cassandra_down = False
+    for driver in stage.world.drivers:
+        driver.frozen = False
+    stage.world.change(KEY, suspend=False, cluster={"workers": 1})
+
+
+def may_commit(driver: Driver) -> bool:
+    return driver.alive and not driver.frozen and driver.row is not None
+
+
+def check(stage: Stage, operators: list[Operator]) -> None:
+    """Look at all that must hold at every moment."""
+    for operator in operators:
+        assert operator.failure() is None, operator.failure()
+        assert operator.broken == []
+    epochs = [row.epoch for row in stage.world.table.history]
+    assert all(later - earlier in {0, 1} for earlier, later in itertools.pairwise(epochs)), f"epochs jumped: {epochs}"
+    stage.check_commits()
+    stage.check_conditions()
+
+
+def check_clusters(stage: Stage) -> None:
+    """No Spark cluster has two living drivers that claimed: the first is dead before the second claims."""
+    users = Counter(
+        job.manifest["metadata"]["annotations"][labels.GENERATION]
+        for job in stage.world.jobs
+        if job.pod is not None and may_commit(job.pod.driver)
+    )
+    assert all(count == 1 for count in users.values()), f"two drivers on one cluster: {users}"
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_two_operators_never_let_two_drivers_commit_and_arrive(seed: int) -> None:
+    stage, chance = Stage(), random.Random(seed)
+    schedule = Schedule(stage.world, chance)
+    operators = [Operator(schedule, KEY, POLICY) for _ in range(2)]
+    stage.world.apply(body(restart={"stallTimeout": "15s"}))
+    for operator in operators:
+        operator.begin()
+    end = stage.world.now.timestamp() + TROUBLED
+    while stage.world.now.timestamp() < end:
+        if chance.random() < 0.01:
+            chance.choice(TROUBLE)(stage, chance)
+        if chance.random() < 0.002:
+            await operators[1].end()
+            operators[1].begin()
+        await schedule.step()
+        check_clusters(stage)
+    check(stage, operators)
+    await operators[1].end()
+    end_trouble(stage)
+    schedule.faults = 0.0
+    end = stage.world.now.timestamp() + CALM
+    while not arrived(stage):
+        assert stage.world.now.timestamp() < end, f"not arrived: {stage.pipeline.status}; {stage.world.events[-8:]}"
+        await schedule.step()
+        check_clusters(stage)
+    check(stage, operators[:1])
+    await operators[0].end()
+
+
+def arrived(stage: Stage) -> bool:
+    pipeline = stage.pipeline
+    ready = any(c.type == "Ready" and c.status == "True" for c in pipeline.status.conditions)
+    return ready and stage.is_running() and pipeline.status.state is not State.STALLED
