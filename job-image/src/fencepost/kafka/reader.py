@@ -212,7 +212,7 @@ class _Reading:
         return records
 
     def _judge(self, error: KafkaError, key: tuple[str, int], message: Message) -> None:
-        """Raise for an error that waiting does not mend; librdkafka itself goes on after the others."""
+        """Raise for an error that waiting does not fix; librdkafka itself goes on after the others."""
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's own spelling
             # Transaction markers and compaction leave no record at the end of a range; the log's end proves it.
@@ -228,7 +228,7 @@ class _Reading:
             )
         elif code in REFUSALS:
             raise refused(self._servers, error)
-        # Everything else mends itself or ends the patience: a coordinator that refuses a group that nobody joins, a
+        # Everything else passes by itself or ends the patience: a coordinator that refuses a group that nobody joins, a
         # broker that has just started and does not know the topic yet.
 
     def _finish(self, key: tuple[str, int]) -> None:

@@ -135,7 +135,7 @@ class CheckpointSpec(Model, CassandraEndpoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartSpec(Model):
-    """When a run is replaced; `max_attempts` 0 tries for ever."""
+    """When a run is replaced; `max_attempts` 0 tries forever."""
 
     max_backoff: Seconds = 300.0
     stall_timeout: Seconds = 60.0
