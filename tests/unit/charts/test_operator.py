@@ -10,7 +10,7 @@ import pytest
 from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Status
 from fencepost_operator.backoff import JITTER
-from fencepost_operator.runtime.controller import PATIENCE, STUCK_AFTER
+from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.settings import SLOWEST_RESYNC, Settings
 from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
@@ -137,8 +137,8 @@ def test_the_alert_on_passes_is_later_than_the_slowest_healthy_pass_and_sooner_t
     assert match is not None
     seen_within = 2 * ReconcileConfig(cluster_uid="").observation_timeout
     healthy = SLOWEST_RESYNC * (1 + JITTER) + seen_within + HELM_PATIENCE
-    assert healthy <= float(match[1]) <= PATIENCE
-    assert STUCK_AFTER > PATIENCE + SLOWEST_RESYNC * (1 + JITTER)
+    assert healthy <= float(match[1]) <= PASS_TIMEOUT
+    assert STUCK_AFTER > PASS_TIMEOUT + SLOWEST_RESYNC * (1 + JITTER)
 
 
 def test_the_chart_and_the_settings_have_one_bound_of_the_resync() -> None:

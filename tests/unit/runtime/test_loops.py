@@ -19,7 +19,7 @@ from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from harness.waiting import eventually_async
 
-PATIENCE: Final = 2.0
+PASS_TIMEOUT: Final = 2.0
 KEY, OTHER = ObjectKey("n", "a"), ObjectKey("n", "b")
 
 
@@ -55,7 +55,7 @@ def reconciler() -> Reconciler:
 async def loops(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Controller]:
     monkeypatch.setattr(module, "retry_delay", lambda _failures: 0.01)
     made = Controller(
-        reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), patience=PATIENCE, quiet=0.0
+        reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), pass_timeout=PASS_TIMEOUT, quiet=0.0
     )
     yield made
     await made.close()
@@ -159,7 +159,7 @@ async def test_passes_that_hang_or_fail_beat_and_do_not_succeed(
 ) -> None:
     monkeypatch.setattr(module, "retry_delay", lambda _failures: 0.01)
     metrics, begun = PrometheusMetrics(), time.time()
-    made = Controller(reconciler.reconcile, metrics=metrics, clock=SystemClock(), patience=0.05, quiet=0.0)
+    made = Controller(reconciler.reconcile, metrics=metrics, clock=SystemClock(), pass_timeout=0.05, quiet=0.0)
     reconciler.gate.clear()
     made.wake(KEY)
     await until(lambda: len(reconciler.passes) >= 1)

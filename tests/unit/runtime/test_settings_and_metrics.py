@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.api import Condition, ObjectKey, State, Status
+from fencepost_operator.api import Condition, ObjectKey, OpenTransaction, State, Status
 from fencepost_operator.logs import PIPELINE, JsonFormatter
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.settings import Settings, SettingsError
@@ -100,6 +100,8 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     assert found[f"fencepost_pipeline_lag_records{at}}}"] == 5
     assert found[f"fencepost_pipeline_epoch{at}}}"] == 3
     assert found[f"fencepost_pipeline_restarts_total{at}}}"] == 2
+    assert found[f"fencepost_pipeline_open_transaction_records{at}}}"] == 0
+    assert found[f"fencepost_pipeline_transaction_stalled{at}}}"] == 0
     assert found[f'fencepost_pipeline_committed_offset{at},partition="0",topic="t"}}'] == 7
     assert found[f'fencepost_pipeline_committed_offset{at},partition="1",topic="a.b"}}'] == 9
     assert [name for name, value in found.items() if "_state" in name and value] == [
@@ -108,6 +110,19 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics.forget(KEY)
     assert series(metrics) == {}
     metrics.forget(KEY)
+
+
+def test_an_open_transaction_has_its_series() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    stalled = replace(status().conditions[0], type="TransactionStalled", reason="TransactionStalled")
+    waiting = tuple(OpenTransaction(partition=f"t/{n}", offset=5, since=now, records=30) for n in range(2))
+    metrics.observed(KEY, replace(status(), open_transactions=waiting, conditions=(stalled,)), {})
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_open_transaction_records{at}"] == 60
+    assert found[f"fencepost_pipeline_transaction_stalled{at}"] == 1
+    metrics.forget(KEY)
+    assert series(metrics) == {}
 
 
 def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> None:

@@ -80,11 +80,15 @@ class CommittedStatus(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction(Model):
-    """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
+    """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so.
+
+    `records` is how far the high watermark is ahead.
+    """
 
     partition: str
     offset: int
     since: datetime
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

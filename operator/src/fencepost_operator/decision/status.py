@@ -238,7 +238,9 @@ def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observa
     since = {(found.partition, found.offset): found.since for found in before}
     ends, marks = source.value.ends, source.value.high_watermarks
     return tuple(
-        OpenTransaction(partition=key, offset=end, since=since.get((key, end), observation.now))
+        OpenTransaction(
+            partition=key, offset=end, since=since.get((key, end), observation.now), records=marks[key] - end
+        )
         for key, end in sorted(ends.items())
         if marks.get(key, end) > end
     )

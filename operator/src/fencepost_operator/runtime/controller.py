@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 Reconcile: TypeAlias = Callable[[ObjectKey], Coroutine[None, None, float | None]]
 """One pass: returns the seconds after which to look again, or None when the pipeline is gone."""
 
-PATIENCE: Final = 300.0
-"""Seconds after which a pass that does not end is given up."""
-STUCK_AFTER: Final = 2 * PATIENCE + 120.0
+PASS_TIMEOUT: Final = 300.0
+"""Seconds after which a pass that does not end is cancelled."""
+STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 """Seconds without a new pass after which a loop counts as stuck."""
 
 _QUIET: Final = 0.2
@@ -45,12 +45,18 @@ class Controller:
     """All loops. `wake` is cheap and may be called from any callback of the event loop's thread."""
 
     def __init__(
-        self, reconcile: Reconcile, *, metrics: Metrics, clock: Clock, patience: float = PATIENCE, quiet: float = _QUIET
+        self,
+        reconcile: Reconcile,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        pass_timeout: float = PASS_TIMEOUT,
+        quiet: float = _QUIET,
     ) -> None:
         self._reconcile = reconcile
         self._metrics = metrics
         self._clock = clock
-        self._patience = patience
+        self._pass_timeout = pass_timeout
         self._quiet = quiet
         self._loops: dict[ObjectKey, _Loop] = {}
 
@@ -101,7 +107,7 @@ class Controller:
         """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._pass_timeout):
                 return await self._reconcile(key)
         except (KeyboardInterrupt, SystemExit):
             raise

@@ -59,6 +59,12 @@ class PrometheusMetrics:
             "last_success_timestamp_seconds",
             "When a pass over the pipeline last succeeded; before the first one has, when its loop began.",
         )
+        self._open_records = self._gauge(
+            "open_transaction_records", "Records that open transactions of producers keep from being read."
+        )
+        self._stalled_transactions = self._gauge(
+            "transaction_stalled", "1 when the pipeline's TransactionStalled condition is True, else 0."
+        )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -78,6 +84,9 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions)
         self._ready.labels(*labels).set(ready)
+        self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
+        stalled = any(c.type == "TransactionStalled" and c.status == "True" for c in status.conditions)
+        self._stalled_transactions.labels(*labels).set(stalled)
         self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
@@ -102,7 +111,8 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
-        for gauge in (self._ready, self._lag, self._epoch, self._beats, self._successes):
+        gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes)
+        for gauge in (*gauges, self._open_records, self._stalled_transactions):
             _drop(gauge, key.namespace, key.name)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)
