@@ -124,7 +124,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         account = {"username": testbed.cassandra_username, "password": testbed.cassandra_password}
         secret = {"metadata": {"name": "account"}, "stringData": account}
         await api.create(Resource(prefix="/api/v1", plural="secrets"), namespace=key.namespace, body=secret)
-        # Jobs belong to a ConfigMap here, so that an operator that runs on this cluster has no say in them.
+        # Jobs belong to a ConfigMap here, so that an operator that runs on this cluster leaves them alone.
         made = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": key.name}})
         other = await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": {"name": "stranger"}})
         topic = f"empty-{key.namespace}"

@@ -76,7 +76,7 @@ async def test_a_driver_that_fails_at_once_is_tried_ever_more_rarely() -> None:
     assert stage.pipeline.status.failure.count == 5
 
 
-async def test_a_budget_that_is_used_up_stalls_and_an_annotation_starts_it_anew() -> None:
+async def test_a_used_up_restart_budget_stalls_until_an_annotation_resets_it() -> None:
     stage = Stage()
     stage.world.apply(body(restart={"maxAttempts": 2}))
 
@@ -486,7 +486,7 @@ async def test_a_refused_upgrade_that_is_suspended_leaves_nothing_behind() -> No
     assert len(generations(stage)) == 1
 
 
-async def test_a_lost_status_is_observed_anew() -> None:
+async def test_a_lost_status_is_rebuilt_from_what_exists() -> None:
     stage = await running()
     pod = stage.world.newest_pod()
     stage.world.objects[KEY]["status"] = {}

@@ -38,8 +38,8 @@ class Schedule:
 
     world: World
     chance: random.Random
-    faults: float = 0.05
-    """The share of writes that fail in one of the three ways."""
+    faults: float = 0.15
+    """The share of writes without an answer: some never take effect, some do, and most do late."""
     late: int = 0
     _waiting: list[tuple[datetime, asyncio.Future[None]]] = field(default_factory=list)
     _in_flight: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
@@ -149,9 +149,9 @@ class InterleavedGate(Gate):
         if draw >= 1.0:
             effect()
             return
-        if draw < 1 / 3:
+        if draw < 1 / 6:
             raise Unreachable(f"{name}: no answer, and no effect")
-        if draw < 2 / 3 or name not in LATE:
+        if draw < 1 / 3 or name not in LATE:
             effect()
             raise Unreachable(f"{name}: no answer")
         self._schedule.delay(effect)

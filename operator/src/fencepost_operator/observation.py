@@ -1,7 +1,7 @@
-"""One frozen snapshot of the world, as far as it could be seen.
+"""One frozen snapshot of everything that a decision depends on, as far as it could be observed.
 
-Each fact is `Known(value)` or `Unknown(why)`.  Unknown never equals absent: `Known(None)` says that a thing is not
-there, `Unknown` that nobody could look.
+Each fact is `Known(value)` or `Unknown(why)`.  Unknown never equals absent: `Known(None)` says that a thing does
+not exist, `Unknown` that it could not be observed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T_co]):
-    """A fact that was seen."""
+    """A fact that was observed."""
 
     value: T_co
 
 
 class UnknownReason(StrEnum):
-    """Why a fact could not be seen."""
+    """Why a fact could not be observed."""
 
     UNREACHABLE = "Unreachable"
     DENIED = "Denied"
@@ -35,7 +35,7 @@ class UnknownReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A fact that could not be seen; `message` and `remedy` are for a person."""
+    """A fact that could not be observed; `message` and `remedy` are for a person."""
 
     reason: UnknownReason
     message: str
@@ -64,12 +64,12 @@ class Release:
 
 
 NODE_LOST: Final = "NodeLost"
-"""A trouble that we find ourselves, by the name that Kubernetes once gave it."""
+"""An issue that the operator itself detects, under the name that Kubernetes once used for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIssue:
-    """A pod of the cluster or the run that cannot get going, in Kubernetes' own words.
+    """A pod of the cluster or the run that cannot start, in the words of Kubernetes.
 
     `reason` is a container waiting reason or scheduling reason (ImagePullBackOff, Unschedulable, CrashLoopBackOff,
     CreateContainerConfigError, FailedCreate …) or NODE_LOST; `message` is the cluster's message.
@@ -82,7 +82,7 @@ class PodIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCluster:
-    """What is there of the Spark cluster: its StatefulSets, by their labels and annotations.
+    """The Spark cluster as it exists: its StatefulSets, by their labels and annotations.
 
     `config_hash` is the annotation that the values carried; it says whether the cluster is the desired one.
     """
@@ -97,7 +97,7 @@ class SparkCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObject:
-    """An object that Helm created for one generation of the pipeline's cluster, and that nobody deletes yet."""
+    """An object that Helm created for one generation of the pipeline's cluster, and that is not being deleted."""
 
     kind: str
     name: str

@@ -91,6 +91,32 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
     await runs.stop(key, "departures-run-3")
 
 
+async def test_a_forced_deletion_is_seen_and_the_job_had_a_pod(api: ApiServer, starter: Starter) -> None:
+    """The Job's finalizer keeps the pod until its node reports the end; until then the deletion shows as forced."""
+    await starter.start("departures-run-3", "trap '' TERM; while true; do sleep 1; done")
+
+    async def started() -> str | None:
+        run = await starter.only()
+        return run.pod.name if run.pod and run.pod.started_at else None
+
+    name = await eventually_async(started)
+    assert name is not None
+    namespace = starter.key.namespace
+    await api._call("DELETE", "delete", PODS, namespace=namespace, name=name, body={"gracePeriodSeconds": 0})
+    first = await starter.only()
+    if first.pod is not None and first.pod.exit_code is None:
+        assert first.pod.force_deleted
+
+    async def ended() -> bool:
+        run = await starter.only()
+        if run.pod is not None and run.pod.exit_code is not None:
+            assert not run.pod.force_deleted
+        return run.pod is None or run.pod.exit_code is not None
+
+    assert await eventually_async(ended)
+    assert (await starter.only()).had_pod
+
+
 async def test_last_words_are_read(starter: Starter) -> None:
     await starter.start("departures-run-4", f"printf '%s' '{VERDICT.to_json()}' > /dev/termination-log; exit 51")
 

@@ -33,11 +33,11 @@ Json: TypeAlias = dict[str, Any]
 
 
 class AlreadyExists(Conflict):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
 
 class Gone(Conflict):
-    """The object that was to be changed is not there."""
+    """The object to change does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class ApiServer:
         await self._suspended.close()
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Json | None:
-        """Return the object, or None when the API server says that it is not there."""
+        """Return the object, or None when the API server says that it does not exist."""
         try:
             return await self._call("GET", "get", resource, namespace=namespace, name=name)
         except Gone:

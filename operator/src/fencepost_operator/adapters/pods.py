@@ -1,7 +1,7 @@
-"""What pods say about themselves: readiness, issues, how a container ended.
+"""The status of pods: readiness, issues, how a container ended.
 
-Tenants write much of it (annotations, termination messages, Events), so text is cut and made printable, and a number
-that is none is not read.
+Tenants write much of it (annotations, termination messages, Events), so text is shortened and made printable, and text
+that is not a number is not read as one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencepost_operator.observation import NODE_LOST, PodIssue
 from fencepost_operator.text import single_line
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Waiting reasons that are no trouble by themselves."""
+"""Waiting reasons that are not an issue by themselves."""
 _SLOW: Final = timedelta(seconds=20)
 """A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
 _SILENT: Final = timedelta(seconds=60)
@@ -80,7 +80,7 @@ def statuses(pod: Json) -> Iterator[Json]:
 
 
 def trouble(pod: Json) -> PodIssue | None:
-    """Return why a pod cannot get going, as far as the pod itself knows."""
+    """Return why a pod cannot start, as far as its own status tells."""
     name = pod["metadata"]["name"]
     for status in statuses(pod):
         waiting = (status.get("state") or {}).get("waiting")
@@ -99,7 +99,7 @@ def may_live(pod: Json) -> bool:
 
 
 def lost(pod: Json, now: datetime) -> PodIssue | None:
-    """Return the trouble of a pod whose node has been silent for long; no StatefulSet replaces it.
+    """Return the issue of a pod whose node has not reported for long; no StatefulSet replaces it.
 
     When a node falls silent, the node controller sets a pod's Ready to False and leaves ContainersReady as the kubelet
     last told it, which itself never says these two (kubernetes, pkg/controller/util/node, MarkPodsNotReady).  Minutes
@@ -123,7 +123,7 @@ def _marked_at(pod: Json) -> datetime | None:
 
 
 async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> PodIssue | None:
-    """Return a pod's trouble; when its containers stay in creation, its events are asked for a volume's."""
+    """Return a pod's issue; its Events tell which volume keeps containers in creation."""
     found = lost(pod, now) or trouble(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
     creating = any(

@@ -158,7 +158,7 @@ class HelmReleases:
         )
 
     async def _recover(self, key: ObjectKey) -> None:
-        """Take away what a killed helm left behind, so that the next one can begin.
+        """Remove what a killed helm process left behind, so that the next one can start.
 
         A pending revision is only Helm's note that it began.  Without the note `upgrade --install` applies the chart
         again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
