@@ -163,7 +163,8 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2000,
         "socket.connection.setup.timeout.ms": 5000,
-        "topic.metadata.refresh.interval.ms": -1,
+        # Never refreshed, a client keeps asking the broker that it last knew as controller after that one is dead.
+        "topic.metadata.refresh.interval.ms": 15_000,
         "receive.message.max.bytes": _LARGEST_ANSWER,
         **properties,
         "error_cb": complaints.append,

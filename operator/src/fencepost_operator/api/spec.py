@@ -59,6 +59,7 @@ class JobSpec(Model):
     resources: Plain = field(default_factory=dict)
     memory: Bytes = 512 * 1024 * 1024
     termination_grace: Annotated[Positive, At("terminationGracePeriodSeconds")] = 60
+    scratch_size: QuantityText = "1Gi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class WorkerSpec(Model):
 
     cores: Positive = 1
     memory: Bytes = SMALLEST_WORKER
+    scratch_size: QuantityText = "2Gi"
     resources: Plain = field(default_factory=dict)
 
 
