@@ -55,8 +55,8 @@ class AllowedEndpoint:
 class EndpointPolicy:
     """The operator's allow-list.  Without entries every endpoint is allowed.
 
-    `reserved` are addresses that nobody reaches by accident: the API server's.  An entry must name them, as
-    about loopback, link-local (with cloud metadata services), multicast and unspecified addresses.
+    `reserved` are addresses that nobody reaches by accident: the API server's.  An entry must be explicit about them,
+    as about loopback, link-local (with cloud metadata services), multicast and unspecified addresses.
     """
 
     entries: tuple[AllowedEndpoint, ...] = ()
