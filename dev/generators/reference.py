@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import yaml
 
+from fencepost.contract import kafka_properties, spark_conf
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
 REFERENCE: Final = ROOT / "docs/reference.md"
@@ -26,7 +28,45 @@ WHOLE: Final = {"spec.cluster.affinity", "spec.cluster.tolerations"}
 def render(crd: dict[str, Any]) -> str:
     """Return the page for a CRD of one version."""
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    return "\n".join([HEAD, *_section("spec", schema["spec"]), "", *_section("status", schema["status"]), ""])
+    return "\n".join(
+        [
+            HEAD,
+            *_section("spec", schema["spec"]),
+            "",
+            *_section("status", schema["status"]),
+            "",
+            *_kafka_properties(),
+            "",
+            *_spark_settings(),
+            "",
+        ]
+    )
+
+
+def _kafka_properties() -> Iterator[str]:
+    yield "## Kafka properties\n"
+    yield (
+        "`source.kafka.properties` and the Secret of `source.kafka.propertiesFrom` may set these properties of"
+        " librdkafka. Any other property is refused by name."
+    )
+    lists = (
+        ("Used by the operator and the driver", kafka_properties.ALLOWED),
+        ("Used by the driver, and ignored by the operator", kafka_properties.READER),
+        (
+            "Used by the driver only. The operator does not connect to Kafka then; lag comes from the driver's commits",
+            kafka_properties.DRIVER_ONLY,
+        ),
+        ("Only allowed in the Secret", kafka_properties.SECRETS),
+        ("Set by Fencepost, and refused", kafka_properties.RESERVED),
+    )
+    for title, keys in lists:
+        yield f"\n{title}: {', '.join(f'`{key}`' for key in sorted(keys))}."
+
+
+def _spark_settings() -> Iterator[str]:
+    yield "## Spark settings\n"
+    reserved = sorted({*spark_conf.RESERVED_KEYS, *(f"{prefix}*" for prefix in spark_conf.RESERVED_PREFIXES)})
+    yield f"Set by Fencepost, and refused in `cluster.sparkConf`: {', '.join(f'`{key}`' for key in reserved)}."
 
 
 def _section(name: str, schema: dict[str, Any]) -> Iterator[str]:

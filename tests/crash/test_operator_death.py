@@ -1,6 +1,6 @@
 """The operator is killed with -9 at each of its writes, before the write took effect and after it.
 
-Whatever the moment, a new operator goes on from there: one Job an epoch, epochs one by one, contiguous commits, and
+Whatever the moment, a new operator continues from there: one Job per epoch, epochs one by one, contiguous commits, and
 in the end what was asked for.
 """
 

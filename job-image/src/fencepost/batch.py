@@ -1,4 +1,4 @@
-"""One batch: the offsets that it reads, and what came of it.
+"""One batch: the offsets that it reads, and its result.
 
 Offsets are the next to read; a range is [start, until).
 """

@@ -1,1 +1,1 @@
-"""The Fencepost operator: observe, decide, record, act; one loop a pipeline."""
+"""The Fencepost operator: observe, decide, record, act; one task per pipeline."""

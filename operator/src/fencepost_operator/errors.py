@@ -3,7 +3,7 @@
 FencepostError
 ├── PortError            a call to the world failed; the effect of a write is unknown unless a subclass says otherwise
 │   ├── Unreachable      no answer in time: wait and look again, assume nothing
-│   ├── Denied           credentials or RBAC refuse: a human must mend it
+│   ├── Denied           credentials or RBAC refuse: a person must fix it
 │   └── Rejected         the other side understood and refused: nothing was done
 └── Conflict             somebody else wrote first (resourceVersion, epoch, version): observe again
 """

@@ -48,7 +48,7 @@ class Pipelines(Protocol):
 
 
 class Releases(Protocol):
-    """Spark clusters as Helm releases, and what came of them."""
+    """Spark clusters as Helm releases, and the objects of these."""
 
     async def release(self, key: ObjectKey) -> Release | None:
         """Return the newest revision of the pipeline's release, or None."""

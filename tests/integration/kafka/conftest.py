@@ -34,6 +34,6 @@ def cluster(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., 
 
 @pytest.fixture(autouse=True)
 def _consumers_end() -> Iterator[None]:
-    """The reader keeps its consumers from batch to batch, and one with a wrong password tries for ever."""
+    """The reader keeps its consumers from batch to batch, and one with a wrong password tries forever."""
     yield
     reader._clients.clear()

@@ -199,7 +199,7 @@ def _problem(key: str, value: str) -> PropertyProblem | None:
         return PropertyProblem(
             shown,
             "is not a Kafka property that Fencepost allows",
-            "remove it; docs/operations.md lists what is allowed",
+            "remove it; docs/reference.md lists those that are allowed",
         )
     wanted = check(value)
     return PropertyProblem(key, "has a value that is not allowed", f"set it to {wanted}") if wanted else None

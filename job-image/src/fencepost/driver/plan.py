@@ -190,7 +190,7 @@ def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
     """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others.
 
     With fewer records than partitions the longest backlogs get one each: a backlog that waits grows, so that none
-    waits for ever.
+    waits forever.
     """
     granted: dict[str, int] = {}
     left = limit

@@ -1,4 +1,4 @@
-"""Watches beside the loop: they end a run whose batch hangs, where the loop itself would wait for ever."""
+"""Watches beside the loop: they end a run whose batch hangs, where the loop itself would wait forever."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def watch_executors(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """End the run with NoExecutors when it has had no executor for `limit` seconds: its job would wait for ever.
+    """End the run with NoExecutors when it has had no executor for `limit` seconds: its job would wait forever.
 
     `count` gives the executors that are there; when it raises, Spark's JVM is gone and the run ends with
     DependencyDown.  `arrived` is called once, for the first one.

@@ -2,7 +2,7 @@
 
 A busy pipeline changes its row many times a second, and its offsets name every partition.  So a change is kept as its
 difference to the version before: the partitions that moved, and of a commit only that it reached the planned ends.  A
-record is complete (`base`) when there is nothing to differ from: the first one in an hour's Cassandra partition, a new
+record is complete (`base`) when there is nothing to differ from: the first one of an hour's Cassandra partition, a new
 epoch, a claim, and the first after a lost one.
 """
 

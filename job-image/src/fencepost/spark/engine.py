@@ -85,7 +85,7 @@ class SparkEngine:
         return written
 
     def progress(self) -> int:
-        """Return a number that grows while the batch in hand makes progress, and stands still while it hangs.
+        """Return a number that grows while the current batch makes progress, and does not change while it hangs.
 
         For any thread, every few seconds: it never falls, and takes a few calls to the JVM.
         """

@@ -238,26 +238,28 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
     except (Fenced, FenceMissing) as error:
         raise Conflict(str(error)) from error
     except FenceCredentialsRejected as error:  # before FenceUnavailable: a missing permission is both
-        user = f"user {place.credentials[0]!r}" if place.credentials else "anonymous users"
+        user = "its user" if place.credentials else "an anonymous user"
         raise Denied(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"check the Secret in checkpoint.cassandra.credentialsFrom and what {user} may do in {keyspace!r}",
         ) from error
     except FenceUnavailable as error:
-        raise Unreachable(f"{place}: {error}", remedy=_CHECK) from error
+        raise Unreachable(f"{place}: {place.without_credentials(str(error))}", remedy=_CHECK) from error
     except FenceClockSkew as error:
-        raise Rejected(f"{place}: {error}", remedy=error.remedy) from error
+        raise Rejected(f"{place}: {place.without_credentials(str(error))}", remedy=error.remedy) from error
     except FenceSchemaMissing as error:
         raise _SchemaMissing(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"create keyspace {keyspace!r} and its tables, or set checkpoint.cassandra.createSchema: true",
         ) from error
     except FenceSchemaInvalid as error:
         raise Rejected(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"correct the table as docs/fence-schema.cql has it, with {keyspace!r} for the keyspace",
         ) from error
     except Exception as error:
         # The other side may be anything that a tenant names: what it sends must not end the operator's pass.
         log.exception("an answer that the Cassandra driver does not understand")
-        raise Unreachable(f"{place}: an answer that is not understood ({error!r})", remedy=_CHECK) from error
+        raise Unreachable(
+            f"{place}: an answer that is not understood ({place.without_credentials(repr(error))})", remedy=_CHECK
+        ) from error

@@ -48,7 +48,7 @@ class KubernetesRuns:
     _terminated: dict[str, None] = field(default_factory=dict)
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
-        """Return the pipeline's Jobs, oldest epoch first; a Job by another name or owner is none of ours."""
+        """Return the pipeline's Jobs, oldest epoch first; a Job with another name or owner is not ours."""
         marks = f"{labels.PIPELINE}={key.name}"
         found, drivers = await asyncio.gather(
             self.api.list(JOBS, namespace=key.namespace, labels=marks),

@@ -59,6 +59,7 @@ class JobSpec(Model):
     resources: Plain = field(default_factory=dict)
     memory: Bytes = 512 * 1024 * 1024
     termination_grace: Annotated[Positive, At("terminationGracePeriodSeconds")] = 60
+    scratch_size: QuantityText = "1Gi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class WorkerSpec(Model):
 
     cores: Positive = 1
     memory: Bytes = SMALLEST_WORKER
+    scratch_size: QuantityText = "2Gi"
     resources: Plain = field(default_factory=dict)
 
 
@@ -133,7 +135,7 @@ class CheckpointSpec(Model, CassandraEndpoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartSpec(Model):
-    """When a run is replaced; `max_attempts` 0 tries for ever."""
+    """When a run is replaced; `max_attempts` 0 tries forever."""
 
     max_backoff: Seconds = 300.0
     stall_timeout: Seconds = 60.0

@@ -20,5 +20,5 @@ def with_remedy(message: str, *remedies: str) -> str:
 
 
 def detail(text: str) -> str:
-    """Return somebody else's message on one line; a long one keeps both ends."""
+    """Return another program's message on one line; a long one keeps both ends."""
     return single_line(text, limit=DETAIL_LIMIT)

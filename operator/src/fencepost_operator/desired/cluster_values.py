@@ -16,7 +16,6 @@ from fencepost_operator.desired.spark_files import spark_files
 DAEMON_HEAP: Final = "128m"
 MASTER_HEAP: Final = "256m"
 MASTER_MEMORY: Final = 448 * MEBIBYTE
-SCRATCH: Final = "2Gi"
 
 
 def cluster_values(
@@ -61,7 +60,7 @@ def _worker(spec: Spec) -> dict[str, Any]:
         "cores": worker.cores,
         "memory": jvm_memory(executor_heap(worker.memory)),
         "daemonMemory": DAEMON_HEAP,
-        "scratchSize": SCRATCH,
+        "scratchSize": worker.scratch_size,
         "resources": resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory),
     }
 

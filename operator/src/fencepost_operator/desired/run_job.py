@@ -23,7 +23,6 @@ from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.resources import driver_memory, resources
 
 USER: Final = 10001
-SCRATCH: Final = "1Gi"
 LONGEST_VARIABLE: Final = 64 * 1024
 """Bytes; Linux passes no variable of more than 128 KiB to a process."""
 NODE_LOSS_TOLERATION: Final = 10
@@ -157,7 +156,7 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
 
 def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
-        {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": spec.job.scratch_size}},
         {"name": "config", "configMap": {"name": config_map}},
     ]
     if spec.job.code_config_map:

@@ -1,4 +1,4 @@
-"""One task a pipeline: passes one after another, woken by events, and by the clock when none comes.
+"""One task per pipeline: passes one after another, woken by events, and by the clock when none comes.
 
 A loop never ends by an exception, and there is never a second one for the same pipeline, deleted or not: the pipeline's
 only writer is the pass that runs.

@@ -69,7 +69,7 @@ def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
 
 
 def trickle(batch: DataFrame, context: BatchContext) -> DataFrame:
-    """Give five rows a second and task, so that a batch takes long and makes progress all the time."""
+    """Give five rows per second and task, so that a batch takes long and makes progress all the time."""
 
     def dribble(parts: Iterator[Any]) -> Iterator[Any]:
         import time  # noqa: PLC0415
