@@ -289,13 +289,13 @@ def test_a_row_that_is_released_takes_its_history_along(cassandra: CassandraFenc
 def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFenceTable, row: FenceRow) -> None:
     keyspace = "fencepost_contract_mute"
     create_schema(cassandra.session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
-    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_changes")
+    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_changes", timeout=60)
     mute = CassandraFenceTable.over(cassandra.session, keyspace)
     fence = Fence(mute, row.pipeline)
     taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
     mute.finish_history()
     assert fence.read() == taken
-    cassandra.session.execute(f"DROP KEYSPACE {keyspace}")
+    cassandra.session.execute(f"DROP KEYSPACE {keyspace}", timeout=60)
 
 
 def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:

@@ -299,7 +299,7 @@ class CassandraFenceTable:
 
     def _append(self, before: FenceRow | None, after: FenceRow, now: datetime) -> None:
         last, self._recorded_last = self._recorded_last, None
-        columns = tuple(schema.CHANGES.columns)
+        columns = tuple(schema.CHANGES.all_columns)
         follows = before is not None and last == (before, hour_of(now))
         record = change(before if follows else None, after, now)
         try:
@@ -319,7 +319,7 @@ class CassandraFenceTable:
         """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""
         if not self._columns:
             found = self._checked(schema.FENCE)
-            self._columns = tuple(name for name in (*schema.FENCE.columns, *schema.FENCE.added) if name in found)
+            self._columns = tuple(name for name in schema.FENCE.all_columns if name in found)
         return self._columns
 
     def _checked(self, table: schema.Table) -> Mapping[str, str]:
@@ -330,7 +330,7 @@ class CassandraFenceTable:
             there = schema.has_keyspace(self.session, self.keyspace)
             missing = f"table {place}" if there else f"keyspace {self.keyspace}"
             raise FenceSchemaMissing(f"{missing} does not exist (looking for {place})")
-        for name, kind in {**table.columns, **table.added}.items():
+        for name, kind in table.all_columns.items():
             if name not in found and name in table.columns:
                 raise FenceSchemaInvalid(f"{place} has no column {name} ({kind})")
             if name in found and found[name] != kind:
@@ -361,7 +361,7 @@ class CassandraFenceTable:
 
 def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
     """Return the history that the table still holds, in any order."""
-    columns = tuple(schema.CHANGES.columns)[1:]
+    columns = tuple(schema.CHANGES.all_columns)[1:]
     select = session.prepare(
         f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
         f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
@@ -383,7 +383,7 @@ def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
 
 def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     """Return the row; a column that the table lacks has its default."""
-    values = {c: getattr(found, c) for c in (*schema.FENCE.columns, *schema.FENCE.added) if hasattr(found, c)}
+    values = {c: getattr(found, c) for c in schema.FENCE.all_columns if hasattr(found, c)}
     for column in _FENCE_MAPS & values.keys():
         values[column] = dict(values[column].items()) if values[column] else {}
     values["committed_at"] = _in_utc(values["committed_at"])
@@ -391,7 +391,7 @@ def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
 
 
 def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple
-    values = {name: getattr(found, name) for name in (*schema.CHANGES.columns, "written_at") if name != "pipeline"}
+    values = {name: getattr(found, name) for name in (*schema.CHANGES.all_columns, "written_at") if name != "pipeline"}
     for name in MAPS:
         values[name] = dict(values[name].items()) if values[name] else {}
     for name in ("hour", "committed_at"):

@@ -41,9 +41,14 @@ class Table:
     options: tuple[str, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def all_columns(self) -> Mapping[str, str]:
+        """The columns of this release, the keys first."""
+        return {**self.columns, **self.added}
+
     def create(self, keyspace: str) -> str:
         """Return the CREATE TABLE statement; `keyspace` is written as in CQL."""
-        columns = ", ".join(f"{name} {kind}" for name, kind in {**self.columns, **self.added}.items())
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.all_columns.items())
         options = " WITH " + " AND ".join(self.options) if self.options else ""
         return f"CREATE TABLE IF NOT EXISTS {keyspace}.{self.name} ({columns}, PRIMARY KEY ({self.key})){options}"
 
@@ -77,7 +82,6 @@ CHANGES: Final = Table(
         "epoch": "bigint",
         "version": "bigint",
         "base": "boolean",
-        "committed": "boolean",
         "owner": "text",
         "driver": "text",
         "clock": "bigint",
@@ -102,6 +106,7 @@ CHANGES: Final = Table(
         # Consecutive changes name the same partitions: in long chunks they take a fraction of the space.
         "compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': '64'}",
     ),
+    added={"committed": "boolean"},
 )
 
 PROGRESS: Final = Table(
