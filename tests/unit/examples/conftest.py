@@ -22,6 +22,7 @@ def spark() -> Iterator["SparkSession"]:
 
     session = (
         SparkSession.builder.master("local[1]")
+        .appName("examples")  # PySpark sets none when another module's JVM serves
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

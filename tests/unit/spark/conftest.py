@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,9 @@ JVMS: list[Gateway] = []
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """The session; another module's JVM serves as well when one runs already."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    from pyspark import SparkContext  # noqa: PLC0415 - costs a second, also for a run of other tests
+
+    if SparkContext._gateway is None:
         jvm = Gateway.start(memory="512m")
         jvm.connect(300)
         JVMS.append(jvm)
