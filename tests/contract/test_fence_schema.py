@@ -21,6 +21,7 @@ from fencepost.fence import (
     FenceUnavailable,
 )
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost_operator.adapters import fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected
@@ -54,6 +55,12 @@ def keyspace(session: Session) -> Iterator[str]:
     name = f"fencepost_schema_{uuid.uuid4().hex[:12]}"
     yield name
     session.execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that does much else takes its time for a schema."""
+    monkeypatch.setattr(fence_store, "_ANSWER_WITHIN", 400.0)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.names import release_name
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState, Run
@@ -110,7 +111,7 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     assert await releases.cluster(key) is None
     await releases.uninstall(key)
     await releases.install(key, await values(stage))
-    assert await releases.release(key) == Release(name=f"fencepost-{key.name}", revision=1, state=ReleaseState.DEPLOYED)
+    assert await releases.release(key) == Release(name=release_name(key), revision=1, state=ReleaseState.DEPLOYED)
     cluster = await releases.cluster(key)
     assert cluster is not None
     assert (cluster.generation, cluster.workers) == (1, 1)

@@ -13,12 +13,12 @@ from fakes.drivers import Driver
 from fakes.manifests import KEY, body
 from fakes.ports import ports_of
 from fakes.stage import POLICY, ROW, Stage
-from fakes.world import World
+from fakes.world import RefusedError, World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Rejected, Unreachable
-from fencepost_operator.observation import References
+from fencepost_operator.observation import ClusterObject, References
 from fencepost_operator.runtime.reconciler import Reconciler
 
 
@@ -127,6 +127,25 @@ async def test_neither_the_error_nor_the_backoff_of_a_spec_outlives_it() -> None
     assert stage.world.releases[KEY].values["image"] == "good"
     await stage.running()
     assert not [message for _, message in stage.world.events[before:] if "invalid" in message]
+
+
+class LitteringWorld(World):
+    """The API server refuses each install, which leaves an object of another generation behind."""
+
+    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+        del values
+        left = self.parts.setdefault(key, [])
+        left.append(ClusterObject(kind="Service", name="orders-g9", uid=f"uid-{next(self.uids)}", generation=9))
+        raise RefusedError("StatefulSet is invalid")
+
+
+async def test_housekeeping_between_two_attempts_shortens_no_backoff() -> None:
+    stage = Stage(world=LitteringWorld())
+    stage.world.apply(body())
+    await stage.run(300)
+    assert stage.gate.writes.count("prune") > 1
+    assert stage.gate.writes.count("install") < 15
+    assert stage.ready() == "InstallFailed"
 
 
 @dataclass(slots=True)

@@ -49,7 +49,12 @@ class NoSecrets:
         ("[2001:db8::/32]:*", "any.name", "2001:db8::7", 1, True),
         ("127.0.0.0/8:9092", "any.name", "127.0.0.1", 9092, True),
         ("*.default.svc:443", "kubernetes.default.svc", "10.9.0.1", 443, False),
-        ("10.9.0.0/16:443", "kubernetes.default.svc", "10.9.0.1", 443, True),
+        ("10.9.0.0/16:443", "kubernetes.default.svc", "10.9.0.1", 443, False),
+        ("10.9.0.1:443", "kubernetes.default.svc", "10.9.0.1", 443, True),
+        ("0.0.0.0/0:*", "any.name", "192.0.2.1", 1, True),
+        ("0.0.0.0/0:*", "any.name", "127.0.0.1", 1, False),
+        ("0.0.0.0/0:*", "any.name", "169.254.169.254", 80, False),
+        ("169.254.0.0/16:80", "any.name", "169.254.169.254", 80, True),
     ],
 )
 def test_an_entry_allows_what_it_names(entry: str, name: str, address: str, port: int, allowed: bool) -> None:

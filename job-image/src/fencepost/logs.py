@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ PIPELINE: Final[ContextVar[str | None]] = ContextVar("pipeline", default=None)
 
 _EXTRAS: Final = ("reason", "outcome", "remedy", "seconds")
 """Attributes that `extra={...}` may set; `extra={"fields": {...}}` adds any other key."""
+
+_CONTROLS: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""What JSON leaves as it is, and a reader takes for a line's end, a terminal for a command, or UTF-8 cannot hold."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,7 +46,8 @@ class JsonFormatter(logging.Formatter):
         line |= getattr(record, "fields", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        text = json.dumps(line, default=str, ensure_ascii=False)
+        return _CONTROLS.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def write_to_stderr(*, level: int, pipeline: str | None = None) -> None:

@@ -39,13 +39,24 @@ class AllowedEndpoint:
         """Return whether the address is in the entry's network, and the port is the entry's."""
         return self.network is not None and self.port in {None, port} and address in self.network
 
+    @property
+    def is_explicit(self) -> bool:
+        """Return whether the entry names one address, or loopback, link-local or multicast addresses alone.
+
+        A wide network, such as 0.0.0.0/0, does not mean those.
+        """
+        network = self.network
+        return network is not None and (
+            network.num_addresses == 1 or network.is_loopback or network.is_link_local or network.is_multicast
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointPolicy:
     """The operator's allow-list.  Without entries every endpoint is allowed.
 
-    `reserved` are addresses that a name must not lead to: the API server's.  They are reached by an entry with a
-    network only, as are loopback, link-local (with cloud metadata services), multicast and unspecified addresses.
+    `reserved` are addresses that nobody reaches by accident: the API server's.  An entry must be explicit about them, as
+    about loopback, link-local (with cloud metadata services), multicast and unspecified addresses.
     """
 
     entries: tuple[AllowedEndpoint, ...] = ()
@@ -63,9 +74,9 @@ class EndpointPolicy:
         found = parse_address(address)
         if found is None:
             return False
-        if any(entry.covers_address(found, port) for entry in self.entries):
-            return True
-        return not self._is_special(found) and any(entry.covers_name(name, port) for entry in self.entries)
+        if self._is_special(found):
+            return any(entry.is_explicit and entry.covers_address(found, port) for entry in self.entries)
+        return any(entry.covers_address(found, port) or entry.covers_name(name, port) for entry in self.entries)
 
     def _is_special(self, address: Address) -> bool:
         return (

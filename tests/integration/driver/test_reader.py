@@ -73,7 +73,7 @@ def test_each_committed_record_is_read_once_and_no_aborted_one(
     environment: Environment, transactions: Transactions, limit: int
 ) -> None:
     properties = {"bootstrap.servers": environment.kafka_host}
-    log = KafkaLog(properties, [transactions.topic])
+    log = KafkaLog(properties, [transactions.topic], patience=60)
     offsets = dict.fromkeys(transactions.ends, 0)
     found: list[Record] = []
 
@@ -83,7 +83,7 @@ def test_each_committed_record_is_read_once_and_no_aborted_one(
         eventually(f"the log ends at {transactions.ends}", lambda: log.state().ends == transactions.ends, seconds=30)
         state = log.state()
         while not (batch := next_batch(offsets, state, [transactions.topic], limit)).is_empty:
-            for records in read(batch.ranges, properties):
+            for records in read(batch.ranges, properties, patience=60):
                 partitions, values = records.column("partition").to_pylist(), records.column("value").to_pylist()
                 found.extend(zip(partitions, values, strict=True))
             offsets.update(batch.until)
@@ -110,7 +110,7 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
     environment: Environment, transactions: Transactions
 ) -> None:
     """A producer that neither commits nor aborts holds the last stable offset, and the lag to that is 0 for good."""
-    log = KafkaLog({"bootstrap.servers": environment.kafka_host}, [transactions.topic])
+    log = KafkaLog({"bootstrap.servers": environment.kafka_host}, [transactions.topic], patience=60)
     key = f"{transactions.topic}/0"
     transactions.end(transactions.begin({0: 5}), is_committed=True)
     eventually("the commit's marker", lambda: log.state().ends == transactions.ends, seconds=30)
@@ -126,7 +126,9 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
     assert stalled.high[key] - stalled.ends[key] == 7 + 3
     assert all(stalled.high[other] == end for other, end in stalled.ends.items() if other != key)
     uncommitted = KafkaLog(
-        {"bootstrap.servers": environment.kafka_host, "isolation.level": "READ_UNCOMMITTED"}, [transactions.topic]
+        {"bootstrap.servers": environment.kafka_host, "isolation.level": "READ_UNCOMMITTED"},
+        [transactions.topic],
+        patience=60,
     )
     assert uncommitted.state().ends == stalled.high
 

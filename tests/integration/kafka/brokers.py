@@ -161,7 +161,7 @@ class Cluster:
             self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
-    def wait(self, count: int | None = None, timeout: float = 90) -> None:
+    def wait(self, count: int | None = None, timeout: float = 180) -> None:
         """Wait until `count` brokers, by default all, are registered."""
         deadline = time.monotonic() + timeout
         wanted = len(self.brokers) if count is None else count

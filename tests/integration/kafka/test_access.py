@@ -127,7 +127,7 @@ def test_describe_and_read_on_the_topic_suffice_for_the_driver(
     state = KafkaLog(properties, [topic.name], patience=20).state()
     assert state.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     for _ in range(3):  # the answer about the group comes beside the records, and is kept for the next batch
-        found = [batch.num_rows for batch in read(all_of(topic), properties)]
+        found = [batch.num_rows for batch in read(all_of(topic), properties, patience=60)]
         assert sum(found) == RECORDS
 
 
@@ -137,7 +137,7 @@ def test_read_without_describe_suffices_too(environment: Environment, topic: Top
     topic.grant(environment.kafka_username, AclOperation.READ)
     wait_granted(topic, properties)
     assert KafkaLog(properties, [topic.name], patience=20).state().topic_ids
-    assert sum(batch.num_rows for batch in read(all_of(topic), properties)) == RECORDS
+    assert sum(batch.num_rows for batch in read(all_of(topic), properties, patience=60)) == RECORDS
 
 
 @dataclass
@@ -181,7 +181,7 @@ async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, p
         KafkaLog(properties, [topic.name], patience=20).state()
     assert caught.value.reason == "KafkaCredentialsRejected"
     with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties))
+        list(read(all_of(topic), properties, patience=60))
     told = from_text(str(raised.value))
     assert isinstance(told, DependencyDown)
     assert told.reason == "KafkaCredentialsRejected"
@@ -200,7 +200,7 @@ def test_rights_that_are_taken_away_stop_the_reader(environment: Environment, to
     topic.grant(environment.kafka_username, AclOperation.DESCRIBE)
     wait_granted(topic, properties)
     with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties))
+        list(read(all_of(topic), properties, patience=60))
     told = from_text(str(raised.value))
     assert isinstance(told, DependencyDown)
     assert told.reason == "KafkaCredentialsRejected"
@@ -214,7 +214,7 @@ def test_a_wrong_password_is_a_refusal_and_not_silence(environment: Environment,
     assert caught.value.reason == "KafkaCredentialsRejected"
     assert "wrong" not in caught.value.message
     with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties))
+        list(read(all_of(topic), properties, patience=60))
     told = from_text(str(raised.value))
     assert isinstance(told, DependencyDown)
     assert told.reason == "KafkaCredentialsRejected"

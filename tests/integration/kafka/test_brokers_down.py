@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka import Producer
 
 from fencepost.kafka.log import KafkaLog
-from harness.waiting import eventually
+from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.api import KafkaConnection, ObjectKey
+from fencepost_operator.errors import Unreachable
+from harness.waiting import eventually, eventually_async
 from integration.driver.support import Kafka
 from integration.kafka.brokers import Cluster
 
@@ -36,8 +39,44 @@ def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluste
         assert found.leaderless == {"t/1"}
         assert found.topic_ids == whole.topic_ids
     kafka.brokers[1].start()
-    eventually("the partition to be led again", lambda: log.state().ends == whole.ends, seconds=90)
+    eventually("the partition to be led again", lambda: log.state().ends == whole.ends, seconds=180)
     assert log.state().leaderless == frozenset()
+
+
+class NoSecrets:
+    async def secret(self, _key: ObjectKey, _name: str) -> Mapping[str, str]:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+async def test_the_operator_sees_the_partitions_of_the_brokers_that_are_left(
+    cluster: Callable[..., Cluster], dead: int
+) -> None:
+    """librdkafka sends requests to one broker, the last one that it knew as controller: either may be the dead one."""
+    kafka = cluster(3)
+    kafka.create("t", [[2], [3]])
+    place = KafkaConnection(namespace="n", bootstrap_servers=kafka.servers, topics=("t",))
+    offsets = KafkaOffsets(NoSecrets())
+
+    async def ends() -> Mapping[str, int] | None:
+        try:
+            found = await offsets.ends(place)
+        except Unreachable:
+            return None
+        return found.ends if found else None
+
+    try:
+        await eventually_async(ends, seconds=60)
+        assert await ends() == {"t/0": 0, "t/1": 0}
+        kafka.brokers[dead].crash()
+        left = {f"t/{2 - dead}": 0}
+
+        async def sees_the_rest() -> bool:
+            return await ends() == left
+
+        await eventually_async(sees_the_rest, seconds=180)
+    finally:
+        await offsets.close()
 
 
 def test_a_topic_counts_as_missing_for_as_long_as_every_answer_says_so(cluster: Callable[..., Cluster]) -> None:

@@ -92,7 +92,7 @@ def test_an_unclean_election_is_data_loss_with_the_range(cluster: Callable[..., 
     assert before.ends == committed
     leader.crash()
     follower.start()
-    eventually("the replica that lags to lead", lambda: look(kafka).ends == {f"{TOPIC}/0": 40}, seconds=90)
+    eventually("the replica that lags to lead", lambda: look(kafka).ends == {f"{TOPIC}/0": 40}, seconds=180)
     produce(kafka, {0: 90}, name="new")
 
     found = data_loss(kafka, committed, look(kafka), before.leader_epochs)

@@ -17,6 +17,20 @@ from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
 NOT_FOUND = {"reason": "NotFound", "message": 'pods "a" not found', "details": {"name": "a", "kind": "pods"}}
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_never_makes_another_path(name: str) -> None:
+    """The HTTP client takes `..` out of a path together with the part before it."""
+    with pytest.raises(Rejected, match="is no name"):
+        SECRETS.path(namespace="tenant", name=name)
+    with pytest.raises(Rejected, match="is no name"):
+        SECRETS.path(namespace=name)
+
+
+def test_a_slash_in_a_name_stays_in_the_name() -> None:
+    path = SECRETS.path(namespace="tenant", name="../../kube-system/secrets/x")
+    assert path == "/api/v1/namespaces/tenant/secrets/..%2F..%2Fkube-system%2Fsecrets%2Fx"
+
+
 @asynccontextmanager
 async def answering(respond: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[ApiServer]:
     """An API server that answers every request in one way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -83,7 +84,7 @@ class Session:
         elif text.startswith("UPDATE"):
             if values[-3:] != tuple(self.row[name] for name in ("epoch", "version", "driver")):
                 return False
-            self.row |= dict(zip(COLUMNS[1:], values, strict=False))
+            self.row |= dict(zip(re.findall(r"(\w+) = \?", text.partition(" WHERE ")[0]), values, strict=False))
         return True
 
 

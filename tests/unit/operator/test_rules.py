@@ -410,14 +410,14 @@ def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> Non
 def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
     due = NEW.decide().action
     assert due is not None
-    action_failure = ActionFailure(
+    failure = ActionFailure(
         action=due, reason=Reason.INSTALL_FAILED, message="exceeded quota", remedy="raise the quota.", attempts=3
     )
-    decision = NEW.decide(action_failure=action_failure)
+    decision = NEW.decide(failures=[failure])
     assert decision.reason == "InstallFailed"
     assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
     assert isinstance(decision.action, InstallCluster)
-    assert WELL.decide(action_failure=action_failure).reason == "Streaming"
+    assert WELL.decide(failures=[failure]).reason == "Streaming"
 
 
 def test_a_failure_of_the_old_spec_is_not_reported_for_the_new_one() -> None:
@@ -426,7 +426,7 @@ def test_a_failure_of_the_old_spec_is_not_reported_for_the_new_one() -> None:
     failure = ActionFailure(
         action=due, reason=Reason.INSTALL_FAILED, message="tolerations[0]: invalid", remedy="correct it", attempts=9
     )
-    fixed = NEW.asked(cluster={"tolerations": [{"key": "gpu", "operator": "Exists"}]}).decide(action_failure=failure)
+    fixed = NEW.asked(cluster={"tolerations": [{"key": "gpu", "operator": "Exists"}]}).decide(failures=[failure])
     assert fixed.reason == "Provisioning"
     assert "invalid" not in fixed.status.message
 
@@ -436,7 +436,7 @@ def test_a_long_error_keeps_the_name_of_the_field_at_either_end() -> None:
     assert due is not None
     text = "StatefulSet is invalid: " + "x" * 5000 + " spec.template.spec.affinity: Required value"
     failure = ActionFailure(action=due, reason=Reason.INSTALL_FAILED, message=text, remedy="", attempts=1)
-    message = NEW.decide(action_failure=failure).status.message
+    message = NEW.decide(failures=[failure]).status.message
     assert "StatefulSet is invalid" in message
     assert "spec.template.spec.affinity: Required value" in message
     assert len(message) < 1000

@@ -11,8 +11,8 @@ from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
-from fencepost_operator.api import ObjectKey, ReconcileConfig
-from fencepost_operator.observation import Known, Unknown
+from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig
+from fencepost_operator.observation import Known, Unknown, Watermarks
 from fencepost_operator.runtime.observer import Observer
 
 KEY = ObjectKey("shop", "orders")
@@ -57,3 +57,35 @@ async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: Wo
 async def test_progress_is_unknown_when_cassandra_does_not_answer(world: World) -> None:
     world.cassandra_down = True
     assert isinstance(await progress(world, IN_A_BATCH), Unknown)
+
+
+class DriverOnly:
+    async def ends(self, _connection: KafkaConnection) -> Watermarks | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("row", "source"),
+    [
+        (replace(IN_A_BATCH, log_ends={"o/0": 12}), Known(Watermarks(ends={"o/0": 12}))),
+        (None, Known(Watermarks(ends={}))),
+    ],
+)
+async def test_where_only_the_driver_may_connect_the_row_has_the_logs_ends(
+    world: World, row: FenceRow | None, source: object
+) -> None:
+    ports = replace(ports_of(world), offsets=DriverOnly())
+    if row is not None:
+        world.table.rows[NAME] = row
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    assert (await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)).source == source
+
+
+async def test_where_only_the_driver_may_connect_an_unreadable_row_is_unknown(world: World) -> None:
+    ports = replace(ports_of(world), offsets=DriverOnly())
+    world.cassandra_down = True
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
+    assert isinstance(found.source, Unknown)

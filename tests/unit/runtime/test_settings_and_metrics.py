@@ -94,14 +94,14 @@ def series(metrics: PrometheusMetrics) -> dict[str, float]:
 def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
     metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
-    metrics.observed(KEY, status(), {"t/0": 7, "a/b/1": 9})
+    metrics.observed(KEY, status(), {"t/0": 7, "a.b/1": 9})
     found = series(metrics)
     assert found[f"fencepost_pipeline_ready{at}}}"] == 1
     assert found[f"fencepost_pipeline_lag_records{at}}}"] == 5
     assert found[f"fencepost_pipeline_epoch{at}}}"] == 3
     assert found[f"fencepost_pipeline_restarts_total{at}}}"] == 2
     assert found[f'fencepost_pipeline_committed_offset{at},partition="0",topic="t"}}'] == 7
-    assert found[f'fencepost_pipeline_committed_offset{at},partition="1",topic="a/b"}}'] == 9
+    assert found[f'fencepost_pipeline_committed_offset{at},partition="1",topic="a.b"}}'] == 9
     assert [name for name, value in found.items() if "_state" in name and value] == [
         f'fencepost_pipeline_state{at},state="Running"}}'
     ]

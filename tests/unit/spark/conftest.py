@@ -20,7 +20,12 @@ CONFIG = DriverConfig(
     source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)),
     sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
     fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[2]",
-    spark_conf={"spark.executor.heartbeatInterval": "1s", "spark.sql.shuffle.partitions": "1"},
+    spark_conf={
+        "spark.executor.heartbeatInterval": "1s",
+        # In local mode the JVM ends with its executor: a busy machine must not count as a lost driver.
+        "spark.executor.heartbeat.maxFailures": "600",
+        "spark.sql.shuffle.partitions": "1",
+    },
     executors=1, termination_grace=30.0,
 )  # fmt: skip
 

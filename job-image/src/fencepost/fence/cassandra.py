@@ -227,9 +227,10 @@ class CassandraFenceTable:
         return applied
 
     def swap(self, before: FenceRow, after: FenceRow) -> bool:
-        """Update IF epoch, version and driver are those of `before`."""
+        """Update IF epoch, version and driver are those of `before`; only the columns that differ are sent."""
         with self._asking("changing the fence row", schema.FENCE):
-            columns = self._fence_columns()[1:]
+            # A row of the same version has the same columns, and a map of 100 partitions is worth leaving out.
+            columns = [name for name in self._fence_columns()[1:] if getattr(before, name) != getattr(after, name)]
             assignments = ", ".join(f"{column} = ?" for column in columns)
             update = self._prepare(
                 f"UPDATE {self._table(schema.FENCE)} SET {assignments} WHERE pipeline = ?"
@@ -395,7 +396,7 @@ def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple
         values[name] = dict(values[name].items()) if values[name] else {}
     for name in ("hour", "committed_at"):
         values[name] = _in_utc(values[name])
-    return Change(**{**values, "base": bool(values["base"])})
+    return Change(**{**values, "base": bool(values["base"]), "committed": bool(values["committed"])})
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:

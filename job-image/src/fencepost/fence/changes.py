@@ -1,8 +1,9 @@
 """The history of a fence row: what each change changed, and now and then everything.
 
 A busy pipeline changes its row many times a second, and its offsets name every partition.  So a change is kept as its
-difference to the version before: the partitions that moved.  A record is complete (`base`) when there is nothing to
-differ from: the first one in an hour's Cassandra partition, a new epoch, a claim, and the first after a lost one.
+difference to the version before: the partitions that moved, and of a commit only that it reached the planned ends.  A
+record is complete (`base`) when there is nothing to differ from: the first one in an hour's Cassandra partition, a new
+epoch, a claim, and the first after a lost one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _TEXTS: Final = ("owner", "driver", "code")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One record. Without `base`, the maps hold what differs from the version before, and the texts are None."""
+    """One record. Without `base`, the maps hold what differs from the version before, and the texts are None.
+
+    With `committed`, the offsets moved to the planned ends of the version before; the map has only what else moved.
+    """
 
     hour: datetime
     epoch: int
@@ -40,6 +44,7 @@ class Change:
     committed_at: datetime | None = None
     records: int | None = None
     duration_ms: int | None = None
+    committed: bool = False
     written_at: int | None = None
     """When Cassandra took the record, in µs since 1970; known of one that was read."""
 
@@ -49,7 +54,11 @@ def change(before: FenceRow | None, after: FenceRow, now: datetime) -> Change:
     figures: dict[str, Any] = {name: getattr(after, name) for name in _FIGURES}
     if before is not None and _can_differ(before, after):
         maps: dict[str, Any] = {name: _difference(getattr(before, name), getattr(after, name)) for name in MAPS}
-        return Change(hour=hour_of(now), base=False, **figures, **maps)
+        reached = {**before.offsets, **before.planned}
+        committed = before.offsets != reached and dict(after.offsets) == reached
+        if committed:
+            maps["offsets"] = {}
+        return Change(hour=hour_of(now), base=False, committed=committed, **figures, **maps)
     whole: dict[str, Any] = {name: getattr(after, name) for name in (*_TEXTS, *MAPS)}
     return Change(hour=hour_of(now), base=True, **figures, **whole)
 
@@ -64,7 +73,10 @@ def restored(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change,
                 pipeline=pipeline, owner=record.owner or "", driver=record.driver, code=record.code, **values
             )
         elif row is not None:
-            row = replace(row, **{**values, **{name: {**getattr(row, name), **values[name]} for name in MAPS}})
+            moved = {name: {**getattr(row, name), **values[name]} for name in MAPS}
+            if record.committed:
+                moved["offsets"] = {**row.offsets, **row.planned, **values["offsets"]}
+            row = replace(row, **{**values, **moved})
         if row is not None:
             yield record, row
 

@@ -98,7 +98,10 @@ class FenceTable(Protocol):
         ...
 
     def swap(self, before: FenceRow, after: FenceRow) -> bool:
-        """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced."""
+        """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced.
+
+        `before` is the row as it was read: what `after` has in common with it is not written again.
+        """
         ...
 
     def forget(self, pipeline: str) -> None:

@@ -77,6 +77,7 @@ CHANGES: Final = Table(
         "epoch": "bigint",
         "version": "bigint",
         "base": "boolean",
+        "committed": "boolean",
         "owner": "text",
         "driver": "text",
         "clock": "bigint",

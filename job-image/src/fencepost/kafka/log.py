@@ -17,9 +17,6 @@ from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_k
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.kafka.answers import Topics, positions_of, refusal, topics_of
 
-PATIENCE: Final = 120.0
-"""Seconds without an answer before the run gives up: longer than a broker's restart."""
-
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one answer."""
 
@@ -62,7 +59,7 @@ class KafkaLog:
         properties: Mapping[str, str],
         topics: Sequence[str],
         *,
-        patience: float = PATIENCE,
+        patience: float,
         stopping: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from fencepost.batch import Range
 from fencepost.contract import Reason
-from fencepost.errors import DataLoss, DriverError, as_worker_error
+from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
-from fencepost.kafka.log import PATIENCE, refused, unreachable
+from fencepost.kafka.log import refused, unreachable
 
 ARROW_SCHEMA: Final = pa.schema([
     ("topic", pa.string()),
@@ -35,7 +35,7 @@ ARROW_SCHEMA: Final = pa.schema([
 
 CHUNK: Final = 10_000
 """Records in one Arrow batch."""
-CHUNK_BYTES: Final = 16 * 1024 * 1024
+CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Bytes of values that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
 
 ASK_AFTER: Final = 5.0
@@ -62,13 +62,12 @@ class _Client:
 _clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
 
-def read(
-    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float = PATIENCE
-) -> Iterator[pa.RecordBatch]:
+def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Iterator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
-    Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log, a deleted topic),
-    of DependencyDown when Kafka gives nothing for `patience` seconds or refuses the credentials.
+    Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log), of DependencyDown
+    when Kafka gives nothing for `patience` seconds or refuses the credentials. A topic that does not exist gives
+    nothing: whether it is gone for good is for the next run's plan to decide, which knows its id.
     """
     todo = [part for part in ranges if part.records > 0]
     client = _client(properties)  # also without ranges: it is then connecting while the session warms up
@@ -94,6 +93,8 @@ def _consumer(properties: Mapping[str, str], complaints: deque[KafkaError]) -> C
             # The first byte that is there is worth having: batches are bounded, latency is what counts.
             "fetch.wait.max.ms": "20",
             "queued.min.messages": "20000",
+            # The default of 64 MB does not fit in a worker of the default size.
+            "queued.max.messages.kbytes": "16384",
             # A partition whose queue is full is asked again after this; the default of one second outlasts whole
             # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
             "fetch.queue.backoff.ms": "5",
@@ -171,18 +172,13 @@ class _Reading:
             if cause := refusal([*([error] if error else []), *self._complaints]):
                 raise refused(self._servers, cause)
 
-    def _silence(self) -> DriverError:
-        """Return why nothing came for so long: a topic is gone if Kafka still says so, else Kafka is down."""
+    def _silence(self) -> DependencyDown:
+        """Return why nothing came for so long."""
         self._ask_why()
+        what = f"returned no record for {self._patience:.0f} s; waiting for {self._waiting()}"
         if self._missing:
-            gone = ", ".join(sorted(self._missing))
-            return DataLoss(
-                f"topic {gone} does not exist: Kafka says so for {self._patience:.0f} s; {self._waiting()} is not read",
-                reason=Reason.TOPIC_DELETED,
-            )
-        return unreachable(
-            self._servers, f"returned no record for {self._patience:.0f} s; waiting for {self._waiting()}"
-        )
+            what += f"; it says that there is no topic {', '.join(sorted(self._missing))}"
+        return unreachable(self._servers, what)
 
     def _truncation(self) -> DataLoss:
         """Return which committed offsets the log no longer holds, of all partitions that report it in time."""

@@ -52,10 +52,10 @@ class Resource:
         """Return the path of a collection or of one object."""
         parts = [self.prefix]
         if namespace is not None:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name is not None:
-            parts.append(quote(name, safe=""))
+            parts.append(_segment(name))
         if self.subresource:
             parts.append(self.subresource)
         return "/".join(parts)
@@ -65,6 +65,13 @@ class Resource:
         parts = self.prefix.split("/")
         group = f".{parts[2]}" if parts[1] == "apis" else ""
         return f"{self.plural}{group}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+def _segment(name: str) -> str:
+    """Return a name as one part of a path. Raises Rejected for what would make another path of it."""
+    if name in {"", ".", ".."}:
+        raise Rejected(f"{name!r} is no name of an object", remedy="correct the name in the spec")
+    return quote(name, safe="")
 
 
 CONFIG_MAPS: Final = Resource(prefix="/api/v1", plural="configmaps")

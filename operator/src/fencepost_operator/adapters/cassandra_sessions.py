@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -82,6 +83,12 @@ class Place:
     def address(self) -> tuple[frozenset[str], int]:
         """What identifies the cluster, whoever logs in."""
         return frozenset(self.endpoint.contact_points), self.endpoint.port
+
+    def without_credentials(self, text: str) -> str:
+        """Return a text of the driver's or of Cassandra's without the name and password in it."""
+        for secret in self.credentials or ():
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text
+        return text
 
     def open(self, policy: EndpointPolicy) -> Session:
         """Connect to addresses that the policy allows. Raises FenceError.

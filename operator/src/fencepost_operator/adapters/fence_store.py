@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
-from weakref import WeakValueDictionary
 
 from fencepost.fence import (
     BatchProgress,
@@ -53,7 +52,7 @@ class CassandraFenceStore:
     ) -> None:
         self._secrets = secrets
         self._sessions = Sessions(limits, policy=policy)
-        self._schema_locks: WeakValueDictionary[_Schema, asyncio.Lock] = WeakValueDictionary()
+        self._creating: dict[_Schema, asyncio.Task[None]] = {}
         self._current: set[_Schema] = set()
 
     async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
@@ -117,6 +116,8 @@ class CassandraFenceStore:
 
     async def close(self) -> None:
         """End all sessions."""
+        for attempt in self._creating.values():
+            attempt.cancel()
         await self._sessions.close()
 
     async def _migrate(self, connection: CassandraConnection) -> None:
@@ -135,17 +136,44 @@ class CassandraFenceStore:
         self._current.add(schema)
 
     async def _create_schema(self, connection: CassandraConnection) -> None:
-        """Create and add what is missing, one caller at a time; who waited finds that nothing is missing."""
+        """Create and add what is missing, once at a time; who comes meanwhile waits for the same attempt.
+
+        It ends when Cassandra has answered each statement, not with the patience of who waits: an attempt beside one
+        that still runs is the race that it prevents.
+        """
+        schema = _schema(connection)
+        attempt = self._creating.get(schema)
+        if attempt is None:
+            attempt = self._creating[schema] = asyncio.create_task(self._apply_schema(connection))
+            attempt.add_done_callback(lambda done: self._created(schema, done))
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                await asyncio.shield(attempt)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"creating the tables in keyspace {connection.keyspace} takes longer than {_ANSWER_WITHIN:.0f} s",
+                remedy="wait: it goes on; or check the load of Cassandra",
+            ) from error
+
+    async def _apply_schema(self, connection: CassandraConnection) -> None:
         replication: dict[str, str | int] = {
             "class": connection.replication_class,
             "replication_factor": connection.replication_factor,
         }
-        lock = self._schema_locks.setdefault(_schema(connection), asyncio.Lock())
-        async with lock:
-            await self._with_table(
-                connection, lambda table: create_schema(table.session, connection.keyspace, replication)
+        place, keyspace = await self._place(connection), connection.keyspace
+        with _translated(place, keyspace):
+            await self._sessions.run(
+                place,
+                keyspace,
+                lambda table: create_schema(table.session, keyspace, replication),
+                namespace=connection.namespace,
             )
-            self._sessions.forget(await self._place(connection), connection.keyspace)
+        self._sessions.forget(place, keyspace)
+
+    def _created(self, schema: _Schema, attempt: asyncio.Task[None]) -> None:
+        del self._creating[schema]
+        if not attempt.cancelled():
+            attempt.exception()  # it may be that nobody waits any more
 
     async def _with_table(self, connection: CassandraConnection, work: Work[_T]) -> _T:
         place, keyspace = await self._place(connection), connection.keyspace
@@ -210,26 +238,28 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
     except (Fenced, FenceMissing) as error:
         raise Conflict(str(error)) from error
     except FenceCredentialsRejected as error:  # before FenceUnavailable: a missing permission is both
-        user = f"user {place.credentials[0]!r}" if place.credentials else "anonymous users"
+        user = "its user" if place.credentials else "an anonymous user"
         raise Denied(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"check the Secret in checkpoint.cassandra.credentialsFrom and what {user} may do in {keyspace!r}",
         ) from error
     except FenceUnavailable as error:
-        raise Unreachable(f"{place}: {error}", remedy=_CHECK) from error
+        raise Unreachable(f"{place}: {place.without_credentials(str(error))}", remedy=_CHECK) from error
     except FenceClockSkew as error:
-        raise Rejected(f"{place}: {error}", remedy=error.remedy) from error
+        raise Rejected(f"{place}: {place.without_credentials(str(error))}", remedy=error.remedy) from error
     except FenceSchemaMissing as error:
         raise _SchemaMissing(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"create keyspace {keyspace!r} and its tables, or set checkpoint.cassandra.createSchema: true",
         ) from error
     except FenceSchemaInvalid as error:
         raise Rejected(
-            f"{place}: {error}",
+            f"{place}: {place.without_credentials(str(error))}",
             remedy=f"correct the table as docs/fence-schema.cql has it, with {keyspace!r} for the keyspace",
         ) from error
     except Exception as error:
         # The other side may be anything that a tenant names: what it sends must not end the operator's pass.
         log.exception("an answer that the Cassandra driver does not understand")
-        raise Unreachable(f"{place}: an answer that is not understood ({error!r})", remedy=_CHECK) from error
+        raise Unreachable(
+            f"{place}: an answer that is not understood ({place.without_credentials(repr(error))})", remedy=_CHECK
+        ) from error

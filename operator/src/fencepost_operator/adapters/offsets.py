@@ -29,6 +29,8 @@ _ANSWER_WITHIN: Final = 8.0
 """Seconds. Less than an observation waits, so that it hears the reason."""
 _IDLE: Final = 600.0
 """Seconds after which a client that nobody used is closed."""
+_LARGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes of one answer: enough for 100,000 partitions, and not for a broker that would fill the operator's memory."""
 _CONSUMER_ONLY: Final = frozenset({"isolation.level"})
 """Allowed, and not a property of an admin client: each request names the isolation level."""
 FREE_TEXT: Final = frozenset(
@@ -161,7 +163,9 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2000,
         "socket.connection.setup.timeout.ms": 5000,
-        "topic.metadata.refresh.interval.ms": -1,
+        # Never refreshed, a client keeps asking the broker that it last knew as controller after that one is dead.
+        "topic.metadata.refresh.interval.ms": 15_000,
+        "receive.message.max.bytes": _LARGEST_ANSWER,
         **properties,
         "error_cb": complaints.append,
     }

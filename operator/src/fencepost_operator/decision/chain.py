@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
@@ -89,16 +89,19 @@ def decide(
     observation: Observation,
     config: ReconcileConfig,
     *,
-    action_failure: ActionFailure | None = None,
+    failures: Collection[ActionFailure] = (),
 ) -> Decision:
-    """Return the one decision about a pipeline at this moment."""
+    """Return the one decision about a pipeline at this moment; `failures` are of its last actions."""
     context = Context(
         pipeline=pipeline,
         status=update_status(pipeline, observation, config),
         observation=observation,
         config=config,
     )
-    outcome = _with_failure(outcome_of(context), action_failure)
+    outcome = outcome_of(context)
+    failure = next((failure for failure in failures if failure.action == outcome.action), None)
+    if failure is not None:
+        outcome = _with_failure(outcome, failure)
     status = replace(
         outcome.status,
         observed_generation=pipeline.generation,
@@ -110,7 +113,7 @@ def decide(
         reason=outcome.reason,
         status=status,
         events=status_events(pipeline.status, status, outcome),
-        action=_action(context, outcome, action_failure),
+        action=_action(context, outcome, failure),
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
     )
 
@@ -119,11 +122,7 @@ def _action(context: Context, outcome: Outcome, failure: ActionFailure | None) -
     """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that just failed."""
     if outcome.action is None:
         return prune_runs(context) or stale_generations(context)
-    if (
-        isinstance(outcome.action, InstallCluster)
-        and failure is not None
-        and isinstance(failure.action, InstallCluster)
-    ):
+    if isinstance(outcome.action, InstallCluster) and failure is not None:
         return stale_generations(context, install_failed=True) or outcome.action
     return outcome.action
 
@@ -147,10 +146,8 @@ def _first(checks: tuple[Callable[[C], Outcome | None], ...], context: C) -> Out
     return next((outcome for check in checks if (outcome := check(context))), None)
 
 
-def _with_failure(outcome: Outcome, failure: ActionFailure | None) -> Outcome:
-    """Report why an action does not succeed, as long as it is the one that is due."""
-    if failure is None or outcome.action != failure.action:
-        return outcome
+def _with_failure(outcome: Outcome, failure: ActionFailure) -> Outcome:
+    """Report why the action that is due does not succeed."""
     tries = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
     message = with_remedy(f"{outcome.message}: {detail(failure.message)}{tries}", failure.remedy)
     return replace(outcome, reason=failure.reason, message=message, warning=True, ready=False)

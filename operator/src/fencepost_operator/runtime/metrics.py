@@ -5,6 +5,7 @@ Per pipeline, labels `namespace` and `name`; names are stable and documented, al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -17,6 +18,10 @@ from prometheus_client.process_collector import ProcessCollector
 from fencepost_operator.api import ObjectKey, State, Status
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+MOST_PARTITIONS: Final = 4096
+"""Partitions of one pipeline that get a series. The fence row is in the tenant's Cassandra: it may name any number."""
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION: Final = re.compile(r"[0-9]{1,9}")
 _PIPELINE: Final = ("namespace", "name")
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
 
@@ -129,9 +134,10 @@ class PrometheusMetrics:
 
     def _commit(self, key: ObjectKey, committed: Mapping[str, int]) -> None:
         partitions: dict[tuple[str, str], int] = {}
-        for place, offset in committed.items():
+        for place, offset in sorted(committed.items())[:MOST_PARTITIONS]:
             topic, _, partition = place.rpartition("/")
-            partitions[topic, partition] = offset
+            if _TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition):
+                partitions[topic, partition] = offset
         for gone in self._partitions.get(key, frozenset()) - partitions.keys():
             _drop(self._offsets, key.namespace, key.name, *gone)
         for (topic, partition), offset in partitions.items():

@@ -1,0 +1,72 @@
+"""What was tried in vain for a pipeline, and when it may be tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fencepost_operator.actions import Action
+from fencepost_operator.api import Reason
+from fencepost_operator.backoff import retry_delay
+from fencepost_operator.decision.chain import ActionFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An action, how often it was tried in a row, and when the same one may be tried again."""
+
+    action: Action
+    count: int
+    retry_at: datetime
+    failure: ActionFailure | None
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The last attempt of each type of action since a pass that had nothing to do.
+
+    An action is the same by its content: after a change of the spec neither the error nor the backoff of what the old
+    one asked for applies.  Types are kept apart so that housekeeping between two attempts does not hide them.
+    """
+
+    _last: dict[type[Action], Attempt] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> tuple[ActionFailure, ...]:
+        """All failures, to report those whose action is still due."""
+        return tuple(attempt.failure for attempt in self._last.values() if attempt.failure is not None)
+
+    def last(self, action: Action) -> Attempt | None:
+        """Return the last attempt of this very action."""
+        attempt = self._last.get(type(action))
+        return attempt if attempt is not None and attempt.action == action else None
+
+    def failed(self, action: Action, now: datetime, *, reason: Reason, message: str, remedy: str) -> ActionFailure:
+        """Note that an action failed; return the failure with its count."""
+        failure = ActionFailure(
+            action=action, reason=reason, message=message, remedy=remedy, attempts=self._count(action)
+        )
+        self._note(action, now, failure)
+        return failure
+
+    def succeeded(self, action: Action, now: datetime) -> None:
+        """Note that an action succeeded: when it is due again, it changed nothing."""
+        count = self._count(action)
+        failure = ActionFailure(
+            action=action,
+            reason=Reason.NO_EFFECT,
+            message="it succeeds, but nothing changes",
+            remedy="look for what reverts or caps it, such as an admission webhook, a quota or another controller",
+            attempts=count,
+        )
+        # Once may be a fact that was read before the effect.
+        self._note(action, now, failure if count > 1 else None)
+
+    def _count(self, action: Action) -> int:
+        before = self.last(action)
+        return before.count + 1 if before is not None else 1
+
+    def _note(self, action: Action, now: datetime, failure: ActionFailure | None) -> None:
+        count = self._count(action)
+        retry_at = now + timedelta(seconds=retry_delay(count))
+        self._last[type(action)] = Attempt(action=action, count=count, retry_at=retry_at, failure=failure)

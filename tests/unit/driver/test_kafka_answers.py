@@ -1,0 +1,75 @@
+"""What Kafka's answers mean: which partitions have no leader, which topics are missing, and what is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from fencepost.kafka.answers import Position, positions_of, refusal, topics_of
+
+
+def answered(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(value, int):
+        future.set_exception(KafkaException(KafkaError(value)))
+    else:
+        future.set_result(value)
+    return future
+
+
+def topic(identity: str, leaders: Iterable[int | None]) -> Any:
+    parts = [SimpleNamespace(id=number, leader=leader) for number, leader in enumerate(leaders)]
+    return SimpleNamespace(topic_id=identity, partitions=parts)
+
+
+def at(offset: int, epoch: int | None = None) -> Any:
+    return SimpleNamespace(offset=offset, leader_epoch=epoch)
+
+
+def test_a_partition_without_a_leader_is_not_asked_for_its_offsets() -> None:
+    found = topics_of({"t": answered(topic("id", [1, None, 2])), "u": answered(KafkaError.UNKNOWN_TOPIC_OR_PART)})
+    assert [(part.topic, part.partition) for part in found.partitions] == [("t", 0), ("t", 2)]
+    assert found.leaderless == ("t/1",)
+    assert found.ids == {"t": "id"}
+    assert found.missing == ("u",)
+
+
+def test_a_topic_that_may_not_be_described_is_an_error() -> None:
+    with pytest.raises(KafkaException):
+        topics_of({"t": answered(KafkaError.TOPIC_AUTHORIZATION_FAILED)})
+
+
+def positions(*values: Any) -> dict[str, Position]:
+    return positions_of({TopicPartition("t", number): answered(value) for number, value in enumerate(values)})
+
+
+def test_the_offset_of_a_leader_that_did_not_answer_is_not_an_offset() -> None:
+    """librdkafka gives -1001 without an error; read as the log's end it was a truncated log."""
+    assert positions(at(7, 3), at(-1001), KafkaError.NOT_LEADER_FOR_PARTITION, at(0, -1)) == {
+        "t/0": Position(7, 3),
+        "t/3": Position(0, None),
+    }
+
+
+@pytest.mark.parametrize("value", [at(-1001), KafkaError._TIMED_OUT])
+def test_no_answer_at_all_is_an_error(value: Any) -> None:
+    with pytest.raises(KafkaException) as caught:
+        positions(value, value)
+    assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+def test_a_refusal_among_the_answers_is_an_error() -> None:
+    with pytest.raises(KafkaException):
+        positions(at(7), KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_rights_on_a_group_are_not_needed() -> None:
+    errors = [KafkaError(code) for code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._ALL_BROKERS_DOWN)]
+    assert refusal(errors) is None
+    password = KafkaError(KafkaError._AUTHENTICATION)
+    assert refusal([*errors, password]) is password
