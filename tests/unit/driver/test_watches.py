@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
-from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, watch_executors, watch_fence, watch_progress
+from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, watch_executors, watch_fence, watch_progress, watch_resources
 from fencepost.errors import DependencyDown, NoExecutors
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting, open_to
 from fencepost.fence.memory import MemoryFenceTable
@@ -206,3 +206,16 @@ def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
 def test_a_report_that_fails_is_made_up_for_by_the_next_one(clock: Clock) -> None:
     batch = LongBatch(clock, int)
     assert batch.watch(until=16, fails_at=10.0) == [(5.0, 3, 5), (15.0, 3, 15)]
+
+
+def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    answers = [{"heap_mib": 100}, {"heap_mib": 120}]
+
+    def measure() -> dict[str, int]:
+        return answers.pop(0)
+
+    with caplog.at_level("INFO", logger="fencepost.driver.watches"):
+        watch_resources(measure, sleep=clock.sleep)
+    told = [record.fields for record in caplog.records if record.message == "resources"]  # type: ignore[attr-defined]
+    assert told == [{"heap_mib": 100}, {"heap_mib": 120}]
+    assert "cannot be read" in caplog.messages[-1]

@@ -173,6 +173,7 @@ class Driver:
             properties=properties,
         )
         self._watch_executors(spark)
+        self._watch_resources(spark)
         # Not after the first executor but before it: analysis and code generation overlap its start, and the tasks wait
         # for it in Spark's queue.
         engine.warm()
@@ -250,6 +251,10 @@ class Driver:
         watches.start(
             "progress", lambda: watches.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
         )
+
+    @staticmethod
+    def _watch_resources(spark: SparkSession) -> None:
+        watches.start("resources", lambda: watches.watch_resources(lambda: session.jvm_resources(spark)))
 
     def _watch_executors(self, spark: SparkSession) -> None:
         if session.is_local(self._config):

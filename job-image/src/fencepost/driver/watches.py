@@ -28,6 +28,9 @@ EXECUTOR_CHECK: Final = 1.0
 PROGRESS_INTERVAL: Final = 5.0
 """Seconds that a batch takes before its progress is reported, and between two reports."""
 
+RESOURCES_INTERVAL: Final = 60.0
+"""Seconds between two log lines about the resources of the driver's JVM."""
+
 End = Callable[[BaseException], object]
 """Ends the run for an error; a watch says nothing after it."""
 
@@ -116,3 +119,17 @@ def watch_progress(
             log.warning("the progress of the batch is not reported: %s", error)
             continue
         last = reached
+
+
+def watch_resources(measure: Callable[[], dict[str, int]], *, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Log what the driver's JVM uses once per minute, so that a leak shows before memory runs out.
+
+    Ends when `measure` raises: then the JVM is gone, and another watch ends the run.
+    """
+    while True:
+        sleep(RESOURCES_INTERVAL)
+        try:
+            log.info("resources", extra={"fields": measure()})
+        except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
+            log.warning("the JVM's resources cannot be read: %s", error)
+            return

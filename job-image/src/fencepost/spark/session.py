@@ -186,6 +186,18 @@ def executors(spark: SparkSession) -> int:
     return infos if str(context.master).startswith("local") else infos - 1
 
 
+def jvm_resources(spark: SparkSession) -> dict[str, int]:
+    """Return what the driver's JVM uses: heap and metaspace in MiB, loaded classes, threads. Some ten round trips."""
+    management = spark.sparkContext._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]  # noqa: SLF001
+    pools = {pool.getName(): pool.getUsage().getUsed() for pool in management.getMemoryPoolMXBeans()}
+    return {
+        "heap_mib": management.getMemoryMXBean().getHeapMemoryUsage().getUsed() >> 20,
+        "metaspace_mib": pools.get("Metaspace", 0) >> 20,
+        "classes": management.getClassLoadingMXBean().getLoadedClassCount(),
+        "jvm_threads": management.getThreadMXBean().getThreadCount(),
+    }
+
+
 def wait_for_executor(spark: SparkSession, *, timeout: float) -> bool:
     """Wait for the first executor; return whether there is one. `timeout` in seconds."""
     deadline = time.monotonic() + timeout
