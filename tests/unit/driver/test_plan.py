@@ -170,6 +170,12 @@ def test_a_new_partition_of_a_topic_that_is_read_to_its_end_is_read_at_once() ->
     assert advance(position({"t/0": 10}), {"t": "i"}, GROWN, ["t"]) == position({"t/0": 10, "t/1": 0})
 
 
+def test_a_new_partition_waits_for_records_of_a_transaction_that_was_open_at_the_discovery() -> None:
+    """Injected: t/0 [10, 12) is in an open transaction. The barrier was the last stable offset, so t/1 came first."""
+    log = replace(GROWN, high={"t/0": 12, "t/1": 4})
+    assert advance(position({"t/0": 10}), {"t": "i"}, log, ["t"]) == position({"t/0": 10}, {"t/0": 12, "t/1": 0})
+
+
 def test_a_topic_that_grows_again_holds_its_newest_partition_for_those_that_are_held() -> None:
     barrier = {"t/0": 10, "t/1": 0}
     again = Watermarks(

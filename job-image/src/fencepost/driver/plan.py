@@ -2,7 +2,8 @@
 
 A topic that grows: a key may move from an old partition to a new one, so a record of the new partition must not be read
 before older records of the same key.  New partitions are held until the old ones have reached the ends that they had
-when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.
+when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.  The records of open
+transactions count: the ends of the barrier are high watermarks.
 """
 
 from __future__ import annotations
@@ -139,10 +140,16 @@ def _grow(topic: str, position: Position, log: Watermarks) -> Position:
     if any(key not in log.ends for key in old):
         # Where an old partition ends is not known, so the new ones cannot be ordered after it yet.
         return Position(offsets=offsets, barrier=others)
-    found = {**{key: log.ends[key] for key in old}, **dict.fromkeys(new, 0)}
+    # Not the last stable offset: records of an open transaction lie beyond it, and they are older than the growth too.
+    found = {**{key: _high(key, log) for key in old}, **dict.fromkeys(new, 0)}
     if _is_passed(found, offsets):
         return Position(offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
     return Position(offsets=offsets, barrier={**others, **found})
+
+
+def _high(key: str, log: Watermarks) -> int:
+    """Return where the log ends, whatever transactions are open."""
+    return log.high.get(key, log.ends[key])
 
 
 def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
