@@ -71,6 +71,18 @@ def test_what_the_log_lost(offsets: dict[str, int], ids: dict[str, str], reason:
     assert caught.value.reason == reason
 
 
+def test_an_offset_beyond_the_last_stable_one_is_no_truncated_log() -> None:
+    """Injected: read_uncommitted reached 12, then read_committed found an open transaction at 10: LogTruncated."""
+    log = replace(LOG, high={"a/0": 15, "a/1": 25})
+    row = replace(ROW, offsets={"a/0": 12, "a/1": 25}, planned={"a/0": 14, "a/1": 25}, topic_ids={"a": "id-a"})
+    claimed = starting(row, log, ["a"], StartingOffsets(), 100)
+    assert claimed.offsets == claimed.planned == row.offsets
+    plan = after(Position(offsets=row.offsets, barrier={}), {"a": "id-a"}, log, ["a"], 100)
+    assert (plan.batch.is_empty, plan.batch.until, plan.lag) == (True, row.offsets, 0)
+    with pytest.raises(DataLoss, match=r"truncated: offsets \[15, 16\)"):
+        advance(Position(offsets={"a/0": 16, "a/1": 25}, barrier={}), {"a": "id-a"}, log, ["a"])
+
+
 def test_a_topic_that_kafka_does_not_know_is_deleted_only_once_all_answers_agreed_for_long() -> None:
     """Injected: a broker that has just started answers UNKNOWN_TOPIC once; the pipeline used to stop for good."""
     row = replace(ROW, offsets={"c/0": 1}, planned={"c/0": 4}, topic_ids={"c": "id-c"})

@@ -102,7 +102,7 @@ def advance(position: Position, topic_ids: Mapping[str, str], log: Watermarks, t
         if _is_answered(topic, topic_ids, log):
             position = _grow(topic, position, log)
     for key in _keys(log.ends, topics):
-        _within(key, position.offsets.get(key, 0), log.begins[key], log.ends[key])
+        _within(key, position.offsets.get(key, 0), log.begins[key], _high(key, log))
     return position
 
 
@@ -157,6 +157,10 @@ def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
 
 
 def _within(key: str, offset: int, begin: int, end: int) -> None:
+    """Raise DataLoss unless the log holds what comes at `offset`; `end` is the high watermark.
+
+    An offset may lie beyond the last stable one: it was reached with `read_uncommitted`.
+    """
     if offset < begin:
         raise DataLoss(
             f"{key}: offsets [{offset}, {begin}) were deleted by retention before they were read",
