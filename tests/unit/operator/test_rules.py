@@ -579,6 +579,30 @@ def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> N
     assert world.said(committed=older).decide().reason == "Unresponsive"
 
 
+GREW = {"orders/0": 50, "orders/1": 9}
+
+
+@pytest.mark.parametrize(
+    ("barrier", "ends", "high", "reason"),
+    [
+        ({"orders/0": 60, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),
+        ({}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),  # a driver with nothing to read records no barrier
+        ({}, {"orders/1": 9}, {"orders/1": 9}, "Streaming"),  # orders/0 has no leader
+        ({"orders/0": 50, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Unresponsive"),
+        ({}, GREW, GREW, "Unresponsive"),
+        ({"orders/0": 60, "orders/1": 0}, {**GREW, "orders/0": 51}, {**GREW, "orders/0": 60}, "Unresponsive"),
+    ],
+)
+def test_a_driver_that_must_not_read_a_new_partition_yet_is_not_unresponsive(
+    barrier: dict[str, int], ends: dict[str, int], high: dict[str, int], reason: str
+) -> None:
+    """Injected: an open transaction in orders/0 holds orders/1 back, and the operator replaced run after run."""
+    row = replace(ROW, growth_barrier=barrier)
+    decision = SLOW.seen(fence=row, source=Watermarks(ends=ends, high_watermarks=high)).decide()
+    assert decision.reason == reason
+    assert decision.status.lag == sum(ends.values()) - (50 if "orders/0" in ends else 0)
+
+
 def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
     waiting = SLOW.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=100)))
     assert waiting.decide().reason == "Unresponsive"
