@@ -628,8 +628,8 @@ def test_failures_for_one_reason_are_counted_until_another_comes_between() -> No
     [
         ("OutOfMemory", 1, 500),
         ("Unresponsive", 1, 500),
-        ("Unresponsive", 3, 125),
-        ("OutOfMemory", 40, 1),
+        ("Unresponsive", 3, 500),  # the claims of the runs before have cut the planned batch already
+        ("OutOfMemory", 40, 500),
         ("RunFailed", 1, None),
     ],
 )
@@ -641,6 +641,18 @@ def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
     assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
     changed = replace(failure, spec_hash="old")
     assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None
+
+
+def test_a_batch_that_stays_too_large_is_halved_once_per_run_down_to_one_record() -> None:
+    """The limit used to be planned >> repeats of a batch that each claim had cut: 1000, 500, 125, 15, 1."""
+    limits = []
+    planned = 10
+    for repeats in range(1, 6):
+        failure = replace(FAILED, count=repeats, repeats=repeats, reason="OutOfMemory", next_attempt_at=NOW)
+        row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 50 + planned})
+        planned = started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit or 0
+        limits.append(planned)
+    assert limits == [5, 2, 1, 1, 1]
 
 
 def started(world: World) -> DriverConfig:
