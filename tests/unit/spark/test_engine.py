@@ -69,7 +69,7 @@ def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Make engines whose batches hold one record per offset."""
 
     def records(spark: SparkSession, parts: Any, _properties: Any, *, patience: float) -> DataFrame:
-        assert patience == CONFIG.patience
+        assert patience == CONFIG.task_patience
         from fencepost.testing import frame  # noqa: PLC0415
 
         made = [

@@ -106,7 +106,7 @@ class SparkEngine:
         started = time.monotonic() if since is None else since
         try:
             outputs = self._outputs(
-                source.frame(self._spark, parts, self._properties, patience=self._config.patience),
+                source.frame(self._spark, parts, self._properties, patience=self._config.task_patience),
                 context,
                 is_warm_up=check,
             )
