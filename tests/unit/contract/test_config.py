@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost.contract import ContractError, DriverConfig, KafkaSource, StartingOffsets
+from fencepost.contract import LONGEST_REQUEST, ContractError, DriverConfig, KafkaSource, StartingOffsets
 
 CONFIGS = Path(__file__).with_name("configs")
 FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
@@ -68,3 +69,29 @@ def test_a_field_that_cannot_be_read_is_named(change: dict[str, Any], named: str
 def test_what_is_no_configuration_is_a_contract_error(text: str) -> None:
     with pytest.raises(ContractError):
         DriverConfig.from_json(text)
+
+
+def waiting(stall_timeout: float) -> DriverConfig:
+    return replace(DriverConfig.from_json(json.dumps(FUTURE)), stall_timeout=stall_timeout)
+
+
+@pytest.mark.parametrize("stall_timeout", [45.0, 60.0, 120.0, 86_400.0])
+def test_all_attempts_of_a_task_give_up_well_before_the_operator_does(stall_timeout: float) -> None:
+    config = waiting(stall_timeout)
+    # An attempt may begin its last request just before its patience ends.
+    assert 2 * (config.task_patience + LONGEST_REQUEST) <= 0.8 * stall_timeout
+    assert config.executor_patience == 0.8 * stall_timeout
+    assert config.patience == stall_timeout / 2
+
+
+def test_more_attempts_of_a_task_share_the_same_time() -> None:
+    config = replace(waiting(120.0), spark_conf={"spark.task.maxFailures": "4"})
+    assert 4 * (config.task_patience + LONGEST_REQUEST) <= 0.8 * 120
+    for refused_by_spark in ("many", "0", "-1"):
+        config = replace(config, spark_conf={"spark.task.maxFailures": refused_by_spark})
+        assert config.task_patience == replace(config, spark_conf={}).task_patience
+
+
+def test_a_short_stall_timeout_leaves_time_for_a_few_requests() -> None:
+    config = waiting(10.0)
+    assert (config.patience, config.executor_patience, config.task_patience) == (15.0, 15.0, 5.0)

@@ -94,6 +94,18 @@ def test_settings_of_a_cluster_are_authenticated_whatever_the_author_says() -> N
     assert "spark.cores.max" not in conf
 
 
+@pytest.mark.parametrize(("stall_timeout", "lost_after"), [(10.0, "20s"), (60.0, "30s"), (600.0, "60s")])
+def test_a_silent_executor_is_lost_within_the_patience_and_never_for_a_few_late_heartbeats(
+    stall_timeout: float, lost_after: str
+) -> None:
+    conf = session.settings(replace(CONFIG, stall_timeout=stall_timeout), POD)
+    assert conf["spark.storage.blockManagerHeartbeatTimeoutMs"] == lost_after
+    assert conf["spark.network.timeoutInterval"] == "5s"
+    assert conf["spark.executor.heartbeatInterval"] == "5s"
+    conf = session.settings(replace(CONFIG, spark_conf={"spark.network.timeout": "120s"}), POD)
+    assert "spark.storage.blockManagerHeartbeatTimeoutMs" not in conf
+
+
 def test_an_executor_that_runs_out_of_memory_ends_with_the_authors_options_too() -> None:
     authors = {"spark.executor.extraJavaOptions": "-Dx=1"}
     options = session.settings(replace(CONFIG, spark_conf=authors), POD)["spark.executor.extraJavaOptions"]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from fencepost.batch import Range
+from fencepost.contract import LONGEST_REQUEST
 from fencepost.errors import DataLoss, DependencyDown, WorkerError, from_text
 from fencepost.kafka import reader
 
@@ -78,10 +79,15 @@ class Consumer:
     topic_error: int | None = None
     complaints: deque[KafkaError] = field(default_factory=deque)
     asked: int = 0
+    is_down: bool = False
+    complaining: dict[float, KafkaError] = field(default_factory=dict)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         assert timeout > 0
         self.asked += 1
+        if self.is_down:
+            self.now += timeout
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         error = None if self.topic_error is None else KafkaError(self.topic_error)
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
 
@@ -97,6 +103,8 @@ class Consumer:
     def consume(self, num_messages: int, timeout: float) -> list[Message]:
         assert num_messages > 0
         self.calls += 1
+        for at in [at for at in self.complaining if at <= self.now]:
+            self.complaints.append(self.complaining.pop(at))
         deadline = self.now + timeout
         taken: list[Message] = []
         while len(taken) < num_messages and self.arriving and self.arriving[0][0] <= deadline:
@@ -233,13 +241,26 @@ def test_a_topic_that_stays_unknown_ends_the_run_and_is_not_yet_data_loss(read: 
     "state",
     [
         {"topic_error": KafkaError.TOPIC_AUTHORIZATION_FAILED},
-        {"complaints": deque([KafkaError(KafkaError._AUTHENTICATION)])},
+        {"complaining": {1.0: KafkaError(KafkaError._AUTHENTICATION)}},
     ],
 )
 def test_a_refusal_that_comes_with_no_record_is_found_by_asking(read: Any, state: dict[str, Any]) -> None:
     found = failure(read, [Range("t", 0, 4, 6)], {}, **state)
     assert isinstance(found, DependencyDown)
     assert found.reason == "KafkaCredentialsRejected"
+
+
+def test_a_kafka_that_is_down_is_given_up_within_one_request_after_the_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many topics there are: one that is not answered for tells enough."""
+    consumer = Consumer([], is_down=True)
+    client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
+    monkeypatch.setattr(reader, "_client", lambda _properties: client)
+    monkeypatch.setattr(reader, "time", consumer)
+    with pytest.raises(WorkerError):
+        list(reader.read([Range(f"t{n}", 0, 0, 3) for n in range(20)], PROPERTIES, patience=12.0))
+    assert consumer.now <= 12.0 + LONGEST_REQUEST
 
 
 def truncated(partition: int, end: int) -> Message:

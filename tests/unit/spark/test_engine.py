@@ -69,7 +69,7 @@ def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Make engines whose batches hold one record per offset."""
 
     def records(spark: SparkSession, parts: Any, _properties: Any, *, patience: float) -> DataFrame:
-        assert patience == CONFIG.patience
+        assert patience == CONFIG.task_patience
         from fencepost.testing import frame  # noqa: PLC0415
 
         made = [
@@ -150,6 +150,45 @@ def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(
     found = failure(make(remote).warm)
     assert isinstance(found, BatchFailed)
     assert found.reason == "TransformFailed"
+
+
+class Later:
+    """A transform whose first empty batch passes, and that does `then` afterwards."""
+
+    def __init__(self, then: Callable[[DataFrame], DataFrame]) -> None:
+        self._then = then
+        self._calls = 0
+
+    def __call__(self, batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+        self._calls += 1
+        return batch if self._calls == 1 else self._then(batch)
+
+
+def raises(_: DataFrame) -> DataFrame:
+    raise ValueError("503: the model's server is starting")
+
+
+def raises_in_a_worker(batch: DataFrame) -> DataFrame:
+    def fail(_: Any) -> Iterator[Any]:
+        raise ValueError("503: the model's server is starting")
+
+    return batch.mapInArrow(fail, batch.schema)
+
+
+def lacks_a_table(batch: DataFrame) -> DataFrame:
+    return batch.sparkSession.table("reference_that_is_being_replaced")
+
+
+@pytest.mark.parametrize("then", [raises, raises_in_a_worker, lacks_a_table])
+def test_an_idle_exercise_that_fails_after_the_warm_up_passed_is_no_bad_spec(
+    make: Callable[..., SparkEngine], then: Callable[[DataFrame], DataFrame]
+) -> None:
+    engine = make(Later(then))
+    engine.warm()
+    found = failure(engine.keep_warm)
+    assert isinstance(found, BatchFailed)
+    assert "warm-up" not in found.message
 
 
 def test_a_transform_that_raises_on_records_is_tried_again_and_names_the_ranges(

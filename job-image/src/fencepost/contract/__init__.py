@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from fencepost.contract.config import (
     CONTRACT_VERSION,
+    LONGEST_REQUEST,
+    TASK_ATTEMPTS,
+    TASK_ATTEMPTS_SETTING,
     CassandraSink,
     ContractError,
     DriverConfig,
@@ -34,6 +37,9 @@ __all__ = [
     "CONTRACT_VERSION",
     "DRIVER_PORT",
     "KAFKA_PROPERTIES_DIR",
+    "LONGEST_REQUEST",
+    "TASK_ATTEMPTS",
+    "TASK_ATTEMPTS_SETTING",
     "TERMINATION_LOG",
     "CassandraEndpoint",
     "CassandraSink",

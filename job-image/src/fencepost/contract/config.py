@@ -20,6 +20,16 @@ CONTRACT_VERSION: Final = "1.0"
 field; a change that an older driver would misunderstand is a new major version, which they refuse.
 """
 
+LONGEST_REQUEST: Final = 12.0
+"""Seconds of the longest request that a task makes: it may begin just before the task's patience ends."""
+SHORTEST_PATIENCE: Final = 15.0
+"""Seconds of three requests of the driver, 5 s each: less patience would take one slow answer for an outage."""
+SHORTEST_TASK_PATIENCE: Final = 5.0
+"""Seconds in which a consumer or a session connects, also on a busy node."""
+TASK_ATTEMPTS: Final = 2
+"""Attempts of each Spark task; the author may set `TASK_ATTEMPTS_SETTING`."""
+TASK_ATTEMPTS_SETTING: Final = "spark.task.maxFailures"
+
 
 class ContractError(ValueError):
     """The configuration cannot be read; the message names the field, or the version that this driver does not know."""
@@ -91,8 +101,40 @@ class DriverConfig:
 
     @property
     def patience(self) -> float:
-        """Seconds that the driver waits for a dependency: short enough that its verdict precedes the operator's."""
-        return self.stall_timeout / 2
+        """Seconds that the driver waits for a dependency: half of `stall_timeout`, at least SHORTEST_PATIENCE.
+
+        All waiting is to end before the operator replaces the run as unresponsive, because the driver's verdict names
+        the cause. With a `stall_timeout` of 60 s:
+
+        - the driver itself: 60 / 2 = 30 s, and one request more;
+        - a lost executor: 0.8 x 60 = 48 s (`executor_patience`);
+        - a task: two attempts within 48 s, each 24 s, of which the last request takes up to 12 (`task_patience`: 12 s).
+
+        Below 43 s the lower bounds take precedence, and the operator may be first.
+        """
+        return max(self.stall_timeout / 2, SHORTEST_PATIENCE)
+
+    @property
+    def executor_patience(self) -> float:
+        """Seconds that a run waits for an executor after it lost all: 0.8 x `stall_timeout`, at least `patience`.
+
+        A worker whose pod is evicted, or restarted by the kubelet, needs tens of seconds.
+        """
+        return max(0.8 * self.stall_timeout, self.patience)
+
+    @property
+    def task_patience(self) -> float:
+        """Seconds that one attempt of a task waits for Kafka or Cassandra: its share of `executor_patience`.
+
+        Spark repeats a task that fails, and that attempt waits again. LONGEST_REQUEST is kept for the last request of
+        each attempt. At least SHORTEST_TASK_PATIENCE.
+        """
+        return max(self.executor_patience / self._task_attempts - LONGEST_REQUEST, SHORTEST_TASK_PATIENCE)
+
+    @property
+    def _task_attempts(self) -> int:
+        authors = self.spark_conf.get(TASK_ATTEMPTS_SETTING, "")
+        return (int(authors) if authors.isdecimal() else 0) or TASK_ATTEMPTS  # Spark refuses the others
 
     def to_json(self) -> str:
         """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""

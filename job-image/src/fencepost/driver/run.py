@@ -265,7 +265,7 @@ class Driver:
                 lambda: session.executors(spark),
                 arrived=lambda: self._lap("executor"),
                 end=self.end,
-                limit=self._config.patience,
+                limit=self._config.executor_patience,
             ),
         )
 

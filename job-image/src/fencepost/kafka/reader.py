@@ -159,18 +159,24 @@ class _Reading:
         return records
 
     def _ask_why(self) -> None:
-        """Ask about the topics that give nothing. Raises DependencyDown for a refusal."""
+        """Ask about the topics that give nothing, up to a question without an answer.
+
+        Raises DependencyDown for a refusal.
+        """
         self._missing.clear()
+        is_answered = True
         for topic in sorted({topic for topic, _ in self._left}):
             try:
                 error = self._consumer.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error
             except KafkaException as failure:
-                error = failure.args[0]
+                error, is_answered = failure.args[0], False
             else:
                 if error is not None and error.code() in MISSING:
                     self._missing.add(topic)
             if cause := refusal([*([error] if error else []), *self._complaints]):
                 raise refused(self._servers, cause)
+            if not is_answered:
+                return  # each further question would take ANSWER_WITHIN as well
 
     def _silence(self) -> DependencyDown:
         """Return why nothing came for so long."""

@@ -111,7 +111,7 @@ def _bind_one(
         keyspace=sink.keyspace,
         table=sink.table,
         partition_key=table.partition_key,
-        patience=config.patience,
+        patience=config.task_patience,
     )
     return CassandraSinkWriter(sink, table, target)
 

@@ -24,7 +24,7 @@ from cassandra.cluster import ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from fencepost.context import WARM_TOKEN
-from fencepost.contract import CassandraEndpoint, Reason
+from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
@@ -36,7 +36,7 @@ IN_FLIGHT: Final = 8
 """Requests in flight in one task."""
 KEY_BYTES: Final = 65_535
 """Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
-REQUEST_TIMEOUT: Final = 12.0
+REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 """Seconds for one request."""
 SOURCE_COLUMNS: Final = ("topic", "partition", "offset")
 """Columns of the author's input; a message about a row gives those that the frame keeps under these names."""

@@ -73,8 +73,14 @@ class SparkEngine:
         self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=True)
 
     def keep_warm(self) -> None:
-        """Run an empty batch, and write nothing."""
-        self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=False)
+        """Run an empty batch, and write nothing.
+
+        Raises DriverError, and never BadSpec: the same empty batch passed in `warm`, so the cause may pass too.
+        """
+        try:
+            self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=False)
+        except BadSpec as error:
+            raise BatchFailed(error.message, reason=error.reason, remedy=error.remedy) from error
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
         """Read, transform and write a batch. Raises DriverError."""
@@ -98,10 +104,11 @@ class SparkEngine:
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         started = time.monotonic() if since is None else since
-        is_warm_up = context.token == WARM_TOKEN
         try:
             outputs = self._outputs(
-                source.frame(self._spark, parts, self._properties, patience=self._config.patience), context
+                source.frame(self._spark, parts, self._properties, patience=self._config.task_patience),
+                context,
+                is_warm_up=check,
             )
             if check:
                 for name, frame in outputs.items():
@@ -110,20 +117,19 @@ class SparkEngine:
             prepared = time.monotonic()
             rows = _row_counts(reduce(lambda left, right: left.union(right), written), tuple(outputs))
         except (PySparkException, Py4JError) as error:
-            raise _located(failures.of_job(error, is_warm_up=is_warm_up), context) from error
+            raise _located(failures.of_job(error, is_warm_up=check), context) from error
         phases = {
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
         }
         return Written(rows=rows, phases=phases)
 
-    def _outputs(self, batch: DataFrame, context: BatchContext) -> dict[str, DataFrame]:
+    def _outputs(self, batch: DataFrame, context: BatchContext, *, is_warm_up: bool) -> dict[str, DataFrame]:
         """Call the author's function and name its frames. Raises DriverError."""
         try:
             result = self._transform(batch, context)
         except Exception as error:
-            found = failures.of_transform(error, is_warm_up=context.token == WARM_TOKEN)
-            raise _located(found, context) from error
+            raise _located(failures.of_transform(error, is_warm_up=is_warm_up), context) from error
         return name_outputs(result, tuple(self._sinks))
 
     def _context(self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int) -> BatchContext:

@@ -9,7 +9,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.contract import BLOCK_MANAGER_PORT, DRIVER_PORT, DriverConfig, Reason, Variable, spark_conf
+from fencepost.contract import (
+    BLOCK_MANAGER_PORT,
+    DRIVER_PORT,
+    TASK_ATTEMPTS,
+    TASK_ATTEMPTS_SETTING,
+    DriverConfig,
+    Reason,
+    Variable,
+    spark_conf,
+)
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.spark import gateway
 
@@ -32,7 +41,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     # Over TCP each task waits 40 ms for a delayed acknowledgement (a job of 1,000 records: p50 118 ms, and 78 so).
     "spark.python.unix.domain.socket.enabled": "true",
     # The sink has its own retries; a failed task is tried once more, on another executor.
-    "spark.task.maxFailures": "2",
+    TASK_ATTEMPTS_SETTING: str(TASK_ATTEMPTS),
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.locality.wait": "0s",
     # With 10,000 records of 10 KB, the default limit, a sink's Python worker grew to 507 MB; with this one, to 155 MB.
@@ -60,11 +69,13 @@ def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, 
         "spark.app.name": f"{config.pipeline}/{config.epoch}",
         "spark.python.daemon.module": "fencepost.spark.worker_daemon",
     }
+    derived: dict[str, str] = {}
     if is_local(config):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
         own |= _cluster_settings(environment)
-    merged = {**DEFAULTS, **authors, **own}
+        derived = _lost_executor_settings(config)
+    merged = {**DEFAULTS, **derived, **authors, **own}
     return merged | _executor_options(merged)
 
 
@@ -82,6 +93,25 @@ def _refuse_unsupported(conf: Mapping[str, str]) -> None:
 def is_local(config: DriverConfig) -> bool:
     """Return whether Spark runs inside the driver's own process: on a laptop and in tests."""
     return config.spark_master.startswith("local")
+
+
+def _lost_executor_settings(config: DriverConfig) -> dict[str, str]:
+    """Return when an executor that sends no heartbeats counts as lost, so that its tasks begin again elsewhere.
+
+    Not by spark.network.timeout, which also limits RPC and transfers; an author who sets that one sets this one too, as
+    in Spark. Spark looks only once a minute unless told.
+    """
+    if "spark.network.timeout" in config.spark_conf:
+        return {}
+    seconds = min(max(config.patience, LOST_EXECUTOR[0]), LOST_EXECUTOR[1])
+    return {
+        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{seconds:.0f}s",
+        "spark.network.timeoutInterval": "5s",
+    }
+
+
+LOST_EXECUTOR: Final = (20.0, 60.0)
+"""Least and most seconds without a heartbeat: on a busy node some are late, and 60 s is spark.network.timeout."""
 
 
 def _cluster_settings(environment: Mapping[str, str]) -> dict[str, str]:
