@@ -40,8 +40,8 @@ def parse(body: Mapping[str, Any]) -> Spec | tuple[Violation, ...]:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         violations += [_violation(_path(each["loc"]), each["type"], each["msg"]) for each in problems]
-    except (ValueError, RecursionError):
-        violations.append(Violation("spec", "is not JSON of a reasonable depth", "correct it"))
+    except (ValueError, ArithmeticError, RecursionError):
+        violations.append(Violation("spec", "is not JSON of a reasonable depth and size", "correct it"))
     else:
         violations += _contradictions(spec)
         if not violations:
