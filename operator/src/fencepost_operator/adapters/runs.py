@@ -33,6 +33,8 @@ from fencepost_operator.text import single_line
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 _HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
+_LONGEST_GRACE: Final = 3600
+"""Seconds; the CRD's maximum."""
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
 _REMEMBERED: Final = 10_000
@@ -274,9 +276,12 @@ def _spec_hash(found: Json) -> str:
 
 
 def _grace(holder: Json) -> int:
-    """Return the termination grace period of a pod or a pod template, in seconds."""
+    """Return the termination grace period of a pod or a pod template, in seconds, as far as the CRD allows it.
+
+    A tenant may create a pod with any: it is neither waited for that long, nor added to a time that it overflows.
+    """
     found: int | None = (holder.get("spec") or {}).get("terminationGracePeriodSeconds")
-    return DEFAULT_GRACE if found is None else found
+    return DEFAULT_GRACE if found is None else min(max(found, 0), _LONGEST_GRACE)
 
 
 def _counts_a_pod(job: Json) -> bool:

@@ -80,7 +80,7 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
 
 def _had_its_grace(run: RunStatus, now: datetime) -> bool:
     requested, grace = run.stop_requested_at, run.termination_grace
-    return requested is not None and grace is not None and now - requested >= timedelta(seconds=grace)
+    return requested is not None and grace is not None and (now - requested).total_seconds() >= grace
 
 
 def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
