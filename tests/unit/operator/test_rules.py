@@ -468,6 +468,38 @@ def test_a_generation_that_is_rolled_out_stays_ready_while_its_facts_are_unknown
     assert next(c for c in status.conditions if c.type == "Ready").status == "True"
 
 
+HIDDEN = {
+    "cluster": {"cluster": SILENT},
+    "release": {"release": SILENT},
+    "cluster and release": {"cluster": SILENT, "release": SILENT},
+}
+
+
+@pytest.mark.parametrize("hidden", ["cluster", "cluster and release"])
+def test_a_scale_that_was_only_recorded_is_not_ready_while_the_cluster_is_unseen(hidden: str) -> None:
+    """Injected: the operator records the target, and dies or fails before Helm applies it."""
+    asked = WELL.asked(cluster={"workers": 3}).with_pipeline(generation=2)
+    recorded = asked.with_pipeline(status=asked.decide().status).seen(**HIDDEN[hidden])
+    assert ready_of(recorded) == ("False", 2)
+
+
+@pytest.mark.parametrize("hidden", ["cluster", "cluster and release"])
+def test_a_repair_is_not_ready_before_the_cluster_was_seen_again(hidden: str) -> None:
+    damaged = WELL.seen(cluster=replace(CLUSTER, workers=0, ready_workers=0))
+    recorded = damaged.with_pipeline(status=damaged.decide().status).seen(**HIDDEN[hidden])
+    assert ready_of(recorded) == ("False", 1)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_generation_that_was_ready_stays_ready_while_its_cluster_is_unseen(hidden: str) -> None:
+    assert ready_of(WELL.seen(**HIDDEN[hidden])) == ("True", 1)
+
+
+def ready_of(world: World) -> tuple[str, int | None]:
+    status = world.decide().status
+    return next(c for c in status.conditions if c.type == "Ready").status, status.observed_generation
+
+
 def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
     capped = WELL.asked(cluster={"workers": 3}).said(cluster=replace(RECORDED, workers=3))
     decision = capped.decide()

@@ -111,7 +111,10 @@ class KubernetesRuns:
         return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
 
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
-        """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced."""
+        """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced.
+
+        Raises Rejected when the one that is there belongs to somebody else or cannot be deleted.
+        """
         name = wanted["metadata"]["name"]
         for _ in range(2):
             try:
@@ -127,6 +130,7 @@ class KubernetesRuns:
                     remedy=f"find out who created it, then run: kubectl delete configmap {name}"
                     f" --namespace {key.namespace}",
                 )
+            _refuse_a_kept_config(key, found)
             if found.get("data") == wanted["data"]:
                 return
             await self.api.delete(CONFIG_MAPS, namespace=key.namespace, name=name, uid=found["metadata"]["uid"])
@@ -246,6 +250,19 @@ def _by_epoch(members: Iterable[Json]) -> Mapping[int, Sequence[Json]]:
 def _pods_of(job: Json, members: Iterable[Json]) -> Sequence[Json]:
     """Return the pods of a Job by their label: an orphan loses its owner before the Job is gone, and lives."""
     return [pod for pod in members if _job_uid(pod) == job["metadata"]["uid"]]
+
+
+def _refuse_a_kept_config(key: ObjectKey, found: Json) -> None:
+    """Raise Rejected when somebody's finalizer keeps a deleted ConfigMap: waiting for its end may take forever."""
+    metadata = found["metadata"]
+    if "deletionTimestamp" not in metadata or not metadata.get("finalizers"):
+        return
+    raise Rejected(
+        f"ConfigMap {key.namespace}/{metadata['name']} is being deleted, and finalizers keep it: "
+        f"{', '.join(metadata['finalizers'])}",
+        remedy=f"find out who added them, then run: kubectl patch configmap {metadata['name']}"
+        f' --namespace {key.namespace} --type merge --patch \'{{"metadata":{{"finalizers":null}}}}\'',
+    )
 
 
 def _job_uid(pod: Json) -> str:
