@@ -99,7 +99,7 @@ def _lost_executor_settings(config: DriverConfig) -> dict[str, str]:
     """Return when an executor that sends no heartbeats counts as lost, so that its tasks begin again elsewhere.
 
     Not by spark.network.timeout, which also limits RPC and transfers; an author who sets that one sets this one too, as
-    in Spark. Spark looks only once a minute unless told.
+    in Spark. Spark checks only once per minute unless configured.
     """
     if "spark.network.timeout" in config.spark_conf:
         return {}
