@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.manifests import body
-from fencepost.contract import DriverConfig, Variable
+from fencepost.contract import DriverConfig
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import (
     AddFinalizer,
@@ -40,6 +40,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.chain import ActionFailure, Decision, decide
 from fencepost_operator.decision.diagnosis import diagnose_end
+from fencepost_operator.desired import run_config
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import (
     NODE_LOST,
@@ -690,9 +691,7 @@ def test_a_batch_that_stays_too_large_is_halved_once_per_run_down_to_one_record(
 def started(world: World) -> DriverConfig:
     action = world.decide().action
     assert isinstance(action, StartRun)
-    (container,) = action.job["spec"]["template"]["spec"]["containers"]
-    text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
-    return DriverConfig.from_json(text)
+    return DriverConfig.from_json(action.config_map["data"][run_config.KEY])
 
 
 def test_a_run_is_told_whose_row_it_may_claim() -> None:
