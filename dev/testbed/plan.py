@@ -105,5 +105,5 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Loaded(docker, "job-loaded", (job,), WORKERS, ("network", "job-image")),
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),
-        Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka")),
+        Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka", "kafka-user")),
     ]

@@ -17,7 +17,7 @@ from fakes.world import RefusedError, World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
-from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import ClusterObject, References
 from fencepost_operator.runtime.reconciler import Reconciler
 
@@ -105,6 +105,42 @@ async def test_a_create_that_leaves_nothing_behind_is_reported_and_tried_ever_mo
     await stage.run(120)
     assert stage.gate.writes.count("start") < 12
     assert ready(stage) == ("False", "NoEffect")
+
+
+@pytest.mark.parametrize(("action", "reason"), [("start", "StartFailed"), ("take_over", "CassandraRejected")])
+async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_rarely(action: str, reason: str) -> None:
+    stage, tries = await running(), 0
+
+    def contend(_number: int, name: str) -> None:
+        nonlocal tries
+        if name == action:
+            tries += 1
+            raise Conflict("somebody else writes it at the same time")
+
+    stage.gate.before = contend
+    stage.world.kill_driver()
+    await stage.run(300)
+    assert 2 < tries < 15
+    assert ready(stage) == ("False", reason)
+    assert "somebody else writes it at the same time (tried" in stage.pipeline.status.message
+    stage.gate.before = lambda _number, _name: None
+    await stage.running()
+
+
+async def test_one_conflict_is_no_failure() -> None:
+    stage, tries = await running(), 0
+
+    def contend(_number: int, name: str) -> None:
+        nonlocal tries
+        if name == "start":
+            tries += 1
+            if tries == 1:
+                raise Conflict("somebody else has just written")
+
+    stage.gate.before = contend
+    stage.world.kill_driver()
+    await stage.until(lambda: tries > 1)
+    assert "StartFailed" not in [reason for reason, _ in stage.world.events]
 
 
 class PickyWorld(World):

@@ -19,7 +19,7 @@ class Watermarks:
     A partition without a leader is in `leaderless`, and absent from `begins` and `ends`.
     `leader_epochs` holds the epoch of the leader that answered; a partition whose epoch is not known is absent.
     `missing` maps each topic that Kafka says does not exist to the seconds for which every answer has said so: one such
-    answer proves nothing, for a broker that has just started gives it too.
+    answer proves nothing, for a broker that has just started gives it too.  Answers that are far apart count for less.
     """
 
     begins: Mapping[str, int]

@@ -88,7 +88,7 @@ def test_a_topic_counts_as_missing_for_as_long_as_every_answer_says_so(cluster: 
     assert log.state().missing == {}
     topics.delete("t")
     eventually("the topic to be deleted", lambda: bool(log.state().missing), seconds=30)
-    for seconds in (20.0, 31.0):
+    for seconds in (4.0, 8.0, 13.0):
         clock[0] = seconds
         found = log.state()
         assert found.missing == {"t": seconds}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -267,6 +268,71 @@ async def test_a_refusal_by_a_node_does_not_close_the_session_that_others_use(he
     healthy.table.before = lambda _: None
     assert await store.read(HEALTHY, "p") == ROW
     assert healthy.opened == 1
+    await store.close()
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Injected: while the list holds something, the operator's process can start no thread for Cassandra."""
+    exhausted: list[bool] = []
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if exhausted and thread.name.startswith("cassandra-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return exhausted
+
+
+async def test_a_cluster_is_reached_again_after_the_operator_ran_out_of_threads(
+    healthy: Healthy, threads: list[bool]
+) -> None:
+    store = CassandraFenceStore(NoSecrets())
+    now = 0.0
+    store._sessions._monotonic = lambda: now
+    threads.append(True)
+    with pytest.raises(Unreachable, match="no thread left"):
+        await store.read(HEALTHY, "p")
+    threads.clear()
+    now = 10.0
+    assert await store.read(HEALTHY, "p") == ROW
+    await store.close()
+    assert healthy.closed == healthy.opened == 1
+
+
+async def test_a_request_without_a_thread_gives_its_turn_back_and_keeps_the_session(
+    healthy: Healthy, threads: list[bool]
+) -> None:
+    store = CassandraFenceStore(NoSecrets(), Limits(turns=1))
+    assert await store.read(HEALTHY, "p") == ROW
+    threads.append(True)
+    for _ in range(5):
+        with pytest.raises(Unreachable, match="no thread left"):
+            await store.read(HEALTHY, "p")
+    threads.clear()
+    async with asyncio.timeout(5):
+        assert await store.read(HEALTHY, "p") == ROW
+    assert healthy.opened == 1
+    (lane,) = store._sessions._lanes.values()
+    assert lane.users == 0
+    await store.close()
+
+
+async def test_a_session_that_found_no_thread_to_close_is_closed_later(
+    healthy: Healthy, threads: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cassandra_sessions, "_NEXT_CLOSE", 0.0)
+    store = CassandraFenceStore(NoSecrets())
+    assert await store.read(HEALTHY, "p") == ROW
+    threads.append(True)
+    store._sessions._retire(*store._sessions._lanes.values())
+    await asyncio.sleep(0.01)
+    threads.clear()
+    async with asyncio.timeout(5):
+        while not healthy.closed:  # noqa: ASYNC110 - it is a thread that ends
+            await asyncio.sleep(0.01)
     await store.close()
 
 

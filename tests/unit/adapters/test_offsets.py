@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fencepost_operator.adapters.offsets import KafkaOffsets, _Client, _translated
+from fencepost_operator.adapters import offsets as module
+from fencepost_operator.adapters.offsets import ClientLimits, KafkaOffsets, _Client, _translated
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 
@@ -65,4 +67,45 @@ async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
         await offsets.ends(place)
     assert "secret!" not in str(caught.value)
     assert "propertiesFrom" in caught.value.remedy
+    await offsets.close()
+
+
+class NoSecrets:
+    async def secret(self, _key: object, _name: str) -> dict[str, str]:
+        raise AssertionError
+
+
+def nowhere(namespace: str, number: int) -> KafkaConnection:
+    """A Kafka that does not answer, with a client of its own."""
+    return KafkaConnection(namespace=namespace, bootstrap_servers=f"127.0.0.1:{number + 1}", topics=("t",))
+
+
+async def test_clients_are_bounded_and_the_one_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.02)
+    offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(per_namespace=2, total=3))
+    for namespace, number in [("quiet", 0), *(("loud", each) for each in range(4)), ("third", 0)]:
+        with pytest.raises(Unreachable):
+            await offsets.ends(nowhere(namespace, number))
+        assert len(offsets) <= 3
+    assert [client.namespace for client in offsets._clients.values()] == ["quiet", "loud", "third"]
+    await offsets.close()
+
+
+async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.5)
+    offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(per_namespace=2, total=3))
+    found = await asyncio.gather(*(offsets.ends(nowhere("loud", each)) for each in range(3)), return_exceptions=True)
+    assert len(offsets) == 2
+    assert [type(each) for each in found] == [Unreachable] * 3
+    assert "are in use" in str(found[2])
+    await offsets.close()
+
+
+async def test_namespaces_share_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.02)
+    offsets = KafkaOffsets(NoSecrets())
+    for namespace in ("a", "b", "a"):
+        with pytest.raises(Unreachable):
+            await offsets.ends(nowhere(namespace, 0))
+    assert len(offsets) == 2
     await offsets.close()

@@ -102,6 +102,18 @@ async def test_a_config_map_of_ours_that_was_left_for_the_epoch_is_replaced(api:
     assert api.objects[CONFIG_MAPS, NAME]["data"] == wanted["data"]
 
 
+async def test_a_config_map_that_a_finalizer_keeps_is_refused_by_name(api: Stored, runs: KubernetesRuns) -> None:
+    """Whoever may write ConfigMaps can add a finalizer, and the delete before the replacement never ends."""
+    stuck = manifests()[1]
+    stuck["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["tenant/keep"]}
+    job, wanted = manifests(args=("--new",))
+    await api.create(CONFIG_MAPS, namespace="shop", body=stuck)
+    with pytest.raises(Rejected, match=f"ConfigMap shop/{NAME} .*tenant/keep") as caught:
+        await runs.start(KEY, job, wanted)
+    assert f"kubectl patch configmap {NAME} --namespace shop" in caught.value.remedy
+    assert (JOBS, NAME) not in api.objects
+
+
 async def test_the_same_config_map_is_kept(api: Stored, runs: KubernetesRuns) -> None:
     job, wanted = manifests()
     await api.create(CONFIG_MAPS, namespace="shop", body=wanted)

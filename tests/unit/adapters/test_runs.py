@@ -14,6 +14,7 @@ from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, ApiServer,
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import diagnose_end
+from fencepost_operator.decision.liveness import stop_timeout
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import Run
 from fencepost_operator.text import single_line
@@ -122,6 +123,15 @@ async def test_a_run_keeps_the_grace_period_that_its_job_was_made_with() -> None
     left["spec"]["terminationGracePeriodSeconds"] = 45
     first, second = await runs(jobs=[made], pods=[left])
     assert (first.termination_grace, second.termination_grace) == (900, 45)
+
+
+@pytest.mark.parametrize(("written", "kept"), [(9_000_000_000_000_000_000, 3600), (-1, 0)])
+async def test_a_grace_period_that_a_tenant_forged_is_bounded(written: int, kept: int) -> None:
+    forged = pod(6)
+    forged["spec"]["terminationGracePeriodSeconds"] = written
+    found = await runs(jobs=[job(5) | {"spec": with_grace(written)}], pods=[forged])
+    assert [run.termination_grace for run in found] == [kept, kept]
+    stop_timeout(found[0], 30.0)  # does not raise
 
 
 @pytest.mark.parametrize(

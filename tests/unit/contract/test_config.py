@@ -34,6 +34,15 @@ def test_fields_of_a_later_release_are_ignored() -> None:
     assert DriverConfig.from_json(found.to_json()) == found
 
 
+def test_an_image_of_the_previous_release_finds_its_own_fields_alone() -> None:
+    previous = json.loads((CONFIGS / "0.1.0.json").read_text())
+    written = json.loads(DriverConfig.from_json(json.dumps(FUTURE)).to_json_before_1_0())
+    assert written.keys() == previous.keys()
+    for part in ("source", "cassandra"):
+        assert written[part].keys() == previous[part].keys()
+    assert [sink.keys() for sink in written["sinks"]] == [previous["sinks"][0].keys()] * len(written["sinks"])
+
+
 def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(ContractError, match=r"contract version 2\.0.*set spec\.job\.image"):
         DriverConfig.from_json(json.dumps({"contract_version": "2.0", "everything": "else"}))

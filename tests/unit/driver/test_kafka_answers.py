@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from fencepost.driver.plan import AGREEMENT
+from fencepost.kafka import log as kafka_log
 from fencepost.kafka.answers import Position, positions_of, refusal, topics_of
 
 
@@ -73,3 +75,44 @@ def test_rights_on_a_group_are_not_needed() -> None:
     assert refusal(errors) is None
     password = KafkaError(KafkaError._AUTHENTICATION)
     assert refusal([*errors, password]) is password
+
+
+class MissingTopic:
+    """An admin client that knows no topic, and the clock and log of its reader."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.fails = False
+        monkeypatch.setattr(kafka_log, "AdminClient", lambda *_args, **_more: self)
+        self.log = kafka_log.KafkaLog(
+            {"bootstrap.servers": "k:9092"}, ["t"], patience=60, now=lambda: self.now, sleep=self.recover
+        )
+
+    def describe_topics(self, _topics: object, **_more: object) -> dict[str, Future[Any]]:
+        return {"t": answered(KafkaError.REQUEST_TIMED_OUT if self.fails else KafkaError.UNKNOWN_TOPIC_OR_PART)}
+
+    def poll(self, _seconds: float) -> None:
+        """Have nothing to report."""
+
+    def recover(self, _seconds: float) -> None:
+        self.fails = False
+
+    def missing_after(self, seconds: float) -> float:
+        self.now += seconds
+        return self.log.state().missing["t"]
+
+
+def test_answers_far_apart_do_not_agree_for_the_time_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: a broker started at two looks, 45 s apart, and the pipeline stopped for good with TopicDeleted."""
+    topic = MissingTopic(monkeypatch)
+    assert topic.missing_after(10) == 0
+    assert topic.missing_after(1) == 1
+    assert topic.missing_after(45) == 1 + kafka_log.AGREES_FOR
+    assert [topic.missing_after(60) >= AGREEMENT for _ in range(6)] == [False] * 4 + [True] * 2
+
+
+def test_a_look_that_fails_ends_the_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = MissingTopic(monkeypatch)
+    assert [topic.missing_after(4) for _ in range(3)] == [0, 4, 8]
+    topic.fails = True
+    assert [topic.missing_after(4) for _ in range(2)] == [0, 4]

@@ -71,6 +71,18 @@ def test_what_the_log_lost(offsets: dict[str, int], ids: dict[str, str], reason:
     assert caught.value.reason == reason
 
 
+def test_an_offset_beyond_the_last_stable_one_is_no_truncated_log() -> None:
+    """Injected: read_uncommitted reached 12, then read_committed found an open transaction at 10: LogTruncated."""
+    log = replace(LOG, high={"a/0": 15, "a/1": 25})
+    row = replace(ROW, offsets={"a/0": 12, "a/1": 25}, planned={"a/0": 14, "a/1": 25}, topic_ids={"a": "id-a"})
+    claimed = starting(row, log, ["a"], StartingOffsets(), 100)
+    assert claimed.offsets == claimed.planned == row.offsets
+    plan = after(Position(offsets=row.offsets, barrier={}), {"a": "id-a"}, log, ["a"], 100)
+    assert (plan.batch.is_empty, plan.batch.until, plan.lag) == (True, row.offsets, 0)
+    with pytest.raises(DataLoss, match=r"truncated: offsets \[15, 16\)"):
+        advance(Position(offsets={"a/0": 16, "a/1": 25}, barrier={}), {"a": "id-a"}, log, ["a"])
+
+
 def test_a_topic_that_kafka_does_not_know_is_deleted_only_once_all_answers_agreed_for_long() -> None:
     """Injected: a broker that has just started answers UNKNOWN_TOPIC once; the pipeline used to stop for good."""
     row = replace(ROW, offsets={"c/0": 1}, planned={"c/0": 4}, topic_ids={"c": "id-c"})
@@ -168,6 +180,12 @@ def test_a_new_partition_is_held_until_the_old_ones_reach_their_ends_at_the_disc
 
 def test_a_new_partition_of_a_topic_that_is_read_to_its_end_is_read_at_once() -> None:
     assert advance(position({"t/0": 10}), {"t": "i"}, GROWN, ["t"]) == position({"t/0": 10, "t/1": 0})
+
+
+def test_a_new_partition_waits_for_records_of_a_transaction_that_was_open_at_the_discovery() -> None:
+    """Injected: t/0 [10, 12) is in an open transaction. The barrier was the last stable offset, so t/1 came first."""
+    log = replace(GROWN, high={"t/0": 12, "t/1": 4})
+    assert advance(position({"t/0": 10}), {"t": "i"}, log, ["t"]) == position({"t/0": 10}, {"t/0": 12, "t/1": 0})
 
 
 def test_a_topic_that_grows_again_holds_its_newest_partition_for_those_that_are_held() -> None:

@@ -25,6 +25,7 @@ from fencepost.fence import (
     FenceSchemaMissing,
     FenceUnauthorized,
     FenceUnavailable,
+    Starting,
 )
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.schema import FENCE
@@ -195,3 +196,46 @@ def test_a_permission_that_stays_missing_is_reported_as_what_it_is(
     session.before = once("UPDATE", Unauthorized("User u has no MODIFY permission on <table k.fence>"))
     with pytest.raises(FenceCredentialsRejected, match="MODIFY"):
         fence.take_over(before, owner="o")
+
+
+def committed_row(table: CassandraFenceTable, *offsets: int) -> FenceRow:
+    """Claim, then commit each offset of t/0 under leader epoch 4; return the row."""
+    fence = Fence(table, "p", now=lambda: 1_767_225_600_000_000)
+    fence.take_over(fence.create("o"), owner="o")
+    start = Starting(offsets={"t/0": 0}, planned={"t/0": 0}, topic_ids={"t": "id"}, leader_epochs={"t/0": 4})
+    row = fence.claim(epoch=1, driver="d", code="c", start=lambda _: start)
+    for offset in offsets:
+        ends = {"t/0": offset}
+        row = fence.commit(row, offsets=ends, planned=ends, records=1, duration_ms=1, leader_epochs={"t/0": 4})
+    return row
+
+
+def test_leader_epochs_are_read_back_as_long_as_nobody_else_moved_the_offsets(table: CassandraFenceTable) -> None:
+    row = committed_row(table, 5, 9)
+    assert table.read("p") == row
+    assert row.leader_epochs == {"t/0": 4}
+    taken = Fence(table, "p").take_over(row, owner="o")
+    assert table.read("p") == taken
+    assert taken.leader_epochs == {"t/0": 4}
+
+
+@pytest.mark.parametrize("moved", [{"offsets": {"t/0": 12}}, {"topic_ids": {"t": "recreated"}}])
+def test_leader_epochs_that_an_older_release_left_behind_are_dropped(
+    session: Session, table: CassandraFenceTable, moved: dict[str, Any]
+) -> None:
+    """An older release commits offsets and leaves this column: epoch 4 with offset 12 looks like a truncated log."""
+    row = committed_row(table, 5)
+    session.row |= {"version": row.version + 1, **moved}
+    found = table.read("p")
+    assert found is not None
+    assert found.leader_epochs == {}
+    current = Fence(table, "p").take_over(found, owner="o")
+    assert table.read("p") == current
+
+
+def test_leader_epochs_without_proof_of_their_offsets_are_dropped(session: Session, table: CassandraFenceTable) -> None:
+    committed_row(table, 5)
+    session.row |= {"leader_epochs": {"t/0": 4}}
+    found = table.read("p")
+    assert found is not None
+    assert found.leader_epochs == {}

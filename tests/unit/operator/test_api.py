@@ -52,6 +52,38 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+@pytest.mark.parametrize(("count", "fits"), [(20, True), (21, False)])
+def test_bootstrap_servers_are_bounded(count: int, fits: bool) -> None:
+    servers = ",".join(f"kafka-{number}:9092" for number in range(count))
+    found = parse({"spec": spec(source={"kafka": {"bootstrapServers": servers, "topics": ["t"]}})})
+    assert isinstance(found, Spec) == fits
+    if not isinstance(found, Spec):
+        assert [violation.field for violation in found] == ["spec.source.kafka.bootstrapServers"]
+
+
+@pytest.mark.parametrize("text", ["1e19", "1e999999", "1e1000000", "1e-999999", "8Ei", "9223372036854775808", "9" * 65])
+def test_a_quantity_that_kubernetes_cannot_hold_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"job": {"image": "i", "entrypoint": "a:b", "memory": "1e1000000"}}, "spec.job.memory"),
+        ({"job": {"image": "i", "entrypoint": "a:b", "memory": "1e999999"}}, "spec.job.memory"),
+        ({"job": {"image": "i", "entrypoint": "a:b", "scratchSize": "1e1000000"}}, "spec.job.scratchSize"),
+        ({"batchInterval": "8761h"}, "spec.batchInterval"),
+        ({"batchInterval": "99999999999999h"}, "spec.batchInterval"),
+        ({"batchInterval": "9" * 400 + "h"}, "spec.batchInterval"),
+    ],
+)
+def test_a_number_beyond_all_measure_is_a_violation_of_its_field(change: dict[str, Any], field: str) -> None:
+    found = parse({"spec": spec(**change)})
+    assert isinstance(found, tuple)
+    assert [violation.field for violation in found] == [field]
+
+
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "1d", "1m 30s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):

@@ -44,6 +44,8 @@ UNSEEN = RunStatus(
     termination_grace=GRACE,
 )  # fmt: skip
 SEEN = replace(UNSEEN, pod_uid="pod-2", node_name="node-1", node_uid="node-uid", claimed_at=NOW)
+UNPLACED = replace(SEEN, node_name=None, node_uid=None, claimed_at=None)
+"""Its pod was seen before it had a node."""
 FREE = FenceRow(pipeline="p", owner="o", epoch=2, driver=None)
 HELD = replace(FREE, driver="pod-2")
 OURS: Fact[FenceRow | None] = Known(HELD)
@@ -102,7 +104,17 @@ CASES: dict[str, Case] = {
     "gone, the row names another driver of another epoch": Case(
         DEAD, terminated=True, fence=Known(replace(HELD, driver="pod-3", epoch=3))
     ),
-    "never placed on a node": Case(DEAD, run=replace(SEEN, node_name=None, claimed_at=None), fence=Known(FREE)),
+    "never placed on a node": Case(DEAD, run=UNPLACED, fence=Known(FREE)),
+    "seen before it had a node, nothing claims": Case(DEAD, run=UNPLACED, fence=Known(None)),
+    "seen before it had a node, then the row names it": Case(UNKNOWN, run=UNPLACED),
+    "seen before it had a node, then it claimed": Case(
+        UNKNOWN, run=replace(UNPLACED, claimed_at=NOW), fence=Known(FREE)
+    ),
+    "seen before it had a node, then it started": Case(
+        UNKNOWN, run=replace(UNPLACED, started_at=NOW), fence=Known(FREE)
+    ),
+    "seen before it had a node, row unknown": Case(UNKNOWN, run=UNPLACED, fence=SILENT),
+    "seen before it had a node, its end was watched": Case(DEAD, run=UNPLACED, terminated=True),
     # its pod was never seen
     "no pod yet": Case(ALIVE, run=UNSEEN, job=replace(JOB, pod=None, had_pod=False), fence=Known(FREE)),
     "no pod, Job deleted as we asked": Case(DEAD, run=replace(UNSEEN, stop_requested_at=NOW), fence=Known(FREE)),

@@ -468,6 +468,38 @@ def test_a_generation_that_is_rolled_out_stays_ready_while_its_facts_are_unknown
     assert next(c for c in status.conditions if c.type == "Ready").status == "True"
 
 
+HIDDEN = {
+    "cluster": {"cluster": SILENT},
+    "release": {"release": SILENT},
+    "cluster and release": {"cluster": SILENT, "release": SILENT},
+}
+
+
+@pytest.mark.parametrize("hidden", ["cluster", "cluster and release"])
+def test_a_scale_that_was_only_recorded_is_not_ready_while_the_cluster_is_unseen(hidden: str) -> None:
+    """Injected: the operator records the target, and dies or fails before Helm applies it."""
+    asked = WELL.asked(cluster={"workers": 3}).with_pipeline(generation=2)
+    recorded = asked.with_pipeline(status=asked.decide().status).seen(**HIDDEN[hidden])
+    assert ready_of(recorded) == ("False", 2)
+
+
+@pytest.mark.parametrize("hidden", ["cluster", "cluster and release"])
+def test_a_repair_is_not_ready_before_the_cluster_was_seen_again(hidden: str) -> None:
+    damaged = WELL.seen(cluster=replace(CLUSTER, workers=0, ready_workers=0))
+    recorded = damaged.with_pipeline(status=damaged.decide().status).seen(**HIDDEN[hidden])
+    assert ready_of(recorded) == ("False", 1)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_generation_that_was_ready_stays_ready_while_its_cluster_is_unseen(hidden: str) -> None:
+    assert ready_of(WELL.seen(**HIDDEN[hidden])) == ("True", 1)
+
+
+def ready_of(world: World) -> tuple[str, int | None]:
+    status = world.decide().status
+    return next(c for c in status.conditions if c.type == "Ready").status, status.observed_generation
+
+
 def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
     capped = WELL.asked(cluster={"workers": 3}).said(cluster=replace(RECORDED, workers=3))
     decision = capped.decide()
@@ -579,6 +611,30 @@ def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> N
     assert world.said(committed=older).decide().reason == "Unresponsive"
 
 
+GREW = {"orders/0": 50, "orders/1": 9}
+
+
+@pytest.mark.parametrize(
+    ("barrier", "ends", "high", "reason"),
+    [
+        ({"orders/0": 60, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),
+        ({}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),  # a driver with nothing to read records no barrier
+        ({}, {"orders/1": 9}, {"orders/1": 9}, "Streaming"),  # orders/0 has no leader
+        ({"orders/0": 50, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Unresponsive"),
+        ({}, GREW, GREW, "Unresponsive"),
+        ({"orders/0": 60, "orders/1": 0}, {**GREW, "orders/0": 51}, {**GREW, "orders/0": 60}, "Unresponsive"),
+    ],
+)
+def test_a_driver_that_must_not_read_a_new_partition_yet_is_not_unresponsive(
+    barrier: dict[str, int], ends: dict[str, int], high: dict[str, int], reason: str
+) -> None:
+    """Injected: an open transaction in orders/0 holds orders/1 back, and the operator replaced run after run."""
+    row = replace(ROW, growth_barrier=barrier)
+    decision = SLOW.seen(fence=row, source=Watermarks(ends=ends, high_watermarks=high)).decide()
+    assert decision.reason == reason
+    assert decision.status.lag == sum(ends.values()) - (50 if "orders/0" in ends else 0)
+
+
 def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
     waiting = SLOW.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=100)))
     assert waiting.decide().reason == "Unresponsive"
@@ -604,8 +660,8 @@ def test_failures_for_one_reason_are_counted_until_another_comes_between() -> No
     [
         ("OutOfMemory", 1, 500),
         ("Unresponsive", 1, 500),
-        ("Unresponsive", 3, 125),
-        ("OutOfMemory", 40, 1),
+        ("Unresponsive", 3, 500),  # the claims of the runs before have cut the planned batch already
+        ("OutOfMemory", 40, 500),
         ("RunFailed", 1, None),
     ],
 )
@@ -617,6 +673,18 @@ def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
     assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
     changed = replace(failure, spec_hash="old")
     assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None
+
+
+def test_a_batch_that_stays_too_large_is_halved_once_per_run_down_to_one_record() -> None:
+    """The limit used to be planned >> repeats of a batch that each claim had cut: 1000, 500, 125, 15, 1."""
+    limits = []
+    planned = 10
+    for repeats in range(1, 6):
+        failure = replace(FAILED, count=repeats, repeats=repeats, reason="OutOfMemory", next_attempt_at=NOW)
+        row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 50 + planned})
+        planned = started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit or 0
+        limits.append(planned)
+    assert limits == [5, 2, 1, 1, 1]
 
 
 def started(world: World) -> DriverConfig:

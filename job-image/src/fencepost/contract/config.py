@@ -141,6 +141,12 @@ class DriverConfig:
         """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
+    def to_json_before_1_0(self) -> str:
+        """Return the JSON for images before contract 1.0, which refuse fields that they do not know."""
+        record = asdict(self)
+        known = {name: value for name, value in record.items() if name not in _SINCE_1_0}
+        return json.dumps(known, sort_keys=True, separators=(",", ":"))
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what the `to_json` of any release with the same major version wrote.
@@ -155,6 +161,9 @@ class DriverConfig:
         if isinstance(raw, dict):
             _check_version(raw.get("contract_version", CONTRACT_VERSION))
         return _value(cls, raw, Variable.CONFIG)
+
+
+_SINCE_1_0: Final = frozenset({"owner", "first_batch_limit", "stall_timeout", "operator_version", "contract_version"})
 
 
 def _check_version(version: object) -> None:

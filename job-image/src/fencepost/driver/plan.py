@@ -2,7 +2,8 @@
 
 A topic that grows: a key may move from an old partition to a new one, so a record of the new partition must not be read
 before older records of the same key.  New partitions are held until the old ones have reached the ends that they had
-when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.
+when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.  The records of open
+transactions count: the ends of the barrier are high watermarks.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def advance(position: Position, topic_ids: Mapping[str, str], log: Watermarks, t
         if _is_answered(topic, topic_ids, log):
             position = _grow(topic, position, log)
     for key in _keys(log.ends, topics):
-        _within(key, position.offsets.get(key, 0), log.begins[key], log.ends[key])
+        _within(key, position.offsets.get(key, 0), log.begins[key], _high(key, log))
     return position
 
 
@@ -139,10 +140,16 @@ def _grow(topic: str, position: Position, log: Watermarks) -> Position:
     if any(key not in log.ends for key in old):
         # Where an old partition ends is not known, so the new ones cannot be ordered after it yet.
         return Position(offsets=offsets, barrier=others)
-    found = {**{key: log.ends[key] for key in old}, **dict.fromkeys(new, 0)}
+    # Not the last stable offset: records of an open transaction lie beyond it, and they are older than the growth too.
+    found = {**{key: _high(key, log) for key in old}, **dict.fromkeys(new, 0)}
     if _is_passed(found, offsets):
         return Position(offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
     return Position(offsets=offsets, barrier={**others, **found})
+
+
+def _high(key: str, log: Watermarks) -> int:
+    """Return where the log ends, whatever transactions are open."""
+    return log.high.get(key, log.ends[key])
 
 
 def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
@@ -150,6 +157,10 @@ def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
 
 
 def _within(key: str, offset: int, begin: int, end: int) -> None:
+    """Raise DataLoss unless the log holds what comes at `offset`; `end` is the high watermark.
+
+    An offset may lie beyond the last stable one: it was reached with `read_uncommitted`.
+    """
     if offset < begin:
         raise DataLoss(
             f"{key}: offsets [{offset}, {begin}) were deleted by retention before they were read",

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
@@ -51,6 +51,7 @@ from fencepost.fence import (
     schema,
 )
 from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
+from fencepost.fence.epochs import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ class CassandraFenceTable:
                 f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
                 " IF NOT EXISTS"
             )
-            applied = bool(self.session.execute(insert, _values(row, columns)).was_applied)
+            applied = bool(self.session.execute(insert, _values(_stored(row), columns)).was_applied)
         if applied:
             self._record(None, row)
         return applied
@@ -230,13 +231,14 @@ class CassandraFenceTable:
         """Update IF epoch, version and driver are those of `before`; only the columns that differ are sent."""
         with self._asking("changing the fence row", schema.FENCE):
             # A row of the same version has the same columns, and a map of 100 partitions is worth leaving out.
-            columns = [name for name in self._fence_columns()[1:] if getattr(before, name) != getattr(after, name)]
+            old, new = _stored(before), _stored(after)
+            columns = [name for name in self._fence_columns()[1:] if getattr(old, name) != getattr(new, name)]
             assignments = ", ".join(f"{column} = ?" for column in columns)
             update = self._prepare(
                 f"UPDATE {self._table(schema.FENCE)} SET {assignments} WHERE pipeline = ?"
                 " IF epoch = ? AND version = ? AND driver = ?"
             )
-            values = (*_values(after, columns), before.pipeline, before.epoch, before.version, before.driver)
+            values = (*_values(new, columns), before.pipeline, before.epoch, before.version, before.driver)
             applied = bool(self.session.execute(update, values).was_applied)
         if applied:
             self._record(before, after)
@@ -387,7 +389,13 @@ def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     for column in _FENCE_MAPS & values.keys():
         values[column] = dict(values[column].items()) if values[column] else {}
     values["committed_at"] = _in_utc(values["committed_at"])
-    return FenceRow(**values)
+    row = FenceRow(**values)
+    return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
+
+
+def _stored(row: FenceRow) -> FenceRow:
+    """Return the row as its columns have it."""
+    return replace(row, leader_epochs=sealed(row.leader_epochs, row.offsets, row.topic_ids))
 
 
 def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple

@@ -24,6 +24,10 @@ REFRESH: Final = 5.0
 """Seconds between refreshes of the metadata. librdkafka sends requests to the broker that it last knew as controller;
 with its default of five minutes, one dead broker silences the whole client for that long."""
 
+AGREES_FOR: Final = 5.0
+"""Most seconds that one answer 'the topic does not exist' counts for: what Kafka would have said between two looks that
+are further apart is not known."""
+
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -79,7 +83,8 @@ class KafkaLog:
         self._stopping = stopping
         self._now = now
         self._sleep = sleep
-        self._missing_since: dict[str, float] = {}
+        self._missing_for: dict[str, float] = {}
+        self._looked_at = now()
 
     def state(self) -> Watermarks:
         """Return what the log holds now; the ends are the last stable offsets unless uncommitted reads are asked for.
@@ -93,6 +98,7 @@ class KafkaLog:
             try:
                 found = self._look()
             except KafkaException as error:
+                self._missing_for = {}
                 self._admin.poll(0)
                 cause = refusal((error.args[0], *self._complaints))
                 if cause is not None:
@@ -134,10 +140,16 @@ class KafkaLog:
         )
 
     def _missing(self, topics: Topics) -> dict[str, float]:
-        """Return for how many seconds every answer has said that a topic does not exist."""
+        """Return for how many seconds every answer has said that a topic does not exist.
+
+        Several answers are needed: each one counts for the time since the look before, at most AGREES_FOR.
+        """
         now = self._now()
-        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in topics.missing}
-        return {topic: now - since for topic, since in self._missing_since.items()}
+        step = min(now - self._looked_at, AGREES_FOR)
+        self._looked_at = now
+        before = self._missing_for
+        self._missing_for = {topic: before[topic] + step if topic in before else 0.0 for topic in topics.missing}
+        return dict(self._missing_for)
 
     def _describe(self) -> Topics:
         collection = TopicCollection(self._topics)

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cassandra import RequestExecutionException
 from cassandra.cluster import Session
@@ -39,6 +39,9 @@ from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 
 log = logging.getLogger(__name__)
+
+_NEXT_CLOSE: Final = 5.0
+"""Seconds after which closing a session is tried again that found no thread."""
 
 T = TypeVar("T")
 
@@ -368,16 +371,24 @@ class Sessions:
     def _end_later(self, session: Session) -> None:
         job = _in_thread(lambda: _end(session), name="cassandra-close")
         self._ending.add(job)
-        _then(job, lambda: self._ending.discard(job))
+        _then(job, lambda: self._ended(session, job))
+
+    def _ended(self, session: Session, job: Future[None]) -> None:
+        self._ending.discard(job)
+        if job.exception() is not None and not self._is_closed:  # no thread; the session has some to give back
+            asyncio.get_running_loop().call_later(_NEXT_CLOSE, self._end_later, session)
 
 
 def _is_silence(failure: BaseException) -> bool:
-    """Return whether a request failed for want of a usable connection; a refusal by a node shows that it is usable."""
+    """Return whether a request failed for want of a usable connection.
+
+    A refusal by a node shows that the connection is usable; a thread that the operator cannot start shows nothing.
+    """
     match failure:
         case FenceUnauthorized():
             return False
         case FenceUnavailable():
-            return not isinstance(failure.__cause__, (RequestExecutionException, ErrorMessage))
+            return not isinstance(failure.__cause__, (RequestExecutionException, ErrorMessage, RuntimeError))
         case _:
             return isinstance(failure, FenceCredentialsRejected)
 
@@ -397,7 +408,7 @@ def _end(session: Session) -> None:
 
 
 def _in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Do the work in a daemon thread."""
+    """Do the work in a daemon thread; FenceUnavailable is the result where no thread can be started."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # from here on it cannot be cancelled: the thread's work ends by itself
 
@@ -407,7 +418,13 @@ def _in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
             future.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:
+        # A result like any other, so that what was taken for this work is given back.
+        failure = FenceUnavailable("the operator has no thread left for a request to Cassandra")
+        failure.__cause__ = error
+        future.set_exception(failure)
     return future
 
 

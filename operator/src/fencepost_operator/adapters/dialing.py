@@ -23,6 +23,7 @@ _LOOKUPS: Final = 16
 _LOOKUPS_PER_NAMESPACE: Final = 2
 """So that a tenant's silent DNS server does not keep others from looking names up."""
 _MOST_SERVERS: Final = 20
+"""librdkafka starts a thread for each."""
 _SERVER: Final = re.compile(r"(?:[A-Za-z_]+://)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]/]+))(?::(?P<port>[0-9]{1,5}))?")
 _KAFKA_PORT: Final = 9092
 
@@ -48,7 +49,7 @@ class Dialing:
             if not addresses:
                 raise _refusal("spec.source.kafka.bootstrapServers", f"{host}:{port}")
             found += [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses]
-        return servers if by_name else ",".join(found)
+        return servers if by_name else ",".join(found[:_MOST_SERVERS])
 
     async def brokers(self, namespace: str, nodes: Iterable[tuple[str, int]]) -> None:
         """Check the brokers that Kafka advertises. Raises Rejected."""

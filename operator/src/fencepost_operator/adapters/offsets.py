@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -29,8 +29,11 @@ _ANSWER_WITHIN: Final = 8.0
 """Seconds. Less than an observation waits, so that it hears the reason."""
 _IDLE: Final = 600.0
 """Seconds after which a client that nobody used is closed."""
-_LARGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes of one answer: enough for 100,000 partitions, and not for a broker that would fill the operator's memory."""
+_LARGEST_ANSWER: Final = 256 * 1024
+"""Bytes of one answer, which holds some 40 per partition with three replicas: enough for 6000 partitions.
+
+librdkafka starts a thread for each broker that an answer names, and a hostile answer may name one in 12 bytes.
+"""
 _CONSUMER_ONLY: Final = frozenset({"isolation.level"})
 """Allowed, and not a property of an admin client: each request names the isolation level."""
 FREE_TEXT: Final = frozenset(
@@ -48,12 +51,24 @@ FREE_TEXT: Final = frozenset(
 """Allowed properties whose values are any text. Those of a Secret never appear in a message."""
 
 
+_Key: TypeAlias = tuple[str | tuple[str, str], ...]
+"""A namespace and the properties of a client."""
+
+
 class SecretReader(Protocol):
     """The part of the Objects port that reads credentials."""
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         """Return a Secret's decoded data."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """How many clients are open: librdkafka starts a thread per client, per bootstrap server and per broker."""
+
+    per_namespace: int = 16
+    total: int = 128
 
 
 @dataclass(slots=True)
@@ -64,6 +79,8 @@ class _Client:
     complaints: deque[KafkaError]
     hidden: tuple[str, ...] = field(default=(), repr=False)
     """Texts that no message may hold."""
+    namespace: str = ""
+    users: int = 0
     used_at: float = field(default_factory=time.monotonic)
 
     def complaint(self) -> KafkaError | None:
@@ -77,12 +94,22 @@ class _Client:
 
 
 class KafkaOffsets:
-    """Implements the Offsets port; `close` lets the clients go."""
+    """Implements the Offsets port; `close` lets the clients go.
 
-    def __init__(self, secrets: SecretReader, policy: EndpointPolicy | None = None) -> None:
+    Clients belong to one namespace.  Beyond the limits, the one that was not used for longest is closed for a new one.
+    """
+
+    def __init__(
+        self, secrets: SecretReader, policy: EndpointPolicy | None = None, limits: ClientLimits | None = None
+    ) -> None:
         self._secrets = secrets
+        self._limits = limits or ClientLimits()
         self._dialing = Dialing(policy or EndpointPolicy())
-        self._clients: dict[tuple[tuple[str, str], ...], _Client] = {}
+        self._clients: dict[_Key, _Client] = {}
+
+    def __len__(self) -> int:
+        """Return how many clients are open."""
+        return len(self._clients)
 
     async def ends(self, connection: KafkaConnection) -> Watermarks | None:
         """Return the bounds of each partition's log and what is missing; None where only the driver may connect."""
@@ -93,6 +120,7 @@ class KafkaOffsets:
         by_name = properties.get("security.protocol", "").lower().endswith("ssl")
         servers = await self._dialing.kafka(connection.namespace, connection.bootstrap_servers, by_name=by_name)
         client = await self._client(servers, connection, kafka_properties.for_operator(properties))
+        client.users += 1
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 topics, leaders = await _topics(client.admin, connection.topics)
@@ -103,6 +131,8 @@ class KafkaOffsets:
             raise
         except (KafkaException, TimeoutError) as error:
             raise _translated(error, client, connection, is_restricted=self._dialing.policy.restricts) from error
+        finally:
+            client.users -= 1
         # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say why.
         client.complaints.clear()
         return found
@@ -126,16 +156,40 @@ class KafkaOffsets:
     async def _client(self, servers: str, connection: KafkaConnection, properties: Mapping[str, str]) -> _Client:
         own = {key: value for key, value in properties.items() if key not in _CONSUMER_ONLY}
         own["bootstrap.servers"] = servers
-        key = tuple(sorted(own.items()))
+        key = (connection.namespace, *sorted(own.items()))
         now = time.monotonic()
-        await self._release([k for k, c in self._clients.items() if k != key and now - c.used_at > _IDLE])
+        unused = [k for k, c in self._clients.items() if k != key and not c.users and now - c.used_at > _IDLE]
         client = self._clients.get(key)
         if client is None:
+            room = [k for k in self._room(connection) if k not in unused]
             client = self._clients[key] = _open(own, connection)
+            unused += room
         client.used_at = now
+        client.users += 1  # so that nobody closes it meanwhile
+        try:
+            await self._release(unused)
+        finally:
+            client.users -= 1
         return client
 
-    async def _release(self, keys: list[tuple[tuple[str, str], ...]]) -> None:
+    def _room(self, connection: KafkaConnection) -> list[_Key]:
+        """Return the client to close for a new one, if any. Raises Unreachable when all of them are in use."""
+        held = Counter(client.namespace for client in self._clients.values())
+        candidates = self._clients
+        if held[connection.namespace] >= self._limits.per_namespace:
+            candidates = {k: c for k, c in self._clients.items() if c.namespace == connection.namespace}
+        elif len(self._clients) < self._limits.total:
+            return []
+        idle = {k: c for k, c in candidates.items() if not c.users}
+        if not idle:
+            raise Unreachable(
+                f"Kafka at {connection.bootstrap_servers}: all {len(candidates)} Kafka clients that the operator may"
+                " open are in use",
+                remedy="wait, or give this namespace's pipelines the same source.kafka.bootstrapServers and properties",
+            )
+        return [min(idle, key=lambda k: (-held[idle[k].namespace], idle[k].used_at))]
+
+    async def _release(self, keys: list[_Key]) -> None:
         clients = [self._clients.pop(key) for key in keys]
         if clients:
             await asyncio.to_thread(clients.clear)  # the last reference goes there: closing a client blocks
@@ -171,7 +225,7 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
     }
     hidden = tuple(value for key, value in properties.items() if key in FREE_TEXT)
     try:
-        return _Client(AdminClient(configuration), complaints, hidden)
+        return _Client(AdminClient(configuration), complaints, hidden, connection.namespace)
     except (KafkaException, TypeError, ValueError) as error:
         raise Rejected(
             f"Kafka at {connection.bootstrap_servers}: {_scrubbed(_words(error), hidden)}",

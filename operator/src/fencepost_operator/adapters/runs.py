@@ -33,6 +33,8 @@ from fencepost_operator.text import single_line
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 _HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
+_LONGEST_GRACE: Final = 3600
+"""Seconds; the CRD's maximum."""
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
 _REMEMBERED: Final = 10_000
@@ -109,7 +111,10 @@ class KubernetesRuns:
         return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
 
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
-        """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced."""
+        """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced.
+
+        Raises Rejected when the one that is there belongs to somebody else or cannot be deleted.
+        """
         name = wanted["metadata"]["name"]
         for _ in range(2):
             try:
@@ -125,6 +130,7 @@ class KubernetesRuns:
                     remedy=f"find out who created it, then run: kubectl delete configmap {name}"
                     f" --namespace {key.namespace}",
                 )
+            _refuse_a_kept_config(key, found)
             if found.get("data") == wanted["data"]:
                 return
             await self.api.delete(CONFIG_MAPS, namespace=key.namespace, name=name, uid=found["metadata"]["uid"])
@@ -246,6 +252,19 @@ def _pods_of(job: Json, members: Iterable[Json]) -> Sequence[Json]:
     return [pod for pod in members if _job_uid(pod) == job["metadata"]["uid"]]
 
 
+def _refuse_a_kept_config(key: ObjectKey, found: Json) -> None:
+    """Raise Rejected when somebody's finalizer keeps a deleted ConfigMap: waiting for its end may take forever."""
+    metadata = found["metadata"]
+    if "deletionTimestamp" not in metadata or not metadata.get("finalizers"):
+        return
+    raise Rejected(
+        f"ConfigMap {key.namespace}/{metadata['name']} is being deleted, and finalizers keep it: "
+        f"{', '.join(metadata['finalizers'])}",
+        remedy=f"find out who added them, then run: kubectl patch configmap {metadata['name']}"
+        f' --namespace {key.namespace} --type merge --patch \'{{"metadata":{{"finalizers":null}}}}\'',
+    )
+
+
 def _job_uid(pod: Json) -> str:
     return _note(pod, _CONTROLLER_UID)
 
@@ -274,9 +293,12 @@ def _spec_hash(found: Json) -> str:
 
 
 def _grace(holder: Json) -> int:
-    """Return the termination grace period of a pod or a pod template, in seconds."""
+    """Return the termination grace period of a pod or a pod template, in seconds, as far as the CRD allows it.
+
+    A tenant may create a pod with any: it is neither waited for that long, nor added to a time that it overflows.
+    """
     found: int | None = (holder.get("spec") or {}).get("terminationGracePeriodSeconds")
-    return DEFAULT_GRACE if found is None else found
+    return DEFAULT_GRACE if found is None else min(max(found, 0), _LONGEST_GRACE)
 
 
 def _counts_a_pod(job: Json) -> bool:

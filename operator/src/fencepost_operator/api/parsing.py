@@ -20,6 +20,8 @@ from fencepost_operator.api.spec import SMALLEST_WORKER, Spec, Violation
 from fencepost_operator.api.text import forbidden_text, printable
 
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
+MOST_SERVERS: Final = 20
+"""Of Kafka's bootstrap servers; a Kafka client of the operator has a thread for each."""
 GROUPS: Final = (
     ("job", "codeFrom"),
     ("cluster", "master", "storage"),
@@ -40,8 +42,8 @@ def parse(body: Mapping[str, Any]) -> Spec | tuple[Violation, ...]:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         violations += [_violation(_path(each["loc"]), each["type"], each["msg"]) for each in problems]
-    except (ValueError, RecursionError):
-        violations.append(Violation("spec", "is not JSON of a reasonable depth", "correct it"))
+    except (ValueError, ArithmeticError, RecursionError):
+        violations.append(Violation("spec", "is not JSON of a reasonable depth and size", "correct it"))
     else:
         violations += _contradictions(spec)
         if not violations:
@@ -86,6 +88,12 @@ def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield what is wrong between fields that are right each by itself."""
+    if (servers := spec.source.bootstrap_servers.count(",") + 1) > MOST_SERVERS:
+        yield Violation(
+            "spec.source.kafka.bootstrapServers",
+            f"names {servers} servers",
+            f"name at most {MOST_SERVERS}; a client learns the other brokers from them",
+        )
     for refused in spark_conf.problems(spec.cluster.spark_conf):
         yield Violation(f"spec.cluster.sparkConf.{refused.key}", refused.problem, refused.remedy)
     for found in kafka_properties.problems(spec.source.properties):

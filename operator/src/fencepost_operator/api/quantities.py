@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -20,24 +21,51 @@ FACTORS: Final = {
     "": Decimal(1),
 }
 MEBIBYTE: Final = 1024 * 1024
+_LONGEST: Final = 64
+"""Characters of a quantity or a duration; the CRD allows 20."""
+_LONGEST_DURATION: Final = 365 * 24 * 3600.0
+"""Seconds. The sum of a time and a much longer duration is no time in Python."""
+_LARGEST_EXPONENT: Final = 18
+_LIMIT: Final = 2**63
+"""Kubernetes holds a quantity in 64 bits. The integer of a larger one may take minutes to compute."""
 
 
 def parse_duration(text: str) -> float:
     """Return seconds of a duration such as '1m30s'. Raises ValueError when it is not one."""
-    if not DURATION.fullmatch(text):
+    if len(text) > _LONGEST or not DURATION.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a duration such as 500ms, 5s or 1m30s")
-    return float(durationpy.from_str(text).total_seconds())
+    try:
+        seconds = float(durationpy.from_str(text).total_seconds())
+    except OverflowError:
+        seconds = math.inf
+    if seconds > _LONGEST_DURATION:
+        raise ValueError(f"{text[:40]!r} is not a duration of at most a year")
+    return seconds
 
 
 def parse_quantity(value: str | float) -> Decimal:
-    """Return the number of a quantity such as '512Mi', '500m' or 2. Raises ValueError when it is not one."""
-    match = QUANTITY.fullmatch(str(value))
+    """Return the number of a quantity such as '512Mi', '500m' or 2.
+
+    Raises ValueError when it is not one, or is too large for Kubernetes.
+    """
+    text = str(value)
+    match = QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise ValueError(f"{str(value)[:40]!r} is not a quantity such as 512Mi, 2Gi or 500m")
-    number, suffix = Decimal(match[1]), match[2] or ""
+        raise ValueError(f"{text[:40]!r} is not a quantity such as 512Mi, 2Gi or 500m")
+    number = Decimal(match[1]) * _factor(match[2] or "")
+    if number >= _LIMIT:
+        raise ValueError(f"{text[:40]!r} is not a quantity of less than 2^63")
+    return number
+
+
+def _factor(suffix: str) -> Decimal:
+    """Return what a suffix multiplies by. Raises ValueError for an exponent that no quantity needs."""
     if suffix in FACTORS:
-        return number * FACTORS[suffix]
-    return number * Decimal(10) ** int(suffix[1:])
+        return FACTORS[suffix]
+    exponent = int(suffix[1:])
+    if abs(exponent) > _LARGEST_EXPONENT:
+        raise ValueError(f"is not a quantity with an exponent from -{_LARGEST_EXPONENT} to {_LARGEST_EXPONENT}")
+    return Decimal(10) ** exponent
 
 
 def parse_bytes(value: str | float) -> int:

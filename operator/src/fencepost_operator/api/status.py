@@ -63,6 +63,7 @@ class CommittedStatus(Model):
     """The newest commit that was seen in the fence row.
 
     `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
+    A new partition that the growth barrier holds back does not count as waiting.
     `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
     a driver for the outage of what it depends on.  `done` is what the driver reported of the batch that begins at
     `version`, and `done_at` when that last grew.

@@ -57,7 +57,10 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
-    """Return whether nothing that is known differs from the target; what is unknown counts as equal."""
+    """Return whether nothing that is known differs from the target, so that there is nothing to apply now.
+
+    What is unknown counts as equal here, but not for Ready: see `rollout.is_rolled_out`.
+    """
     recorded, observation = context.status.cluster, context.observation
     if recorded is None or (recorded.generation, recorded.workers) != (target.generation, target.workers):
         return False

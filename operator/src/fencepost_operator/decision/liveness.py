@@ -69,8 +69,10 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     period is over and nobody saw its container terminate.
     """
     node = observation.run_node
-    if run.node_name is None or observation.run_terminated:
+    if observation.run_terminated:
         return Liveness.DEAD
+    if run.node_name is None:
+        return Liveness.DEAD if _never_started(run, observation.fence) else Liveness.UNKNOWN
     if not isinstance(node, Known):
         return None
     same = node.value is not None and node.value.uid is not None and node.value.uid == run.node_uid
@@ -78,9 +80,16 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     return Liveness.DEAD if ended and _had_its_grace(run, observation.now) else Liveness.UNKNOWN
 
 
+def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
+    """Return whether nothing says that a pod that was seen without a node got one afterwards, and started there."""
+    if run.started_at is not None or run.claimed_at is not None or not isinstance(fence, Known):
+        return False
+    return fence.value is None or fence.value.driver != run.pod_uid
+
+
 def _had_its_grace(run: RunStatus, now: datetime) -> bool:
     requested, grace = run.stop_requested_at, run.termination_grace
-    return requested is not None and grace is not None and now - requested >= timedelta(seconds=grace)
+    return requested is not None and grace is not None and (now - requested).total_seconds() >= grace
 
 
 def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:

@@ -11,7 +11,7 @@ from fencepost_operator.observation import Known, Unknown
 def is_rolled_out(context: Context) -> bool:
     """Return whether the run and its cluster are known to match this generation of the spec.
 
-    While the references cannot be read, a generation that was Ready before counts as rolled out, a new one does not.
+    While the references or the cluster cannot be read, a generation that was Ready before counts as rolled out, a new one does not.
     """
     run, spec, references = context.active_run, context.pipeline.spec, context.observation.references
     if run is None or not isinstance(spec, Spec):
@@ -27,7 +27,7 @@ def _cluster_matches(context: Context, spec: Spec, desired: Fingerprints) -> boo
     if recorded is None or not _is_as_desired(recorded, spec, desired):
         return False
     if not isinstance(cluster, Known):
-        return True
+        return _was_ready(context)
     seen = cluster.value
     return seen is not None and (seen.generation, seen.config_hash, seen.workers) == (
         recorded.generation,

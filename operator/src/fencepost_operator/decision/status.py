@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -36,11 +37,11 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
-    lag = _lag(pipeline.spec, row, observation)
+    lags = _lags(pipeline.spec, row, observation)
     status = replace(
         status,
-        lag=lag,
-        committed=_committed(status.committed, row, lag, observation),
+        lag=None if lags is None else sum(lags.values()),
+        committed=_committed(status.committed, row, lags, observation),
         open_transactions=_open_transactions(status.open_transactions, observation),
     )
     return _reset_restart_budget(status, pipeline.spec, row, observation.now)
@@ -173,11 +174,26 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     return replace(recorded, ready_workers=seen.ready_workers, ready_at=ready_at)
 
 
-def _lag(spec: object, row: FenceRow | None, observation: Observation) -> int | None:
+def _lags(spec: object, row: FenceRow | None, observation: Observation) -> Mapping[str, int] | None:
+    """Return how many records of each partition are still to be read; None while that is not known."""
     source = observation.source
     if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
         return None
-    return sum(max(0, end - _position(spec, row, key, source.value)) for key, end in source.value.ends.items())
+    return {key: max(0, end - _position(spec, row, key, source.value)) for key, end in source.value.ends.items()}
+
+
+def _is_held(row: FenceRow, key: str, source: Watermarks) -> bool:
+    """Return whether the driver must not read a new partition yet, because an old one of its topic has not got far.
+
+    The driver records the growth barrier with its next batch. Until then the old partitions' high watermarks stand for
+    it. An old partition with records to read counts as waiting by itself, so that a driver that hangs is still found.
+    """
+    if key in row.offsets:
+        return False
+    topic = split_offset_key(key)[0]
+    old = [known for known in row.offsets if split_offset_key(known)[0] == topic]
+    ends = {**source.ends, **source.high_watermarks, **row.growth_barrier}
+    return any(known not in ends or row.offsets[known] < ends[known] for known in old)
 
 
 def _position(spec: Spec, row: FenceRow, key: str, source: Watermarks) -> int:
@@ -197,7 +213,7 @@ def _position(spec: Spec, row: FenceRow, key: str, source: Watermarks) -> int:
 
 
 def _committed(
-    before: CommittedStatus | None, row: FenceRow | None, lag: int | None, observation: Observation
+    before: CommittedStatus | None, row: FenceRow | None, lags: Mapping[str, int] | None, observation: Observation
 ) -> CommittedStatus | None:
     if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
         return replace(before, observable_since=None) if before is not None else None
@@ -205,11 +221,13 @@ def _committed(
         return before
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
+    source = observation.source.value
+    waits = any(records and not _is_held(row, key, source) for key, records in (lags or {}).items())
     done, done_at = _progress(before, row, observation)
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
-        since=None if not lag else now if moved or since is None else since,
+        since=None if not waits else now if moved or since is None else since,
         observable_since=(before.observable_since if before is not None else None) or now,
         records=row.records,
         offsets=dict(row.offsets),

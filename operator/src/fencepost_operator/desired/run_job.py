@@ -134,7 +134,7 @@ def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[
 
 def _config_for_older_images(config: DriverConfig) -> list[dict[str, Any]]:
     """Return the configuration as a variable too: images before contract 1.0 read no file."""
-    text = config.to_json().replace("$(", "$$(")
+    text = config.to_json_before_1_0().replace("$(", "$$(")
     return [{"name": Variable.CONFIG, "value": text}] if len(text) <= LONGEST_VARIABLE else []
 
 

@@ -49,6 +49,10 @@ class Attempts:
         self._note(action, now, failure)
         return failure
 
+    def conflicted(self, action: Action, now: datetime) -> None:
+        """Note the first Conflict of an action, which may be tried again at once and is no failure yet."""
+        self._last[type(action)] = Attempt(action=action, count=1, retry_at=now, failure=None)
+
     def succeeded(self, action: Action, now: datetime) -> None:
         """Note that an action succeeded: when it is due again, it changed nothing."""
         count = self._count(action)

@@ -22,7 +22,7 @@ from fencepost_operator.actions import (
 from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig, Spec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection
-from fencepost_operator.errors import Denied, FencepostError, Rejected
+from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
 from fencepost_operator.ports import FenceStore, Pipelines, Releases, Runs
 
 
@@ -105,4 +105,4 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
 def _reason_of_checkpoint(error: FencepostError) -> Reason:
     if isinstance(error, Denied):
         return Reason.CASSANDRA_CREDENTIALS_REJECTED
-    return Reason.CASSANDRA_REJECTED if isinstance(error, Rejected) else Reason.CASSANDRA_UNREACHABLE
+    return Reason.CASSANDRA_REJECTED if isinstance(error, (Rejected, Conflict)) else Reason.CASSANDRA_UNREACHABLE

@@ -34,6 +34,8 @@ AT_ONCE: Final = 0.0
 AFTER_CONFLICT: Final = 0.1
 """Seconds: somebody else has just written, and may be about to write more."""
 
+CONFLICT_REMEDY: Final = "find out who else writes this object, and stop that"
+
 _CONFLICT: Final = "conflict"
 _GONE: Final = "gone"
 _BLIND: Final = "blind"
@@ -125,13 +127,20 @@ class Reconciler:
     async def _act(
         self, pipeline: Pipeline, observation: Observation, action: Action, attempts: Attempts
     ) -> tuple[float, str]:
-        """Do it. A failure is reported in the status and by an Event, and waits longer each time."""
+        """Do it. A failure is reported in the status and by an Event, and waits longer each time.
+
+        The first Conflict is only a race.  Whoever writes all the time must not keep the loop busy.
+        """
         name, now = type(action).__name__, observation.now
         try:
             await Executor(self.ports, self.config).execute(pipeline, action)
-        except PortError as error:
+        except (PortError, Conflict) as error:
+            if isinstance(error, Conflict) and attempts.last(action) is None:
+                attempts.conflicted(action, now)
+                raise
             reason = reason_of_failure(action, error)
-            failure = attempts.failed(action, now, reason=reason, message=str(error), remedy=error.remedy)
+            remedy = error.remedy if isinstance(error, PortError) else CONFLICT_REMEDY
+            failure = attempts.failed(action, now, reason=reason, message=str(error), remedy=remedy)
             log.warning("%s: %s failed: %s", pipeline.key, name, error, extra={"reason": reason})
             await self._record(pipeline, decide(pipeline, observation, self.config, failures=attempts.failures))
             return retry_delay(failure.attempts), "action_failure"

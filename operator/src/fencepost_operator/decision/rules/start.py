@@ -121,7 +121,8 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
 def first_batch_limit(context: RunContext) -> int | None:
     """Return how many records the next run may take of the planned batch, None for all of them.
 
-    A batch that ran out of memory or made no progress is tried again at half its size, and half of that each time.
+    A batch that ran out of memory or made no progress is tried again at half its size, and half of that each time: the
+    claim records the cut batch as the planned one, so the next cut starts from there.
     """
     failure, row = context.status.failure, context.row
     if failure is None or not failure.count or failure.reason not in TOO_LARGE:
@@ -129,7 +130,7 @@ def first_batch_limit(context: RunContext) -> int | None:
     if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
         return None
     planned = sum(max(0, end - row.offsets.get(key, end)) for key, end in row.planned.items())
-    return max(1, planned >> failure.repeats) if planned else None
+    return max(1, planned >> 1) if planned else None
 
 
 def _start(context: RunContext, run: RunStatus) -> StartRun:
