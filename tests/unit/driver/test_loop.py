@@ -529,18 +529,29 @@ def test_a_stop_while_kafka_is_down_is_no_error() -> None:
     assert sum(world.row().offsets.values()) == 10
 
 
-def test_a_batch_that_was_too_large_is_cut_and_the_sizes_go_back_up() -> None:
+def test_a_run_that_was_given_a_limit_never_reaches_the_size_that_failed() -> None:
     world = World()
     dying, engine = world.loop(world.take_over(), limit=16)
     crash_at(engine, "after", 1)
     with pytest.raises(Crash):
         dying.run()
-    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=4)
-    again.run()
-    assert [batch.records for batch in engine.batches] == [4, 8, 16, 16, 6]
+    limited, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=8)
+    limited.run()
+    assert [batch.records for batch in engine.batches] == [8, 8, 8, 8, 8, 8, 2]
     world.assert_complete()
     planned = [sum(row.planned.values()) for row in world.table.history if row.driver == "pod-2"]
-    assert planned[0] == 4  # by the claim, before anything is written
+    assert planned[0] == 8  # by the claim, before anything is written
+
+
+def test_the_run_after_a_limited_one_has_the_full_size_again() -> None:
+    world = World()
+    limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=8)
+    limited.run()
+    world.log.ends["t/0"] += 32
+    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16)
+    again.run()
+    assert [batch.records for batch in engine.batches] == [16, 16]
+    world.assert_complete()
 
 
 def test_a_cut_batch_that_fails_again_is_repeated_as_it_was_cut() -> None:

@@ -263,6 +263,13 @@ def test_a_kafka_that_is_down_is_given_up_within_one_request_after_the_patience(
     assert consumer.now <= 12.0 + LONGEST_REQUEST
 
 
+def test_a_refusal_of_an_earlier_batch_does_not_end_a_quiet_spell(read: Any) -> None:
+    """A rolling restart long ago: one broker refused a connection once, and the batch went through."""
+    earlier = deque([KafkaError(KafkaError._AUTHENTICATION)])
+    _, batches = read([Range("t", 0, 0, 2)], {20.0: records(0, [0, 1])}, complaints=earlier)
+    assert offsets(batches) == [(0, 0), (0, 1)]
+
+
 def truncated(partition: int, end: int) -> Message:
     words = (
         f"Partition log truncation detected at offset 9 (leader epoch 3): broker end offset is {end} (offset leader"

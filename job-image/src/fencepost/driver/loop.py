@@ -148,6 +148,7 @@ class Loop:
         self._looking: Future[Plan] | None = None
         self._row: FenceRow | None = None
         most = config.source.max_records_per_batch
+        # For the whole run: twice the first batch's limit is the size that failed, and would fail again.
         self._limit = min(most, config.first_batch_limit or most)
         self._seen_epochs: Mapping[str, int] = {}
         self._unavailable: tuple[str, ...] = ()
@@ -274,12 +275,12 @@ class Loop:
             found = self._await(looking)  # begun beside the last batch, and not there when that was committed
             if not found.batch.is_empty:
                 return found
-        return self._await(self._submit(self.row.offsets, self._limit))
+        return self._await(self._submit(self.row.offsets))
 
-    def _submit(self, offsets: Mapping[str, int], limit: int) -> Future[Plan]:
+    def _submit(self, offsets: Mapping[str, int]) -> Future[Plan]:
         """Look at the log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop."""
         position = Position(offsets=offsets, barrier=self.row.growth_barrier)
-        topic_ids, topics = self.row.topic_ids, self._config.source.topics
+        topic_ids, topics, limit = self.row.topic_ids, self._config.source.topics, self._limit
         return self._looks.submit(lambda: plan.after(position, topic_ids, self._source.state(), topics, limit))
 
     def _await(self, looking: Future[_T]) -> _T:
@@ -298,15 +299,14 @@ class Loop:
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
-        limit = min(2 * self._limit, self._config.source.max_records_per_batch)
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         # The fence row does not change before the commit, so what comes next can be planned while this is written.
-        self._looking = self._submit(batch.until, limit)
+        self._looking = self._submit(batch.until)
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
         following, trouble = self._looked_ahead()
         offsets = batch.until if following is None else following.position.offsets
-        backlog = following is not None and following.batch.records >= limit
+        backlog = following is not None and following.batch.records >= self._limit
         with watch.phase("commit"):
             self._row = self._fence.commit(
                 self.row,
@@ -319,7 +319,6 @@ class Loop:
                 log_ends=None if following is None else following.log_ends,
             )
         self._in_progress = None
-        self._limit = limit  # a first batch that was cut is through: the sizes go back up
         self._exercised = self._now()
         if following is not None:
             self._tell_unavailable(following.unavailable)

@@ -124,6 +124,7 @@ class _Reading:
         self._truncated: dict[tuple[str, int], str] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        self._complaints.clear()  # of an earlier task, or of the time between two: they do not explain what comes now
         # With the epoch, Kafka is asked whether its log still holds what was read before (KIP-320).
         self._consumer.assign([_position(part) for part in self._ranges.values()])
         try:
