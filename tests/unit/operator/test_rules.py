@@ -603,6 +603,31 @@ def test_a_report_that_says_nothing_new_about_this_batch_is_no_progress(report: 
     assert SLOW.seen(progress=report).decide().reason == "Unresponsive"
 
 
+def test_progress_that_does_not_answer_fences_no_driver_and_restarts_the_timeout() -> None:
+    decision = SLOW.seen(progress=SILENT).decide()
+    assert decision.reason != "Unresponsive"
+    assert decision.status.committed is not None
+    assert decision.status.committed.observable_since is None
+    answered = SLOW.with_pipeline(status=decision.status).seen(progress=REPORT).decide()
+    assert answered.status.committed is not None
+    assert answered.status.committed.observable_since == NOW
+
+
+@pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
+def test_progress_that_may_not_be_read_doubles_the_timeout_and_the_message_says_how_to_allow_it(
+    refused: Unknown,
+) -> None:
+    once, twice = NOW - timedelta(seconds=61), NOW - timedelta(seconds=121)
+    slow = {"done": None, "done_at": None, "version": ROW.version}
+    world = SLOW.seen(progress=refused)
+    assert world.said(committed=replace(COMMITTED, since=once, **slow)).decide().reason != "Unresponsive"
+    decision = world.said(committed=replace(COMMITTED, since=twice, **slow)).decide()
+    assert decision.reason == "Unresponsive"
+    assert "fence_progress cannot be read: wrong password" in decision.status.message
+    assert "rant the account SELECT" in decision.status.message
+    assert "createSchema" in decision.status.message
+
+
 def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:
     stuck = replace(COMMITTED, version=9, done=7, done_at=NOW - timedelta(seconds=59))
     world = SLOW.said(committed=stuck).seen(progress=REPORT)
