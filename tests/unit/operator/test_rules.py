@@ -16,6 +16,7 @@ from fencepost_operator.actions import (
     CreateFence,
     DeleteFence,
     InstallCluster,
+    PruneCluster,
     RemoveFinalizer,
     StartRun,
     StopRun,
@@ -43,6 +44,7 @@ from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import (
     NODE_LOST,
+    ClusterObject,
     DriverPod,
     Known,
     NodeState,
@@ -230,7 +232,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         WELL.asked(suspend=True).said(**LOST).seen(runs=()), "Fenced", TakeOverFence, State.SUSPENDED,
     ),
     "suspended": (
-        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=None),
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(
+            runs=(), release=None, cluster=None
+        ),
         "Suspended", None, State.SUSPENDED,
     ),
     # no run lives
@@ -498,6 +502,19 @@ def test_a_generation_that_was_ready_stays_ready_while_its_cluster_is_unseen(hid
 def ready_of(world: World) -> tuple[str, int | None]:
     status = world.decide().status
     return next(c for c in status.conditions if c.type == "Ready").status, status.observed_generation
+
+
+def test_a_suspended_pipeline_whose_cluster_still_exists_is_not_ready_and_says_how_to_remove_it() -> None:
+    """A build that named its releases otherwise, in the pipeline's namespace, installed the cluster."""
+    assert ready_of(CASES["suspended"][0])[0] == "True"
+    world = CASES["suspended"][0].seen(cluster=CLUSTER)
+    decision = world.decide()
+    assert ready_of(world)[0] == "False"
+    assert "no cluster" not in decision.status.message
+    assert "elm uninstall fencepost-orders --namespace shop" in decision.status.message
+    litter = (ClusterObject(kind="StatefulSet", name="orders-g1-master", uid="u", generation=1),)
+    later = world.with_pipeline(status=decision.status).seen(cluster_objects=litter).decide()
+    assert later.action == PruneCluster(objects=litter)
 
 
 def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
