@@ -180,7 +180,8 @@ class FakeReleases:
     async def uninstall(self, key: ObjectKey) -> None:
         await self.gate.write("uninstall", lambda: self.world.uninstall(key))
 
-    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
+        del uid
         return await self.gate.read("objects", lambda: self._objects(key))
 
     def _objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:

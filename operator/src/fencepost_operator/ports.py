@@ -66,7 +66,7 @@ class Releases(Protocol):
         """Remove the release."""
         ...
 
-    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
         """Return the objects of all generations, also those that Helm forgot; the answer may be minutes old.
 
         It is never older than the last call of `install`, `uninstall` and `prune`.

@@ -16,6 +16,7 @@ from fencepost_operator.actions import (
     CreateFence,
     DeleteFence,
     InstallCluster,
+    PruneCluster,
     RemoveFinalizer,
     StartRun,
     StopRun,
@@ -44,6 +45,7 @@ from fencepost_operator.desired import run_config
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import (
     NODE_LOST,
+    ClusterObject,
     DriverPod,
     Known,
     NodeState,
@@ -231,7 +233,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         WELL.asked(suspend=True).said(**LOST).seen(runs=()), "Fenced", TakeOverFence, State.SUSPENDED,
     ),
     "suspended": (
-        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=None),
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(
+            runs=(), release=None, cluster=None
+        ),
         "Suspended", None, State.SUSPENDED,
     ),
     # no run lives
@@ -501,6 +505,19 @@ def ready_of(world: World) -> tuple[str, int | None]:
     return next(c for c in status.conditions if c.type == "Ready").status, status.observed_generation
 
 
+def test_a_suspended_pipeline_whose_cluster_still_exists_is_not_ready_and_says_how_to_remove_it() -> None:
+    """A build that named its releases otherwise, in the pipeline's namespace, installed the cluster."""
+    assert ready_of(CASES["suspended"][0])[0] == "True"
+    world = CASES["suspended"][0].seen(cluster=CLUSTER)
+    decision = world.decide()
+    assert ready_of(world)[0] == "False"
+    assert "no cluster" not in decision.status.message
+    assert "elm uninstall fencepost-orders --namespace shop" in decision.status.message
+    litter = (ClusterObject(kind="StatefulSet", name="orders-g1-master", uid="u", generation=1),)
+    later = world.with_pipeline(status=decision.status).seen(cluster_objects=litter).decide()
+    assert later.action == PruneCluster(objects=litter)
+
+
 def test_workers_that_are_not_as_many_as_asked_for_are_not_ready() -> None:
     capped = WELL.asked(cluster={"workers": 3}).said(cluster=replace(RECORDED, workers=3))
     decision = capped.decide()
@@ -602,6 +619,31 @@ def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:
 )
 def test_a_report_that_says_nothing_new_about_this_batch_is_no_progress(report: BatchProgress | None) -> None:
     assert SLOW.seen(progress=report).decide().reason == "Unresponsive"
+
+
+def test_progress_that_does_not_answer_fences_no_driver_and_restarts_the_timeout() -> None:
+    decision = SLOW.seen(progress=SILENT).decide()
+    assert decision.reason != "Unresponsive"
+    assert decision.status.committed is not None
+    assert decision.status.committed.observable_since is None
+    answered = SLOW.with_pipeline(status=decision.status).seen(progress=REPORT).decide()
+    assert answered.status.committed is not None
+    assert answered.status.committed.observable_since == NOW
+
+
+@pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
+def test_progress_that_may_not_be_read_doubles_the_timeout_and_the_message_says_how_to_allow_it(
+    refused: Unknown,
+) -> None:
+    once, twice = NOW - timedelta(seconds=61), NOW - timedelta(seconds=121)
+    slow = {"done": None, "done_at": None, "version": ROW.version}
+    world = SLOW.seen(progress=refused)
+    assert world.said(committed=replace(COMMITTED, since=once, **slow)).decide().reason != "Unresponsive"
+    decision = world.said(committed=replace(COMMITTED, since=twice, **slow)).decide()
+    assert decision.reason == "Unresponsive"
+    assert "fence_progress cannot be read: wrong password" in decision.status.message
+    assert "rant the account SELECT" in decision.status.message
+    assert "createSchema" in decision.status.message
 
 
 def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:

@@ -118,7 +118,7 @@ class HelmReleases:
             if await self._revisions(key):
                 await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
 
-    async def objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
         """Return the objects of all generations that nobody deletes yet; listed again after each change of ours."""
         now, known = self.clock.now(), self._listed.get(key)
         if known is not None and now - known[0] < _RELIST:
@@ -134,7 +134,7 @@ class HelmReleases:
             ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
             for kind, items in zip(_PARTS, lists, strict=True)
             for item in items
-            if (generation := _installed_generation(key, item)) is not None
+            if (generation := _installed_generation(key, uid, item)) is not None
         )
         self._listed[key] = (now, found)
         return found
@@ -220,13 +220,16 @@ def _generation(found: Json) -> int:
     return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
 
 
-def _installed_generation(key: ObjectKey, found: Json) -> int | None:
+def _installed_generation(key: ObjectKey, uid: str, found: Json) -> int | None:
     """Return the generation of an object that our chart created and that is not being deleted; else None.
 
-    Label, name and Helm's own annotation must agree: a label alone is quickly copied.
+    Label, name and Helm's own annotation must agree: a label alone is quickly copied.  A part of a release with the
+    former name must have the pipeline with this uid as an owner.
     """
     metadata, generation = found["metadata"], _generation(found)
-    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
+    release = (metadata.get("annotations") or {}).get(_HELM_RELEASE)
+    former = release == names.former_release_name(key) and uid in pods.owner_uids(found)
+    ours = release == names.release_name(key) or former
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
 

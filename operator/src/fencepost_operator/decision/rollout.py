@@ -11,8 +11,8 @@ from fencepost_operator.observation import Known, Unknown
 def is_rolled_out(context: Context) -> bool:
     """Return whether the run and its cluster are known to match this generation of the spec.
 
-    While the references or the cluster cannot be read, a generation that was Ready before counts as rolled out, and a
-    new one does not.
+    While the references or the cluster cannot be read, a generation that was Ready before counts as rolled out, a new
+    one does not.
     """
     run, spec, references = context.active_run, context.pipeline.spec, context.observation.references
     if run is None or not isinstance(spec, Spec):

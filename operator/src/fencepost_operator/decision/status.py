@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fencepost.contract import split_offset_key
-from fencepost.fence import FenceRow
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import (
     RETRY_ANNOTATION,
     ClusterStatus,
@@ -25,7 +25,7 @@ from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Known, Liveness, Observation, Run, Watermarks
+from fencepost_operator.observation import Fact, Known, Liveness, Observation, Run, Unknown, UnknownReason, Watermarks
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
@@ -224,16 +224,22 @@ def _committed(
     source = observation.source.value
     waits = any(records and not _is_held(row, key, source) for key, records in (lags or {}).items())
     done, done_at = _progress(before, row, observation)
+    observable_since = (before.observable_since if before is not None else None) or now
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
         since=None if not waits else now if moved or since is None else since,
-        observable_since=(before.observable_since if before is not None else None) or now,
+        observable_since=None if _is_silent(observation.progress) else observable_since,
         records=row.records,
         offsets=dict(row.offsets),
         done=done,
         done_at=done_at,
     )
+
+
+def _is_silent(progress: Fact[BatchProgress | None]) -> bool:
+    """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
+    return isinstance(progress, Unknown) and progress.reason is UnknownReason.UNREACHABLE
 
 
 def _progress(

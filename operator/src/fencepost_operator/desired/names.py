@@ -25,6 +25,11 @@ def release_name(key: ObjectKey) -> str:
     return f"{key.name}-{digest[:12]}"
 
 
+def former_release_name(key: ObjectKey) -> str:
+    """Return the name that the release had when releases were in the pipeline's namespace."""
+    return f"fencepost-{key.name}"
+
+
 def cluster_name(pipeline: str, generation: int) -> str:
     """Return the stem of the names of everything in one generation of the cluster."""
     return f"{pipeline}-g{generation}"

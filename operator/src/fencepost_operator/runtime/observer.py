@@ -97,7 +97,7 @@ class Observer:
     async def _cluster_objects(self, pipeline: Pipeline) -> Fact[tuple[ClusterObject, ...]]:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
-        return await self._see(self.ports.releases.objects(pipeline.key))
+        return await self._see(self.ports.releases.objects(pipeline.key, pipeline.uid))
 
     async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
         """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""

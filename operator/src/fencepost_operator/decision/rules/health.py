@@ -24,6 +24,11 @@ STALL_FACTOR: Final = 3
 MAX_DOUBLINGS: Final = 6
 """Of the stall timeout, for runs in a row that made no progress."""
 
+PROGRESS_TABLE: Final = "fence_progress"
+READ_PROGRESS: Final = (
+    f"grant the account SELECT on {PROGRESS_TABLE}, or create the table with checkpoint.cassandra.createSchema: true; "
+)
+
 KAFKA_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
     UnknownReason.DENIED: Reason.KAFKA_CREDENTIALS_REJECTED,
@@ -85,15 +90,19 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
     if run.claimed_at is None or not context.status.lag or committed is None or committed.since is None:
         return None
-    timeout = stall_timeout(context)
+    timeout, progress = stall_timeout(context), context.observation.progress
+    refused = progress if isinstance(progress, Unknown) else None
+    if refused is not None:
+        timeout *= 2  # the batch may well progress, and nobody can see it
     if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
         summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
-        remedy="read the driver's log with kubectl logs; raise restart.stallTimeout if one step of a batch takes that "
-        "long",
+        detail=f"table {PROGRESS_TABLE} cannot be read: {refused.message}" if refused is not None else "",
+        remedy=f"{READ_PROGRESS if refused is not None else ''}read the driver's log with kubectl logs; raise "
+        "restart.stallTimeout if one step of a batch takes that long",
     )
 
 

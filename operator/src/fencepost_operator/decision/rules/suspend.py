@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost_operator.actions import TakeOverFence, UninstallCluster
-from fencepost_operator.api import Reason, State
+from fencepost_operator.api import ClusterStatus, Reason, State
 from fencepost_operator.decision.context import SpecContext
 from fencepost_operator.decision.outcome import Outcome, reconciling
 from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.desired import names
 from fencepost_operator.observation import Known, Unknown
 
 
@@ -19,7 +20,7 @@ def is_suspended(context: SpecContext) -> Outcome | None:
     run = context.active_run
     if run is not None:
         return stop_run(context, run, why="Suspending", reason=Reason.STOPPING, state=State.SUSPENDED)
-    return _fence_unconfirmed_run(context) or _uninstall(context) or _suspended(context)
+    return _fence_unconfirmed_run(context) or _uninstall(context) or _cluster_is_left(context) or _suspended(context)
 
 
 def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
@@ -50,8 +51,32 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
     )
 
 
+def _cluster_is_left(context: SpecContext) -> Outcome | None:
+    """Report a cluster without a release of ours; once its hash is forgotten, what we may delete is pruned."""
+    cluster, key = context.observation.cluster, context.pipeline.key
+    if not isinstance(cluster, Known) or cluster.value is None:
+        return None
+    return reconciling(
+        context,
+        Reason.STOPPING,
+        f"Suspending: the Spark cluster {names.cluster_name(key.name, cluster.value.generation)} still exists",
+        remedy="if it stays, an older build of the operator installed it; run: helm uninstall "
+        f"{names.former_release_name(key)} --namespace {key.namespace}",
+        state=State.SUSPENDED,
+        status=replace(context.status, cluster=_forgotten(context.status.cluster)),
+    )
+
+
+def _forgotten(cluster: ClusterStatus | None) -> ClusterStatus | None:
+    """Return the record of a cluster that goes.
+
+    No hash matches: the next cluster gets names of its own, and does not wait for this one's to be free.
+    """
+    return replace(cluster, config_hash="", ready_at=None, workers=0, ready_workers=0) if cluster else None
+
+
 def _uninstall(context: SpecContext) -> Outcome | None:
-    release, cluster = context.observation.release, context.status.cluster
+    release = context.observation.release
     if isinstance(release, Known) and release.value is None:
         return None
     message = "Suspending: uninstalling the Spark cluster"
@@ -64,15 +89,13 @@ def _uninstall(context: SpecContext) -> Outcome | None:
             state=State.SUSPENDED,
             warning=True,
         )
-    forgotten = replace(cluster, config_hash="", ready_at=None, workers=0, ready_workers=0) if cluster else None
     return reconciling(
         context,
         Reason.STOPPING,
         message,
         state=State.SUSPENDED,
         action=UninstallCluster(),
-        # No hash matches: the next cluster gets names of its own, and does not wait for this one's to be free.
-        status=replace(context.status, cluster=forgotten),
+        status=replace(context.status, cluster=_forgotten(context.status.cluster)),
     )
 
 
