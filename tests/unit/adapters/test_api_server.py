@@ -84,6 +84,18 @@ async def test_refusals_of_a_create(status: int, body: dict[str, Any], kind: typ
     assert "create jobs.batch n" in str(caught.value)
 
 
+async def test_metadata_is_asked_for_without_the_content() -> None:
+    def respond(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Accept"] == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        return web.json_response({"kind": "PartialObjectMetadata", "metadata": {"uid": "u", "resourceVersion": "7"}})
+
+    async with answering(respond) as api:
+        found = await api.metadata(SECRETS, namespace="n", name="a")
+    assert found == {"uid": "u", "resourceVersion": "7"}
+    async with answering(refusing(404, **NOT_FOUND)) as api:
+        assert await api.metadata(SECRETS, namespace="n", name="a") is None
+
+
 async def test_an_object_that_is_not_there_is_none_but_a_kind_that_is_not_served_is_unknown() -> None:
     async with answering(refusing(404, **NOT_FOUND)) as api:
         assert await api.get(PODS, namespace="n", name="a") is None

@@ -81,7 +81,7 @@ async def test_a_helm_that_hangs_is_killed_with_its_children(tmp_path: Path) -> 
     binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, patience=0.5)
     with pytest.raises(Unreachable, match="was killed"):
-        await helm.uninstall(release="a", namespace="n")
+        await helm.uninstall(release="a", namespace="n", tenant="t")
     await assert_ended(int(child.read_text()))
 
 
@@ -89,7 +89,7 @@ async def test_a_cancelled_call_kills_helm_and_its_children(tmp_path: Path) -> N
     child = tmp_path / "child"
     binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
-    task = asyncio.create_task(helm.uninstall(release="a", namespace="n"))
+    task = asyncio.create_task(helm.uninstall(release="a", namespace="n", tenant="t"))
     await until(lambda: child.exists() and bool(child.read_text()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -111,7 +111,7 @@ async def assert_ended(pid: int) -> None:
 async def test_a_helm_that_is_not_there_is_rejected(tmp_path: Path) -> None:
     helm = Helm(binary=tmp_path / "absent", chart=Path("/chart"), home=tmp_path)
     with pytest.raises(Rejected, match="cannot be started") as caught:
-        await helm.uninstall(release="a", namespace="n")
+        await helm.uninstall(release="a", namespace="n", tenant="t")
     assert "FENCEPOST_HELM" in caught.value.remedy
 
 
@@ -119,9 +119,20 @@ async def test_at_most_two_run_at_a_time(tmp_path: Path) -> None:
     log = tmp_path / "log"
     binary = script(tmp_path, f"echo + >> {log}; sleep 0.2; echo - >> {log}")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
-    await asyncio.gather(*(helm.uninstall(release=str(n), namespace="n") for n in range(6)))
+    await asyncio.gather(*(helm.uninstall(release=str(n), namespace="n", tenant=f"t{n}") for n in range(6)))
     running = most = 0
     for mark in log.read_text().split():
         running += 1 if mark == "+" else -1
         most = max(most, running)
     assert most <= 2
+
+
+async def test_a_namespace_with_many_releases_delays_another_by_one_at_most(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    binary = script(tmp_path, f'echo "$2" >> {log}; sleep 0.05')
+    helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
+    loud = [asyncio.create_task(helm.uninstall(release=f"loud{n}", namespace="n", tenant="loud")) for n in range(10)]
+    await asyncio.sleep(0)
+    await helm.uninstall(release="quiet", namespace="n", tenant="quiet")
+    await asyncio.gather(*loud)
+    assert log.read_text().split().index("quiet") <= 2

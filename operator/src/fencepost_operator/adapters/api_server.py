@@ -25,6 +25,7 @@ from fencepost_operator.errors import Conflict, Denied, PortError, Rejected, Unr
 FIELD_MANAGER: Final = "fencepost-operator"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Accept header of a list without content: labels of Secrets, not Secrets."""
+_ONE_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=20, connect=5)
 _CONNECTIONS: Final = 32
@@ -117,6 +118,15 @@ class ApiServer:
             return await self._call("GET", "get", resource, namespace=namespace, name=name)
         except Gone:
             return None
+
+    async def metadata(self, resource: Resource, *, name: str, namespace: str) -> Json | None:
+        """Return the metadata of the object, without its content; None where it does not exist."""
+        try:
+            found = await self._call("GET", "get", resource, namespace=namespace, name=name, accept=_ONE_METADATA_ONLY)
+        except Gone:
+            return None
+        metadata: Json = found.get("metadata") or {}
+        return metadata
 
     async def list(
         self,

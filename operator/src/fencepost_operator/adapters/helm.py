@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from fencepost_operator.adapters import post_renderer
 from fencepost_operator.adapters.post_renderer import Expected, json_line
@@ -51,6 +52,8 @@ class ReleaseLocked(Unreachable):
 class Helm:
     """Runs one helm binary with one chart; at most `limit` at a time, since each takes some 60 MB.
 
+    A namespace of pipelines has one of them at most, in the queue as well: others do not wait for all that it wants.
+
     `kubeconfig` None means the pod's service account.  `timed` is told the operation and its seconds.
     """
 
@@ -61,6 +64,7 @@ class Helm:
     patience: float = _PATIENCE
     timed: Callable[[str, float], None] = lambda _operation, _seconds: None
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def install(
         self,
@@ -83,15 +87,15 @@ class Helm:
             *("--no-hooks", "--post-renderer", sys.executable),
             *(f"--post-renderer-args={word}" for word in ("-I", "-m", post_renderer.__name__, expected.to_json())),
         )
-        await self._run("install", arguments, json_line(values))
+        await self._run("install", arguments, json_line(values), tenant=expected.namespace)
 
-    async def uninstall(self, *, release: str, namespace: str) -> None:
-        """Remove the release and its history; nothing to do when it is not there."""
+    async def uninstall(self, *, release: str, namespace: str, tenant: str) -> None:
+        """Remove the release and its history, if it is there; `tenant` is the pipeline's namespace."""
         arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")
-        await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "")
+        await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "", tenant=tenant)
 
-    async def _run(self, operation: str, arguments: Sequence[str], stdin: str) -> None:
-        async with self.limit:
+    async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
+        async with self._turn(tenant), self.limit:
             started = time.monotonic()
             try:
                 code, stderr = await self._finish(arguments, stdin)
@@ -99,6 +103,13 @@ class Helm:
                 self.timed(operation, time.monotonic() - started)
         if code:
             raise translated(stderr, code=code)
+
+    def _turn(self, tenant: str) -> asyncio.Lock:
+        """Return the lock of a namespace; it lives as long as somebody holds it or waits for it."""
+        turn = self._turns.get(tenant)
+        if turn is None:
+            turn = self._turns[tenant] = asyncio.Lock()
+        return turn
 
     async def _finish(self, arguments: Sequence[str], stdin: str) -> tuple[int, str]:
         process = await self._start(arguments)

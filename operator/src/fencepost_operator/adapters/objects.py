@@ -7,9 +7,11 @@ import base64
 import binascii
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, SECRETS, ApiServer, Json
 from fencepost_operator.api import ObjectKey
@@ -17,13 +19,24 @@ from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import References
 
 _KINDS: Final = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+_REMEMBERED: Final = 10_000
+"""Versions of objects, of which the newest hashes are remembered."""
+
+_Version: TypeAlias = tuple[str, str, str, str]
+"""Namespace, 'Kind/name', uid and resourceVersion: what has them all has the same content."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesObjects:
-    """Reads them one by one, by name: no list or watch of Secrets is needed."""
+    """Reads them one by one, by name: no list or watch of Secrets is needed.
+
+    A pipeline may name 120 objects of 1 MiB.  So the content of each version is read once, and one at a time for each
+    namespace; other passes ask for the metadata alone.
+    """
 
     api: ApiServer
+    _hashes: OrderedDict[_Version, str] = field(default_factory=OrderedDict)
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
         """Return a hash of the content of each 'Kind/name', None where it does not exist."""
@@ -47,8 +60,45 @@ class KubernetesObjects:
 
     async def _digest(self, namespace: str, reference: str) -> str | None:
         kind, _, name = reference.partition("/")
-        found = await self.api.get(_KINDS[kind], namespace=namespace, name=name)
-        return content_hash(found) if found is not None else None
+        metadata = await self.api.metadata(_KINDS[kind], namespace=namespace, name=name)
+        if metadata is None:
+            return None
+        if known := self._known(_version(namespace, reference, metadata)):
+            return known
+        async with self._turn(namespace):
+            if known := self._known(_version(namespace, reference, metadata)):
+                return known  # another pipeline read it meanwhile
+            found = await self.api.get(_KINDS[kind], namespace=namespace, name=name)
+            if found is None:
+                return None
+            digest = await asyncio.to_thread(content_hash, found)
+        self._remember(_version(namespace, reference, found.get("metadata") or {}), digest)
+        return digest
+
+    def _known(self, version: _Version | None) -> str | None:
+        if version is None or version not in self._hashes:
+            return None
+        self._hashes.move_to_end(version)
+        return self._hashes[version]
+
+    def _remember(self, version: _Version | None, digest: str) -> None:
+        if version is not None:
+            self._hashes[version] = digest
+            while len(self._hashes) > _REMEMBERED:
+                self._hashes.popitem(last=False)
+
+    def _turn(self, namespace: str) -> asyncio.Lock:
+        """Return the lock of a namespace; it lives as long as somebody holds it or waits for it."""
+        turn = self._turns.get(namespace)
+        if turn is None:
+            turn = self._turns[namespace] = asyncio.Lock()
+        return turn
+
+
+def _version(namespace: str, reference: str, metadata: Json) -> _Version | None:
+    """Return what identifies an object's content, None when the API server does not say it."""
+    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+    return (namespace, reference, uid, version) if uid and version else None
 
 
 def content_hash(found: Json) -> str:

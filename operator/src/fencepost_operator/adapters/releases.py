@@ -116,7 +116,9 @@ class HelmReleases:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
             if await self._revisions(key):
-                await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
+                await self.helm.uninstall(
+                    release=names.release_name(key), namespace=self.namespace, tenant=key.namespace
+                )
 
     async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
         """Return the objects of all generations that nobody deletes yet; listed again after each change of ours."""
@@ -168,7 +170,7 @@ class HelmReleases:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace)
+            await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace, tenant=key.namespace)
 
     async def _revisions(self, key: ObjectKey) -> list[Json]:
         """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
