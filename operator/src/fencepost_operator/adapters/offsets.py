@@ -156,7 +156,7 @@ class KafkaOffsets:
     async def _client(self, servers: str, connection: KafkaConnection, properties: Mapping[str, str]) -> _Client:
         own = {key: value for key, value in properties.items() if key not in _CONSUMER_ONLY}
         own["bootstrap.servers"] = servers
-        key = (connection.namespace, *sorted(own.items()))
+        key: _Key = (connection.namespace, *sorted(own.items()))
         now = time.monotonic()
         unused = [k for k, c in self._clients.items() if k != key and not c.users and now - c.used_at > _IDLE]
         client = self._clients.get(key)
