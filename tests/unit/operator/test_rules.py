@@ -636,10 +636,9 @@ def test_progress_that_may_not_be_read_doubles_the_timeout_and_the_message_says_
     refused: Unknown,
 ) -> None:
     once, twice = NOW - timedelta(seconds=61), NOW - timedelta(seconds=121)
-    slow = {"done": None, "done_at": None, "version": ROW.version}
     world = SLOW.seen(progress=refused)
-    assert world.said(committed=replace(COMMITTED, since=once, **slow)).decide().reason != "Unresponsive"
-    decision = world.said(committed=replace(COMMITTED, since=twice, **slow)).decide()
+    assert world.said(committed=replace(COMMITTED, since=once)).decide().reason != "Unresponsive"
+    decision = world.said(committed=replace(COMMITTED, since=twice)).decide()
     assert decision.reason == "Unresponsive"
     assert "fence_progress cannot be read: wrong password" in decision.status.message
     assert "rant the account SELECT" in decision.status.message
