@@ -15,6 +15,9 @@ from harness.nodes import Nodes
 from harness.pipelines import KIND, PIPELINE_LABEL, merged
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+
+NAMESPACE_LABEL = "streaming.fencepost.dev/namespace"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -148,7 +151,9 @@ def _left(stream: Stream) -> list[str]:
 
 
 def _revisions(kubectl: Kubectl, pipeline: str) -> list[Object]:
-    return kubectl.items("secrets", f"--selector=owner=helm,{PIPELINE_LABEL}={pipeline}")
+    """Return the Secrets of the pipeline's release: they are in the operator's namespace, out of its tenants' reach."""
+    selector = f"--selector=owner=helm,{PIPELINE_LABEL}={pipeline},{NAMESPACE_LABEL}={kubectl.namespace}"
+    return kubectl.within(OPERATOR_NAMESPACE).items("secrets", selector)
 
 
 def _leave_pending(kubectl: Kubectl, revision: Object) -> None:
@@ -162,4 +167,4 @@ def _leave_pending(kubectl: Kubectl, revision: Object) -> None:
         "metadata": {"labels": {"status": status}},
         "data": {"release": base64.b64encode(packed).decode()},
     }
-    kubectl.patch("secret", revision["metadata"]["name"], change)
+    kubectl.within(OPERATOR_NAMESPACE).patch("secret", revision["metadata"]["name"], change)
