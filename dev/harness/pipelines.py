@@ -15,11 +15,13 @@ from fencepost.contract import Verdict
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.waiting import eventually
 from testbed.environment import Environment
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 KIND: Final = "streamingpipeline"
 SECRET: Final = "cassandra-credentials"  # noqa: S105 - an object's name
 PIPELINE_LABEL: Final = "streaming.fencepost.dev/pipeline"
+NAMESPACE_LABEL: Final = "streaming.fencepost.dev/namespace"
 _TINY: Final = {"requests": {"cpu": "20m"}}
 OWNED_KINDS: Final = (
     "jobs",
@@ -117,6 +119,12 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
         else:
             result[key] = copy.deepcopy(value)
     return result
+
+
+def helm_revisions(kubectl: Kubectl, pipeline: str) -> list[Object]:
+    """Return the Secrets of the pipeline's release: they are in the operator's namespace, out of its tenants' reach."""
+    selector = f"--selector=owner=helm,{PIPELINE_LABEL}={pipeline},{NAMESPACE_LABEL}={kubectl.namespace}"
+    return kubectl.within(OPERATOR_NAMESPACE).items("secrets", selector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,10 @@ from e2e.stream import Starts, Stream
 from harness.faults import Faults
 from harness.kubectl import Kubectl, Object
 from harness.nodes import Nodes
-from harness.pipelines import KIND, PIPELINE_LABEL, merged
+from harness.pipelines import KIND, helm_revisions, merged
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
-
-NAMESPACE_LABEL = "streaming.fencepost.dev/namespace"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -79,11 +77,13 @@ def test_a_release_that_a_crash_left_pending_is_recovered(stream: Stream, kubect
     """Helm's newest revision is marked pending-upgrade, as a helm that died leaves it; then the cluster must change."""
     pipeline = stream.pipeline
     driver = pipeline.driver()["metadata"]["uid"]
-    newest = max(_revisions(kubectl, pipeline.name), key=lambda secret: int(secret["metadata"]["labels"]["version"]))
+    newest = max(
+        helm_revisions(kubectl, pipeline.name), key=lambda secret: int(secret["metadata"]["labels"]["version"])
+    )
     _leave_pending(kubectl, newest)
     pipeline.kubectl.run("scale", f"{KIND}/{pipeline.name}", "--replicas=2")
     _wait_for_workers(stream, 2)
-    states = {secret["metadata"]["labels"]["status"] for secret in _revisions(kubectl, pipeline.name)}
+    states = {secret["metadata"]["labels"]["status"] for secret in helm_revisions(kubectl, pipeline.name)}
     assert not any(state.startswith("pending") for state in states), states
     assert pipeline.driver()["metadata"]["uid"] == driver, "the driver was replaced"
     stream.load.burst(500)
@@ -107,7 +107,7 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
     def begun() -> bool:
         return any(
             secret["metadata"]["labels"]["status"].startswith("pending")
-            for secret in _revisions(kubectl, pipeline.name)
+            for secret in helm_revisions(kubectl, pipeline.name)
         )
 
     stream.apply()
@@ -148,12 +148,6 @@ def _left(stream: Stream) -> list[str]:
     left = stream.pipeline.owned()
     assert not left, f"left: {', '.join(left)}"
     return left
-
-
-def _revisions(kubectl: Kubectl, pipeline: str) -> list[Object]:
-    """Return the Secrets of the pipeline's release: they are in the operator's namespace, out of its tenants' reach."""
-    selector = f"--selector=owner=helm,{PIPELINE_LABEL}={pipeline},{NAMESPACE_LABEL}={kubectl.namespace}"
-    return kubectl.within(OPERATOR_NAMESPACE).items("secrets", selector)
 
 
 def _leave_pending(kubectl: Kubectl, revision: Object) -> None:
