@@ -108,15 +108,19 @@ class Runs(Protocol):
         ...
 
 
-class Objects(Protocol):
+class SecretReader(Protocol):
+    """The part of the Objects port that reads credentials."""
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        """Return a Secret's decoded data. Raises Rejected naming the Secret when it does not exist."""
+        ...
+
+
+class Objects(SecretReader, Protocol):
     """ConfigMaps and Secrets that the spec names."""
 
     async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
         """Return content hashes for 'ConfigMap/name' and 'Secret/name' keys."""
-        ...
-
-    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
-        """Return a Secret's decoded data. Raises Rejected naming the Secret when it does not exist."""
         ...
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from fencepost.fence import (
     BatchProgress,
@@ -25,6 +25,7 @@ from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessio
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
+from fencepost_operator.ports import SecretReader
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +35,6 @@ _PATIENCE: Final = 10.0
 _ANSWER_WITHIN: Final = 40.0
 _SCHEMAS: Final = 1000
 """How many keyspaces are remembered as migrated."""
-
-
-class SecretReader(Protocol):
-    """The part of the Objects port that reads credentials."""
-
-    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
-        """Return a Secret's decoded data."""
-        ...
 
 
 class CassandraFenceStore:

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -24,6 +24,7 @@ from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.observation import Watermarks
+from fencepost_operator.ports import SecretReader
 
 _ANSWER_WITHIN: Final = 8.0
 """Seconds. Less than an observation waits, so that it hears the reason."""
@@ -53,14 +54,6 @@ FREE_TEXT: Final = frozenset(
 
 _Key: TypeAlias = tuple[str | tuple[str, str], ...]
 """A namespace and the properties of a client."""
-
-
-class SecretReader(Protocol):
-    """The part of the Objects port that reads credentials."""
-
-    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
-        """Return a Secret's decoded data."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
