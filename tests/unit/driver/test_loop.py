@@ -543,6 +543,24 @@ def test_a_run_that_was_given_a_limit_never_reaches_the_size_that_failed() -> No
     assert planned[0] == 8  # by the claim, before anything is written
 
 
+def test_a_limited_run_doubles_its_batch_size_every_ten_minutes() -> None:
+    """A limit that was too low, after an outage say, does not slow the pipeline down until its next restart."""
+    world = World()
+    world.log.ends = {"t/0": 50, "t/1": 50}
+    clock = {"now": 0.0}
+    limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=4)
+    limited._now = lambda: clock["now"]
+
+    def pass_time() -> None:
+        clock["now"] += 200.0
+
+    engine.after = pass_time
+    limited.run()
+    # The batch after a raise was planned while the one before it was written.
+    assert [batch.records for batch in engine.batches] == [4] * 4 + [8] * 3 + [16] * 3 + [12]
+    world.assert_complete()
+
+
 def test_the_run_after_a_limited_one_has_the_full_size_again() -> None:
     world = World()
     limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=8)

@@ -92,8 +92,8 @@ class DriverConfig:
     owner: str = ""
     """The owner that the fence row must name for a claim; empty skips that check (an operator before contract 1.0)."""
     first_batch_limit: int | None = None
-    """Maximum number of records of the first batch, and so of each batch of this run, when that is less than
-    `source.max_records_per_batch`: half of a batch that failed. A later run has none, unless a batch fails again."""
+    """Maximum number of records of the run's first batches, when that is less than `source.max_records_per_batch`: half
+    of a batch that failed.  It doubles every ten minutes.  A later run has none, unless a batch fails again."""
     stall_timeout: float = 60.0
     """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
     operator_version: str = ""

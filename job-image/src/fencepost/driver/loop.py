@@ -37,6 +37,8 @@ KEEP_WARM: Final = 30.0
 """Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
 LOOK_AHEAD: Final = 0.25
 """Seconds that a finished batch waits for the plan of the next one, which saves an update of the fence row."""
+RAISE_LIMIT: Final = 600.0
+"""Seconds after which a reduced batch size doubles.  A batch that is too large again costs one restart in that time."""
 STOP_CHECK: Final = 0.2
 """Seconds between two checks for a stop while Kafka does not answer."""
 
@@ -148,8 +150,8 @@ class Loop:
         self._looking: Future[Plan] | None = None
         self._row: FenceRow | None = None
         most = config.source.max_records_per_batch
-        # For the whole run: twice the first batch's limit is the size that failed, and would fail again.
         self._limit = min(most, config.first_batch_limit or most)
+        self._limited_since = now()
         self._seen_epochs: Mapping[str, int] = {}
         self._unavailable: tuple[str, ...] = ()
         self._exercised = now()
@@ -201,6 +203,7 @@ class Loop:
         batch = self._planned()
         while not self._stop.is_set():
             watch = Stopwatch(self._now)
+            self._raise_limit()
             if batch.is_empty:
                 batch = self._plan(watch)
             if batch.is_empty:
@@ -210,6 +213,17 @@ class Loop:
             batch = self._do(batch, watch)
             if batch.is_empty and not full:
                 self._pause(watch)
+
+    def _raise_limit(self) -> None:
+        """Double a reduced batch size once in a while: what made a batch fail may have passed.
+
+        Not at each commit: twice the limit is the size that failed, and a commit resets the restart budget.
+        """
+        most = self._config.source.max_records_per_batch
+        if self._limit < most and self._now() - self._limited_since >= RAISE_LIMIT:
+            self._limit = min(most, 2 * self._limit)
+            self._limited_since = self._now()
+            log.info("the batch size is raised", extra={"fields": {"max_records": self._limit}})
 
     def _start(self, row: FenceRow) -> Starting:
         """Return what the claim records."""
