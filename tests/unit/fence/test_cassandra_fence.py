@@ -149,7 +149,7 @@ def test_a_connection_that_died_under_a_change_that_lost_is_fenced(
         *((error, FenceUnavailable) for error in OPEN),
         (Unauthorized("no"), FenceUnauthorized),
         (NoHostAvailable("nobody", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
-        (InvalidRequest("Undefined column name"), FenceSchemaInvalid),
+        (InvalidRequest("Key may not be empty"), FenceSchemaInvalid),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -176,6 +176,21 @@ def test_a_refused_request_is_a_missing_table_only_when_the_schema_says_so(
     session.before = dropped
     with pytest.raises(FenceSchemaMissing, match=r"k\.fence"):
         table.read("p")
+
+
+@pytest.mark.parametrize("says", ["table fence does not exist", "unconfigured table fence", "Undefined column name v"])
+def test_a_table_that_one_node_does_not_know_yet_is_asked_again(
+    session: Session, table: CassandraFenceTable, says: str
+) -> None:
+    """Injected: the table was created a moment ago, and the node that is asked has not heard of it."""
+    fence = Fence(table, "p", sleep=lambda _: None)
+    row = fence.create("o")
+    session.before = once("SELECT", InvalidRequest(says))
+    with pytest.raises(FenceUnavailable, match=says):
+        fence.read()
+    assert fence.read() == row
+    session.before = once("UPDATE", InvalidRequest(says))
+    assert fence.take_over(row, owner="o").epoch == 1
 
 
 def test_a_permission_that_is_missing_for_a_moment_does_not_end_a_commit(

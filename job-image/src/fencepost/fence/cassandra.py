@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,8 @@ UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, Erro
 ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
 overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
 """
+_ABSENT: Final = re.compile(r"does not exist|unconfigured table|undefined column", re.IGNORECASE)
+"""How Cassandra 3 to 5 refuse a request that names a table or a column that the asked node does not know."""
 _FENCE_MAPS: Final = frozenset((*MAPS, "log_ends"))
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -341,7 +344,10 @@ class CassandraFenceTable:
 
     @contextmanager
     def _asking(self, doing: str, table: schema.Table) -> Iterator[None]:
-        """Translate errors; a refused request is a missing table only when Cassandra's schema says so now."""
+        """Translate errors; a refused request is a missing table only when Cassandra's schema says so now.
+
+        A node that refuses what the schema has is one that the schema reaches this moment: the request is tried again.
+        """
         with _translated(doing):
             try:
                 yield
@@ -349,7 +355,8 @@ class CassandraFenceTable:
                 self._prepared.clear()
                 self._columns = ()
                 self._checked(table)
-                raise FenceSchemaInvalid(f"{doing} in {self.keyspace}.{table.name}: {error}") from error
+                kind = FenceUnavailable if _ABSENT.search(str(error)) else FenceSchemaInvalid
+                raise kind(f"{doing} in {self.keyspace}.{table.name}: {error}") from error
 
     def _table(self, table: schema.Table) -> str:
         return f'"{self.keyspace}".{table.name}'
