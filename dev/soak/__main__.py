@@ -25,6 +25,8 @@ from testbed.environment import NotUpError
 
 BATCHES_PER_SECOND: Final = 5.0
 RECORDS_PER_BATCH: Final = 200.0
+FIRST_RECORDS: Final = 10_000
+"""Produced before the pipeline starts: the soak begins with its first commit."""
 WARM_UP_SECONDS: Final = 120.0
 """The JVM compiles, caches fill: not part of the trend."""
 SAMPLE_SECONDS: Final = 60.0
@@ -52,6 +54,7 @@ def run(console: Console, *, hours: float) -> Result:
     soak = Soak()
     with staged() as scene:
         feed = source(scene)
+        feed.burst(FIRST_RECORDS)
         scene.apply({"batchInterval": f"{1000 / BATCHES_PER_SECOND:.0f}ms"})
         wait_for_commit(scene)
         with feed.flowing(BATCHES_PER_SECOND * RECORDS_PER_BATCH):

@@ -12,6 +12,8 @@ from harness.nodes import Container
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 MIB = 1024.0
+INIT = "tini"
+"""The containers' first process, which does nothing but wait."""
 PROCESS = """for p in %s; do
   name=$(cat /proc/$p/comm) || continue
   rss=$(awk '/VmRSS/ {print $2}' /proc/$p/status)
@@ -51,7 +53,7 @@ def _processes(scene: Scene, container: Container, role: str) -> Iterator[Figure
     sums: dict[str, list[float]] = {}
     for line in scene.nodes.run(container.node, "sh", "-c", PROCESS % found, check=False).splitlines():
         program, *numbers = line.rsplit(" ", 3)
-        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+        if program != INIT and len(numbers) == 3 and all(number.isdecimal() for number in numbers):
             rss, threads, files = map(float, numbers)
             total = sums.setdefault(program.split("-")[0], [0.0, 0.0, 0.0, 0.0])
             for index, value in enumerate((rss / MIB, threads, files, 1.0)):
