@@ -15,6 +15,8 @@ UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src dev tests examples
+# Two processes; tests/conftest.py says which tests belong together, and in which order they come.
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image dev tests
 
 .PHONY: help
@@ -67,11 +69,11 @@ check: venv ## Lint, types, layers, prose, charts: needs no cluster
 
 .PHONY: test
 test: check up ## Run every test on the real parts
-	@$(BIN)/pytest tests/unit tests/crash tests/contract tests/security tests/integration tests/e2e --durations=12
+	@$(BIN)/pytest $(SIDE_BY_SIDE) tests --durations=12
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster
-	@$(BIN)/pytest tests/unit tests/crash tests/security
+	@$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit tests/crash tests/security
 
 .PHONY: bench
 bench: up ## Measure; assert nothing

@@ -10,7 +10,7 @@ from e2e.stream import Starts, Stream
 from harness.faults import Faults
 from harness.waiting import throughout
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(600)]
 
 OUTAGE_SECONDS = 60.0
 MOST_RESTARTS = 1
