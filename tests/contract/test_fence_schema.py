@@ -159,7 +159,7 @@ async def test_a_table_of_another_shape_is_rejected_and_never_an_absent_row(
         with pytest.raises(Rejected, match=rf"{keyspace}\.fence.*{named}") as caught:
             await store.read(connection(keyspace, create=False), "p")
         with pytest.raises(Rejected, match=named):
-            await store.delete(connection(keyspace, create=False), "p", 0, 0)
+            await store.release(connection(keyspace, create=False), "p", 0, 0)
     finally:
         await store.close()
     assert "fence-schema.cql" in caught.value.remedy

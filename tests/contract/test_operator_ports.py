@@ -271,9 +271,9 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
         with pytest.raises(Conflict):
             await fences.take_over(place, row, epoch, version, "me")
         with pytest.raises(Conflict):
-            await fences.delete(place, row, epoch, version)
-    await fences.delete(place, row, 1, 1)
-    await fences.delete(place, row, 1, 1)
+            await fences.release(place, row, epoch, version)
+    await fences.release(place, row, 1, 1)
+    await fences.release(place, row, 1, 1)
     assert await fences.read(place, row) is None
     with pytest.raises(Conflict):
         await fences.take_over(place, row, 1, 1, "me")

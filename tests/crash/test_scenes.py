@@ -195,13 +195,13 @@ async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_made_again_a
     stage = await running()
     stage.world.lose_node(KEY, "master")
     await stage.run(120)
-    stage.world.trouble = PodIssue(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
+    stage.world.issue = PodIssue(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
     stage.world.kill_driver()
     await stage.run(600)
     assert stage.ready() == "Unschedulable"
     assert condition(stage, "Ready") == "False"
     assert stage.world.releases[KEY].values["generation"] == 2
-    stage.world.trouble = None
+    stage.world.issue = None
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     assert stage.world.releases[KEY].values["generation"] == 2
 
@@ -281,12 +281,12 @@ async def test_a_missing_secret_is_waited_for() -> None:
 
 async def test_an_image_that_cannot_be_pulled_is_said_and_mended() -> None:
     stage = Stage()
-    stage.world.trouble = PodIssue(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
+    stage.world.issue = PodIssue(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
     stage.world.apply(body())
     await stage.run(30)
     assert stage.ready() == "ImagePullFailed"
     assert condition(stage, "Ready") == "False"
-    stage.world.trouble = None
+    stage.world.issue = None
     stage.world.change(KEY, job={"image": "good", "entrypoint": "a:b"})
     await stage.running()
     assert stage.world.releases[KEY].values["generation"] == 2

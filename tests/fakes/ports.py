@@ -167,7 +167,7 @@ class FakeReleases:
             master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
             issues=(
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
-                *((self.world.trouble,) if self.world.trouble else ()),
+                *((self.world.issue,) if self.world.issue else ()),
             ),
         )
 
@@ -269,7 +269,7 @@ class FakeRuns:
             termination_reason="Error" if ended and driver.exit_code else None,
             finished_at=driver.finished_at if ended else None,
             verdict=driver.verdict if ended else None,
-            trouble=self.world.trouble if driver.started_at is None else None,
+            issue=self.world.issue if driver.started_at is None else None,
             force_deleted=pod.force_deleted and not ended,
         )
 
@@ -353,7 +353,7 @@ class FakeFences:
         assert after is not None
         return after
 
-    async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+    async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         row = await self.read(connection, pipeline)
         if row is None:
             return

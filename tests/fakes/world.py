@@ -129,7 +129,7 @@ class World:
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     kafka_down: bool = False
     cassandra_down: bool = False
-    trouble: PodIssue | None = None
+    issue: PodIssue | None = None
     """Of every pod that is made from now on; it never starts then."""
     kubelet_kills: bool = True
     """Whether a process that outlives its grace period is killed."""
@@ -309,7 +309,7 @@ class World:
     def ready(self, key: ObjectKey, generation: int, delay: timedelta) -> bool:
         """Return whether the pods of a generation have had that long to get ready."""
         found = self.sets.get(key, {}).get(generation)
-        return found is not None and self.trouble is None and self.now - found.created_at >= delay
+        return found is not None and self.issue is None and self.now - found.created_at >= delay
 
     def _move(self, job: Job) -> None:
         if job.pod is None and not job.had_pod and self.now - job.created_at >= POD_DELAY:
@@ -341,7 +341,7 @@ class World:
         text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
         config, uid = DriverConfig.from_json(text), f"pod-{next(self.uids)}"
         driver = Driver(config, uid, self.fence(config.pipeline), self._ends)
-        if self.trouble is None:
+        if self.issue is None:
             driver.started_at = self.now
         return Pod(f"{job.name}-{uid}", uid, next(iter(self.nodes)), driver)
 

@@ -84,7 +84,7 @@ class DeleteRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteFence:
+class ReleaseFence:
     """Release the row (deletionPolicy: Delete), on condition of epoch and version: no owner, no progress.
 
     Epoch and clock stay, so that neither a driver nor output of the deleted pipeline gets in the way of a new one.
@@ -105,5 +105,5 @@ Action: TypeAlias = (
     | StartRun
     | StopRun
     | DeleteRun
-    | DeleteFence
+    | ReleaseFence
 )

@@ -133,7 +133,7 @@ class DriverPod:
     """OOMKilled, Error, Completed … once the container has terminated."""
     finished_at: datetime | None
     verdict: Verdict | None
-    trouble: PodIssue | None
+    issue: PodIssue | None
     force_deleted: bool = False
     """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
 
@@ -156,8 +156,8 @@ class Run:
     finished: bool
     """The Job controller says Complete or Failed."""
     pod: DriverPod | None
-    trouble: PodIssue | None = None
-    """The Job's own trouble: quota, admission, a pod that cannot be created."""
+    issue: PodIssue | None = None
+    """What keeps the Job from a pod: quota, admission."""
     orphaned: bool = False
     """The Job is gone and its pod was left without an owner (`--cascade=orphan`): nothing asks it to end."""
     termination_grace: int = DEFAULT_GRACE

@@ -149,8 +149,8 @@ class FenceStore(Protocol):
         """
         ...
 
-    async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Drop the row, its history and its snapshots. Raises Conflict when the row is elsewhere."""
+    async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+        """Release the row, and delete its history and its snapshots. Raises Conflict when the row is elsewhere."""
         ...
 
 

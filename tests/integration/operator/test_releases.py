@@ -116,7 +116,7 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
     cluster = await eventually_async(seen)
     assert (cluster.generation, cluster.config_hash, cluster.workers) == (1, "abc", 2)
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
-    assert {trouble.reason for trouble in cluster.issues} == {"ErrImageNeverPull"}
+    assert {issue.reason for issue in cluster.issues} == {"ErrImageNeverPull"}
 
     await releases.install(place, values(workers=1))
     scaled = await releases.cluster(place)
@@ -325,7 +325,7 @@ async def test_pipelines_of_one_name_in_two_namespaces_have_two_releases() -> No
     assert len(names.release_name(ObjectKey("n" * 63, "p" * 38))) <= 53
 
 
-async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:
+async def test_pods_that_a_quota_refuses_are_an_issue(api: ApiServer, releases: HelmReleases, place: ObjectKey) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     await api.create(QUOTAS, namespace=place.namespace, body=quota)
     await asyncio.sleep(1)  # the quota counts from when its controller saw it
@@ -333,6 +333,6 @@ async def test_pods_that_a_quota_refuses_are_troubles(api: ApiServer, releases: 
 
     async def refused() -> bool:
         cluster = await releases.cluster(place)
-        return cluster is not None and {trouble.reason for trouble in cluster.issues} == {"FailedCreate"}
+        return cluster is not None and {issue.reason for issue in cluster.issues} == {"FailedCreate"}
 
     assert await eventually_async(refused)

@@ -74,7 +74,7 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
     assert run is not None
     assert run.pod is not None
     assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("departures-run-3", 3, "abc", 2)
-    assert (run.finished, run.deleting, run.pod.exit_code, run.pod.trouble) == (False, False, None, None)
+    assert (run.finished, run.deleting, run.pod.exit_code, run.pod.issue) == (False, False, None, None)
     assert run.pod.node is not None
     node = await api.get(NODES, name=run.pod.node)
     assert node is not None
@@ -143,24 +143,24 @@ async def test_copies_by_hand_and_others_jobs_are_not_ours(runs: KubernetesRuns,
     assert [run.name for run in await runs.list(starter.key, starter.uid)] == ["departures-run-5"]
 
 
-async def test_an_image_that_cannot_be_pulled_is_trouble(starter: Starter) -> None:
+async def test_an_image_that_cannot_be_pulled_is_an_issue(starter: Starter) -> None:
     await starter.start("departures-run-1", "true", image="fencepost.test/absent:1")
 
-    async def troubled() -> str | None:
+    async def why() -> str | None:
         run = await starter.only()
-        return run.pod.trouble.reason if run.pod and run.pod.trouble else None
+        return run.pod.issue.reason if run.pod and run.pod.issue else None
 
-    assert await eventually_async(troubled) in {"ErrImagePull", "ImagePullBackOff"}
+    assert await eventually_async(why) in {"ErrImagePull", "ImagePullBackOff"}
 
 
-async def test_a_pod_that_fits_on_no_node_is_trouble(starter: Starter) -> None:
+async def test_a_pod_that_fits_on_no_node_is_an_issue(starter: Starter) -> None:
     await starter.start("departures-run-1", "true", resources={"requests": {"memory": "9Ti"}})
 
-    async def troubled() -> str | None:
+    async def why() -> str | None:
         run = await starter.only()
-        return run.pod.trouble.reason if run.pod and run.pod.trouble else None
+        return run.pod.issue.reason if run.pod and run.pod.issue else None
 
-    assert await eventually_async(troubled) == "Unschedulable"
+    assert await eventually_async(why) == "Unschedulable"
 
 
 async def test_a_pod_that_a_quota_refuses_is_the_runs_trouble(api: ApiServer, starter: Starter) -> None:
@@ -174,11 +174,11 @@ async def test_a_pod_that_a_quota_refuses_is_the_runs_trouble(api: ApiServer, st
     await eventually_async(enforced)
     await starter.start("departures-run-1", "true")
 
-    async def troubled() -> str | None:
+    async def why() -> str | None:
         run = await starter.only()
-        return run.trouble.message if run.trouble else None
+        return run.issue.message if run.issue else None
 
-    assert "exceeded quota" in str(await eventually_async(troubled))
+    assert "exceeded quota" in str(await eventually_async(why))
 
 
 async def test_a_node_that_is_not_there_has_no_uid(runs: KubernetesRuns) -> None:

@@ -170,7 +170,7 @@ async def test_a_missing_schema_is_an_absent_row_and_made_on_creation(
 ) -> None:
     cassandra.schema = False
     assert await store.read(PLACE, "p") is None
-    await store.delete(PLACE, "p", 0, 0)
+    await store.release(PLACE, "p", 0, 0)
     with pytest.raises(Rejected, match="no keyspace") as caught:
         await store.create(replace(PLACE, create_schema=False), "p", "me")
     assert "createSchema" in caught.value.remedy

@@ -26,33 +26,33 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
 def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
-    assert pods.trouble(pod(waiting(reason))) is None
+    assert pods.startup_issue(pod(waiting(reason))) is None
 
 
 def test_a_container_that_waits_is_trouble() -> None:
-    found = pods.trouble(pod(waiting("ImagePullBackOff", "no such image")))
+    found = pods.startup_issue(pod(waiting("ImagePullBackOff", "no such image")))
     assert found == PodIssue(pod="a", reason="ImagePullBackOff", message="no such image")
 
 
 def test_a_container_that_keeps_ending_says_how() -> None:
     last = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no master"}}
-    found = pods.trouble(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last)))
+    found = pods.startup_issue(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last)))
     assert found is not None
     assert found.message == "back-off 10s (it ended with exit code 2, Error: no master)"
 
 
 def test_a_pod_that_fits_nowhere_is_trouble() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
-    found = pods.trouble(pod(conditions=[condition]))
+    found = pods.startup_issue(pod(conditions=[condition]))
     assert found == PodIssue(pod="a", reason="Unschedulable", message="0/2 nodes")
 
 
 def test_a_pod_without_status_is_no_trouble() -> None:
-    assert pods.trouble({"metadata": {"name": "a"}}) is None
+    assert pods.startup_issue({"metadata": {"name": "a"}}) is None
 
 
 def test_init_containers_speak_first() -> None:
-    found = pods.trouble(pod(waiting("PodInitializing"), initContainerStatuses=[waiting("ErrImagePull", "no")]))
+    found = pods.startup_issue(pod(waiting("PodInitializing"), initContainerStatuses=[waiting("ErrImagePull", "no")]))
     assert found is not None
     assert found.reason == "ErrImagePull"
 
@@ -66,7 +66,7 @@ def test_times_are_in_utc() -> None:
 
 def test_a_hiccup_of_the_scheduler_is_none() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "has been modified"}
-    assert pods.trouble(pod(conditions=[condition])) is None
+    assert pods.startup_issue(pod(conditions=[condition])) is None
 
 
 def silent(seconds: float, *, status: str = "False", containers: str = "True", **metadata: Any) -> PodIssue | None:

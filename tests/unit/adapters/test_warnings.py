@@ -136,5 +136,5 @@ async def test_runs_without_pods_ask_once() -> None:
     ]
     api = Namespace({JOBS: jobs, EVENTS: [event("job-2", "FailedCreate", "exceeded quota")]})
     found = await KubernetesRuns(api=api, clock=Clock()).list(KEY, "uid-1")
-    assert [run.trouble.message if run.trouble else None for run in found] == [None, None, "exceeded quota"]
+    assert [run.issue.message if run.issue else None for run in found] == [None, None, "exceeded quota"]
     assert api.events() == ("type=Warning",)

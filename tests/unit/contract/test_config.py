@@ -17,7 +17,7 @@ FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
 
 def test_the_configuration_of_the_previous_release_is_read() -> None:
     found = DriverConfig.from_json((CONFIGS / "0.1.0.json").read_text())
-    assert (found.epoch, found.owner, found.first_batch_limit, found.operator_version) == (5, "", None, "")
+    assert (found.epoch, found.owner, found.first_batch_limit) == (5, "", None)
     assert found.source == KafkaSource(
         bootstrap_servers="kafka:9093",
         topics=("orders",),

@@ -16,7 +16,7 @@ from fencepost_operator.observation import DriverPod, PodIssue, Run
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POD = DriverPod(
     name="p", uid="u", phase="Failed", node="n", node_uid="nu", node_ready=True, started_at=NOW, deleting_since=None,
-    exit_code=1, termination_reason="Error", finished_at=NOW, verdict=None, trouble=None,
+    exit_code=1, termination_reason="Error", finished_at=NOW, verdict=None, issue=None,
 )  # fmt: skip
 RUN = Run(
     name="orders-run-1", epoch=1, spec_hash="h", cluster_generation=1, created_at=NOW, deleting=False, finished=True,

@@ -33,7 +33,7 @@ READY = NodeState(name="node-1", uid="node-uid", ready=True)
 
 POD = DriverPod(
     name="p", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True, started_at=NOW,
-    deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None, trouble=None,
+    deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None, issue=None,
 )  # fmt: skip
 JOB = Run(
     name="orders-run-2", epoch=2, spec_hash="h", cluster_generation=1, created_at=NOW, deleting=False, finished=False,

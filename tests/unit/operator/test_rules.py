@@ -14,9 +14,9 @@ from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
-    DeleteFence,
     InstallCluster,
     PruneCluster,
+    ReleaseFence,
     RemoveFinalizer,
     StartRun,
     StopRun,
@@ -77,7 +77,7 @@ TOO_LARGE = PodIssue(pod="orders-g1-worker-0", reason="Unschedulable", message="
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
     started_at=LONG_AGO, deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None,
-    trouble=None,
+    issue=None,
 )  # fmt: skip
 JOB = Run(
     name="orders-run-2", epoch=2, spec_hash=PRINTS.run, cluster_generation=1, created_at=LONG_AGO, deleting=False,
@@ -343,7 +343,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "deleted, all gone": (OVER.seen(fence=SILENT), "Released", RemoveFinalizer, State.DELETING),
     "deleted, run lost": (OVER.said(**LOST), "Fenced", TakeOverFence, State.DELETING),
     "deleted with row": (
-        DROPPED, "Deleting", DeleteFence, State.DELETING,
+        DROPPED, "Deleting", ReleaseFence, State.DELETING,
     ),
     "deleted with row, Cassandra silent": (
         DROPPED.seen(fence=SILENT), "CassandraUnreachable", None, State.DELETING,

@@ -14,8 +14,8 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
-    DeleteFence,
     InstallCluster,
+    ReleaseFence,
     RemoveFinalizer,
     StartRun,
     TakeOverFence,
@@ -124,7 +124,7 @@ def a_pod(dice: Dice, epoch: int) -> DriverPod:
         termination_reason=dice.any(None, "OOMKilled", "Error"),
         finished_at=NOW if code is not None else None,
         verdict=None,
-        trouble=dice.often(None, *POD_ISSUES),
+        issue=dice.often(None, *POD_ISSUES),
     )
 
 
@@ -138,7 +138,7 @@ def a_job(dice: Dice, epoch: int) -> Run:
         deleting=dice.often(False, True),
         finished=dice.often(False, True),
         pod=a_pod(dice, epoch) if dice.often(True, False) else None,
-        trouble=dice.seldom(None, *POD_ISSUES),
+        issue=dice.seldom(None, *POD_ISSUES),
         orphaned=dice.seldom(False, True),
     )
 
@@ -318,7 +318,7 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
         case CreateFence():
             assert known(observation.fence) is None
             assert not pipeline.status.epoch
-        case DeleteFence():
+        case ReleaseFence():
             row = known(observation.fence)
             assert row.owner.startswith("cluster-1/")
             assert pipeline.deleting_since is not None

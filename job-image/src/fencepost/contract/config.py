@@ -96,8 +96,6 @@ class DriverConfig:
     of a batch that failed.  It doubles every ten minutes.  A later run has none, unless a batch fails again."""
     stall_timeout: float = 60.0
     """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
-    operator_version: str = ""
-    """Release of the operator that wrote this, for the log."""
     contract_version: str = CONTRACT_VERSION
 
     @property
@@ -163,7 +161,7 @@ class DriverConfig:
         return _value(cls, raw, Variable.CONFIG)
 
 
-_SINCE_1_0: Final = frozenset({"owner", "first_batch_limit", "stall_timeout", "operator_version", "contract_version"})
+_SINCE_1_0: Final = frozenset({"owner", "first_batch_limit", "stall_timeout", "contract_version"})
 
 
 def _check_version(version: object) -> None:

@@ -91,7 +91,7 @@ class CassandraFenceStore:
         await self._migrate(connection)
         return await self._with_table(connection, fence)
 
-    async def delete(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+    async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:

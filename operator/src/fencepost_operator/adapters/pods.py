@@ -79,7 +79,7 @@ def statuses(pod: Json) -> Iterator[Json]:
     yield from status.get("containerStatuses") or []
 
 
-def trouble(pod: Json) -> PodIssue | None:
+def startup_issue(pod: Json) -> PodIssue | None:
     """Return why a pod cannot start, as far as its own status tells."""
     name = pod["metadata"]["name"]
     for status in statuses(pod):
@@ -124,7 +124,7 @@ def _marked_at(pod: Json) -> datetime | None:
 
 async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> PodIssue | None:
     """Return a pod's issue; its Events tell which volume keeps containers in creation."""
-    found = lost(pod, now) or trouble(pod)
+    found = lost(pod, now) or startup_issue(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
     creating = any(
         ((status.get("state") or {}).get("waiting") or {}).get("reason") in _ON_THE_WAY for status in statuses(pod)

@@ -99,7 +99,7 @@ class HelmReleases:
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
-            issues=await self._troubles(key, list(current.values()), mine),
+            issues=await self._issues(key, list(current.values()), mine),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -178,14 +178,14 @@ class HelmReleases:
         found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
-    async def _troubles(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
+    async def _issues(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
         now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
         found = [await pods.find_issue(warnings, pod, now) for pod in members]
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):
                 found.append(await pods.newest_warning(warnings, stateful, _REFUSALS))
-        return tuple(trouble for trouble in found if trouble is not None)
+        return tuple(issue for issue in found if issue is not None)
 
     @contextlib.asynccontextmanager
     async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:

@@ -139,9 +139,9 @@ class KubernetesRuns:
     async def _run(self, warnings: NamespaceWarnings, job: Json, epoch: int, members: Sequence[Json]) -> Run:
         metadata, created = job["metadata"], _created(job)
         finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
-        trouble: PodIssue | None = None
+        issue: PodIssue | None = None
         if not members and not finished and self.clock.now() - created > _PROMPT:
-            trouble = await pods.newest_warning(warnings, job, _REFUSALS)
+            issue = await pods.newest_warning(warnings, job, _REFUSALS)
         return Run(
             name=metadata["name"],
             epoch=epoch,
@@ -151,7 +151,7 @@ class KubernetesRuns:
             deleting="deletionTimestamp" in metadata,
             finished=finished,
             pod=await self._driver(warnings, max(members, key=_by_liveness)) if members else None,
-            trouble=trouble,
+            issue=issue,
             termination_grace=_grace((job.get("spec") or {}).get("template") or {}),
             had_pod=bool(members) or _counts_a_pod(job),
         )
@@ -197,7 +197,7 @@ class KubernetesRuns:
             termination_reason=single_line(reason, limit=64) or None,
             finished_at=pods.instant(ended.get("finishedAt")),
             verdict=_verdict(ended),
-            trouble=await pods.find_issue(warnings, pod, self.clock.now()),
+            issue=await pods.find_issue(warnings, pod, self.clock.now()),
         )
 
     async def _node_of(self, pod: Json) -> NodeState | None:

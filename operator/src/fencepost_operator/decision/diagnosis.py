@@ -81,16 +81,16 @@ POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
 }
 
 
-def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
+def diagnose_pod_issue(issue: PodIssue) -> Diagnosis:
     """Return why a pod cannot get going."""
     category, summary, remedy = POD_ISSUES.get(
-        trouble.reason,
-        (Reason.POD_ISSUE, f"cannot get going ({trouble.reason})", "see kubectl describe pod"),
+        issue.reason,
+        (Reason.POD_ISSUE, f"cannot get going ({issue.reason})", "see kubectl describe pod"),
     )
     return Diagnosis(
         category=category,
-        summary=f"Pod {trouble.pod} {summary}",
-        detail=detail(trouble.message),
+        summary=f"Pod {issue.pod} {summary}",
+        detail=detail(issue.message),
         remedy=remedy,
     )
 
@@ -98,7 +98,7 @@ def diagnose_pod_issue(trouble: PodIssue) -> Diagnosis:
 def pod_issue(context: Context) -> Diagnosis | None:
     """Return why a pod of the run or of the cluster cannot get going, if one cannot; the run's come first."""
     job, cluster = context.job, context.observation.cluster
-    own = [job.trouble, job.pod.trouble if job.pod else None] if job else []
+    own = [job.issue, job.pod.issue if job.pod else None] if job else []
     parts = cluster.value.issues if isinstance(cluster, Known) and cluster.value is not None else ()
     found = [issue for issue in (*own, *parts) if issue is not None]
     return diagnose_pod_issue(found[0]) if found else None
@@ -145,8 +145,8 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The driver of {name} vanished",
-            detail=detail(run.trouble.message)
-            if run and run.trouble
+            detail=detail(run.issue.message)
+            if run and run.issue
             else "its Job or pod was deleted, or its node was lost",
             remedy="if that comes again and again, see kubectl get events for what takes it away",
         )
@@ -168,7 +168,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
-            detail=detail(pod.trouble.message) if pod.trouble else "",
+            detail=detail(pod.issue.message) if pod.issue else "",
             remedy="check the node that it was on",
         )
     return _of_exit(pod.exit_code, run)

@@ -9,10 +9,10 @@ from fencepost_operator.actions import (
     Action,
     AddFinalizer,
     CreateFence,
-    DeleteFence,
     DeleteRun,
     InstallCluster,
     PruneCluster,
+    ReleaseFence,
     RemoveFinalizer,
     StartRun,
     StopRun,
@@ -68,8 +68,8 @@ class Executor:
                 await ports.fences.create(self._connection(pipeline), self._row(pipeline), owner)
             case TakeOverFence(epoch=epoch, version=version, owner=owner):
                 await ports.fences.take_over(self._connection(pipeline), self._row(pipeline), epoch, version, owner)
-            case DeleteFence(epoch=epoch, version=version):
-                await ports.fences.delete(self._connection(pipeline), self._row(pipeline), epoch, version)
+            case ReleaseFence(epoch=epoch, version=version):
+                await ports.fences.release(self._connection(pipeline), self._row(pipeline), epoch, version)
             case _:
                 assert_never(action)
 
@@ -96,7 +96,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED
-        case CreateFence() | TakeOverFence() | DeleteFence():
+        case CreateFence() | TakeOverFence() | ReleaseFence():
             return _reason_of_checkpoint(error)
         case _:
             assert_never(action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost.fence import FenceRow
-from fencepost_operator.actions import DeleteFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
+from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
 from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
@@ -116,7 +116,7 @@ def _drop(context: Context, row: FenceRow) -> Outcome:
         context,
         Reason.DELETING,
         "Deleting the progress in the checkpoint (deletionPolicy: Delete); its epoch stays",
-        action=DeleteFence(epoch=row.epoch, version=row.version),
+        action=ReleaseFence(epoch=row.epoch, version=row.version),
     )
 
 
