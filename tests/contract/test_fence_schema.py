@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 
-from fencepost.contract import CassandraEndpoint
+from contract.cassandra import open_session
 from fencepost.fence import (
     Fence,
     FenceRow,
@@ -20,7 +20,7 @@ from fencepost.fence import (
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema
 from fencepost_operator.adapters import fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
@@ -34,20 +34,6 @@ FIRST_RELEASE = """pipeline text PRIMARY KEY, version bigint, owner text, epoch 
     offsets frozen<map<text, bigint>>, planned frozen<map<text, bigint>>, topic_ids frozen<map<text, text>>,
     code text, committed_at timestamp, records bigint, duration_ms bigint"""
 """The columns of the fence table as the first release creates it."""
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    place = environment.load()
-    made = connect(
-        CassandraEndpoint(
-            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
-        ),
-        credentials=(place.cassandra_username, place.cassandra_password),
-        consistency="ONE",
-    )
-    yield made
-    made.cluster.shutdown()
 
 
 @pytest.fixture
@@ -235,14 +221,7 @@ async def test_an_account_without_a_grant_is_denied_and_never_an_absent_row(
     session: Session, keyspace: str, stranger: tuple[str, str]
 ) -> None:
     create_schema(session, keyspace, REPLICATION)
-    place = environment.load()
-    theirs = connect(
-        CassandraEndpoint(
-            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
-        ),
-        credentials=stranger,
-        consistency="ONE",
-    )
+    theirs = open_session(*stranger)
     try:
         with pytest.raises(FenceUnauthorized) as caught:
             CassandraFenceTable.over(theirs, keyspace).read("p")

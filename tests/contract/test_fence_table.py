@@ -10,7 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from cassandra.cluster import Session
 
+from contract.cassandra import open_session
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     Fence,
@@ -27,26 +29,17 @@ from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schem
 from fencepost.fence.changes import restored
 from fencepost.fence.memory import MemoryFenceTable
 from flights.history import read_history
-from testbed import environment
 
 KEYSPACE = "fencepost_contract"
 HELD = ("owner", "epoch", "driver", "version", "clock", "code", "topic_ids", "records", "duration_ms")
 
 
 @pytest.fixture(scope="module")
-def cassandra() -> Iterator[CassandraFenceTable]:
-    place = environment.load()
-    session = connect(
-        CassandraEndpoint(
-            contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
-        ),
-        credentials=(place.cassandra_username, place.cassandra_password),
-        consistency="ONE",
-    )
+def cassandra(session: Session) -> Iterator[CassandraFenceTable]:
     create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
     table = CassandraFenceTable.over(session, KEYSPACE)
     yield table
-    table.close()
+    table.finish_history()
 
 
 @pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
@@ -229,14 +222,8 @@ def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: Fe
 
 @pytest.mark.integration
 def test_a_wrong_password_is_told_apart_from_a_silent_database() -> None:
-    place = environment.load()
     with pytest.raises(FenceCredentialsRejected):
-        connect(
-            CassandraEndpoint(
-                contact_points=(place.cassandra_host,), port=place.cassandra_port, local_datacenter="datacenter1"
-            ),
-            credentials=(place.cassandra_username, "wrong"),
-        )
+        open_session(password="wrong")  # noqa: S106 - refused on purpose
 
 
 @pytest.mark.integration
