@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -61,10 +62,12 @@ def run(console: Console, *, hours: float) -> Result:
             time.sleep(WARM_UP_SECONDS)
             before = scene.fence()
             began = time.monotonic()
-            while (elapsed := time.monotonic() - began) < hours * 3600:
-                _sample(soak, scene, elapsed / 3600)
-                console.line(f"soak: {elapsed / 60:.0f} of {hours * 60:.0f} min")
-                time.sleep(SAMPLE_SECONDS)
+            with suppress(KeyboardInterrupt):  # Ctrl-C ends the soak early, with the figures so far
+                while (elapsed := time.monotonic() - began) < hours * 3600:
+                    _sample(soak, scene, elapsed / 3600)
+                    console.line(f"soak: {elapsed / 60:.0f} of {hours * 60:.0f} min")
+                    time.sleep(SAMPLE_SECONDS)
+            hours = min(hours, elapsed / 3600)
             after = scene.fence()
     versions = after.version - before.version if before is not None and after is not None else 0
     console.table(
@@ -74,7 +77,7 @@ def run(console: Console, *, hours: float) -> Result:
         "soak",
         [Sample(trend.name, trend.unit, trend.values) for trend in soak.table()],
         {
-            "hours": hours,
+            "hours": round(hours, 2),
             "changes of the fence row": versions,
             "records per second": BATCHES_PER_SECOND * RECORDS_PER_BATCH,
         },
