@@ -11,13 +11,11 @@ from typing import Final
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.observation import Unknown
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
-SHOWN: Final = 3
-"""Partitions that a message names."""
 
 
 def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
@@ -39,11 +37,10 @@ def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime)
     stalled = [found for found in status.open_transactions if now - found.since >= timeout]
     if not stalled:
         return ""
-    names = ", ".join(f"{found.partition} at offset {found.offset}" for found in stalled[:SHOWN])
-    more = f" and {len(stalled) - SHOWN} more" if len(stalled) > SHOWN else ""
+    names = listed([f"{found.partition} at offset {found.offset}" for found in stalled])
     return with_remedy(
         f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
-        f"{names}{more}",
+        f"{names}",
         "find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
     )
 

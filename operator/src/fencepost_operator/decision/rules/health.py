@@ -11,6 +11,8 @@ from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
+from fencepost_operator.decision.lag import readable, unanswered
+from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import failure_after, has_progressed
@@ -28,6 +30,8 @@ PROGRESS_TABLE: Final = "fence_progress"
 READ_PROGRESS: Final = (
     f"grant the account SELECT on {PROGRESS_TABLE}, or create the table with checkpoint.cassandra.createSchema: true; "
 )
+
+LEADERLESS: Final = "check that the brokers of these partitions run and that each partition has a leader"
 
 KAFKA_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
@@ -88,7 +92,7 @@ def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
-    if run.claimed_at is None or not context.status.lag or committed is None or committed.since is None:
+    if run.claimed_at is None or not _readable(context) or committed is None or committed.since is None:
         return None
     timeout, progress = stall_timeout(context), context.observation.progress
     refused = progress if isinstance(progress, Unknown) else None
@@ -153,7 +157,7 @@ def kafka_is_unreachable(context: RunContext) -> Outcome | None:
 
 
 def run_is_starting(context: RunContext) -> Outcome | None:
-    """Wait until a run has claimed its epoch, and has committed or has nothing to read."""
+    """Wait until a run has claimed its epoch, and has committed or is known to have nothing to read."""
     run = context.active_run
     if run is None or _has_started(context, run):
         return None
@@ -162,21 +166,34 @@ def run_is_starting(context: RunContext) -> Outcome | None:
     failure = context.status.failure
     restarting = failure is not None and failure.count and failure.epoch == run.epoch - 1
     state = State.RESTARTING if restarting else State.STARTING
-    return reconciling(context, Reason.STARTING, _start_progress(run), state=state)
+    message, remedy = _start_progress(context, run)
+    return reconciling(context, Reason.STARTING, message, remedy=remedy, state=state)
 
 
-def _start_progress(run: RunStatus) -> str:
+def _start_progress(context: RunContext, run: RunStatus) -> tuple[str, str]:
+    """Return how far the start is, and what to do about it if anything."""
+    source = context.observation.source
     if run.claimed_at is not None:
-        return f"{run.name} holds the fence at epoch {run.epoch}; its first batch is in progress"
+        holds = f"{run.name} holds the fence at epoch {run.epoch}"
+        if isinstance(source, Known) and _readable(context) is None:
+            keys = unanswered(context.spec, context.row, source.value)
+            return f"{holds}; Kafka does not answer for {listed(keys)}", LEADERLESS
+        return f"{holds}; its first batch is in progress", ""
     if run.started_at is not None:
-        return f"{run.name} starts Spark before it claims epoch {run.epoch}"
-    return f"Waiting for the pod of {run.name}"
+        return f"{run.name} starts Spark before it claims epoch {run.epoch}", ""
+    return f"Waiting for the pod of {run.name}", ""
+
+
+def _readable(context: RunContext) -> int | None:
+    """Return how many records the run could read now; None while that is not known."""
+    source = context.observation.source
+    return readable(context.spec, context.row, source.value) if isinstance(source, Known) else None
 
 
 def _has_started(context: RunContext, run: RunStatus) -> bool:
     if run.claimed_at is None:
         return False
-    return has_progressed(run, context.row) or context.status.lag == 0 or _was_ready_before(context, run)
+    return has_progressed(run, context.row) or _readable(context) == 0 or _was_ready_before(context, run)
 
 
 def _was_ready_before(context: RunContext, run: RunStatus) -> bool:
