@@ -645,6 +645,52 @@ def test_progress_that_may_not_be_read_doubles_the_timeout_and_the_message_says_
     assert "createSchema" in decision.status.message
 
 
+IN_BATCH = replace(ROW, planned={"orders/0": 60})
+
+
+def unreadable(decision: Decision) -> Condition | None:
+    return next((c for c in decision.status.conditions if c.type == "ProgressUnreadable"), None)
+
+
+@pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
+def test_progress_that_may_not_be_read_is_reported_before_a_run_is_replaced_for_it(refused: Unknown) -> None:
+    decision = WELL.seen(fence=IN_BATCH, progress=refused).decide()
+    assert decision.reason == "Streaming"
+    found = unreadable(decision)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "ProgressUnreadable")
+    assert "fence_progress cannot be read: wrong password" in found.message
+    assert "twice" in found.message
+    assert "rant the account SELECT" in found.message
+    assert [str(event.reason) for event in decision.events] == ["ProgressUnreadable"]
+
+
+def test_the_report_of_unreadable_progress_stays_until_progress_is_read() -> None:
+    """Progress is read only while a batch is planned, so most observations say nothing about it."""
+    first = WELL.seen(fence=IN_BATCH, progress=DENIED).decide()
+    between = replace(ROW, planned=ROW.offsets)
+    told = WELL.said(conditions=first.status.conditions).seen(fence=between)
+    for later in (
+        told,
+        told.seen(fence=SILENT, progress=SILENT),
+        told.seen(fence=DENIED, progress=DENIED),
+        told.seen(fence=IN_BATCH, progress=SILENT),
+        told.seen(fence=IN_BATCH, progress=DENIED),
+        told.asked(batchInterval="x"),
+    ):
+        decision = later.decide()
+        assert unreadable(decision) == unreadable(first)
+        assert "ProgressUnreadable" not in [str(event.reason) for event in decision.events]
+    assert unreadable(told.seen(fence=IN_BATCH, progress=REPORT).decide()) is None
+    assert unreadable(told.seen(fence=IN_BATCH, progress=None).decide()) is None
+
+
+@pytest.mark.parametrize("fact", [SILENT, DENIED])
+def test_a_fence_that_cannot_be_read_says_nothing_about_progress(fact: Unknown) -> None:
+    assert unreadable(WELL.seen(fence=fact, progress=fact).decide()) is None
+    assert unreadable(WELL.seen(fence=IN_BATCH, progress=SILENT).decide()) is None
+
+
 def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:
     stuck = replace(COMMITTED, version=9, done=7, done_at=NOW - timedelta(seconds=59))
     world = SLOW.said(committed=stuck).seen(progress=REPORT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     RETRY_ANNOTATION,
     ClusterStatus,
@@ -23,8 +23,9 @@ from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
+from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Fact, Known, Liveness, Observation, Run, Unknown, UnknownReason
+from fencepost_operator.observation import Known, Liveness, Observation, Run
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
@@ -196,17 +197,12 @@ def _committed(
         version=row.version,
         at=row.committed_at,
         since=None if not could_read else now if moved or since is None else since,
-        observable_since=None if _is_silent(observation.progress) else observable_since,
+        observable_since=None if is_silent(observation.progress) else observable_since,
         records=row.records,
         offsets=dict(row.offsets),
         done=done,
         done_at=done_at,
     )
-
-
-def _is_silent(progress: Fact[BatchProgress | None]) -> bool:
-    """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
-    return isinstance(progress, Unknown) and progress.reason is UnknownReason.UNREACHABLE
 
 
 def _progress(

@@ -9,6 +9,7 @@ from typing import Final
 from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision import progress
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
 from fencepost_operator.decision.lag import readable, unanswered
@@ -25,11 +26,6 @@ STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
 MAX_DOUBLINGS: Final = 6
 """Of the stall timeout, for runs in a row that made no progress."""
-
-PROGRESS_TABLE: Final = "fence_progress"
-READ_PROGRESS: Final = (
-    f"grant the account SELECT on {PROGRESS_TABLE}, or create the table with checkpoint.cassandra.createSchema: true; "
-)
 
 LEADERLESS: Final = "check that the brokers of these partitions run and that each partition has a leader"
 
@@ -94,18 +90,17 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
     if run.claimed_at is None or not _readable(context) or committed is None or committed.since is None:
         return None
-    timeout, progress = stall_timeout(context), context.observation.progress
-    refused = progress if isinstance(progress, Unknown) else None
-    if refused is not None:
-        timeout *= 2  # the batch may well progress, and nobody can see it
+    timeout, unreadable = stall_timeout(context), progress.refusal(context.observation.progress)
+    if unreadable:
+        timeout *= progress.STALL_FACTOR
     if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
         summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
-        detail=f"table {PROGRESS_TABLE} cannot be read: {refused.message}" if refused is not None else "",
-        remedy=f"{READ_PROGRESS if refused is not None else ''}read the driver's log with kubectl logs; raise "
+        detail=unreadable,
+        remedy=f"{f'{progress.REMEDY}; ' if unreadable else ''}read the driver's log with kubectl logs; raise "
         "restart.stallTimeout if one step of a batch takes that long",
     )
 
