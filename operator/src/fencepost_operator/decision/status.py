@@ -1,4 +1,4 @@
-"""What one observation adds to the status, before any rule decides: facts only, no wishes."""
+"""What one observation adds to the status before any rule decides: facts only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fencepost_operator.observation import Known, Liveness, Observation, Run
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
-    """Return the status with all that this observation shows."""
+    """Return the status with everything that this observation shows."""
     status = pipeline.status
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
@@ -50,7 +50,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
 def failure_after(  # one place that counts, for runs that ended and runs that are given up
     pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, progressed: bool, now: datetime
 ) -> FailureStatus:
-    """Return the failure of a run: counted on from the last one unless something was committed or changed since."""
+    """Return the failure of a run; the count continues unless there was a commit or a change since the last failure."""
     before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
     counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
     count = (before.count if before is not None and counts else 0) + 1
@@ -101,7 +101,7 @@ def _run(
 
 
 def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:
-    """Return the recorded run, or what can be told of a newer one when the record was lost."""
+    """Return the recorded run, or what is known of a newer one if its record was lost."""
     newest = max(runs, key=lambda job: job.epoch, default=None)
     if newest is None or (recorded is not None and recorded.epoch >= newest.epoch):
         return recorded
@@ -118,9 +118,9 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
 
 
 def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
-    """Record what really runs, and where: the Job may be another than was recorded, its node later proves a death.
+    """Record what runs, and where: the node can later prove that the driver is dead.
 
-    A create that timed out may take effect after the spec, and with it the record, has changed.
+    The Job may differ from the record: a create that timed out may take effect after the spec, and the record, changed.
     """
     if job is None:
         return run
@@ -208,7 +208,7 @@ def _committed(
 def _progress(
     before: CommittedStatus | None, row: FenceRow, observation: Observation
 ) -> tuple[int | None, datetime | None]:
-    """Return how far the batch that begins at the row's version is, and when that was first seen to be so far."""
+    """Return how far the batch that begins at the row's version is, and when that was first observed."""
     known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
     progress = observation.progress.value if isinstance(observation.progress, Known) else None
     if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
@@ -218,7 +218,7 @@ def _progress(
 
 
 def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
-    """Return where a transaction keeps the end of a partition from moving; what is unknown stays as it was."""
+    """Return where an open transaction holds the end of a partition; while the source is unknown, nothing changes."""
     source = observation.source
     if not isinstance(source, Known):
         return before
