@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -182,6 +183,45 @@ async def test_housekeeping_between_two_attempts_shortens_no_backoff() -> None:
     assert stage.gate.writes.count("prune") > 1
     assert stage.gate.writes.count("install") < 15
     assert stage.ready() == "InstallFailed"
+
+
+class RefusingWorld(LitteringWorld):
+    """The API server refuses each install, which leaves an object behind, and each deletion, until it is repaired."""
+
+    broken: bool = True
+
+    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+        if self.broken:
+            LitteringWorld.install(self, key, values)
+        World.install(self, key, values)
+
+    def prune(self, key: ObjectKey, uids: Collection[str]) -> None:
+        if self.broken:
+            raise Rejected("deletion is forbidden")
+        World.prune(self, key, uids)
+
+
+async def test_two_actions_that_fail_in_turn_both_back_off_and_neither_waits_for_the_other_to_succeed() -> None:
+    """Injected: the prune after a failed install was refused, and the install was never tried again."""
+    world = RefusingWorld()
+    stage = Stage(world=world)
+    stage.world.apply(body())
+    moments: dict[str, list[float]] = {"install": [], "prune": []}
+
+    def note(_number: int, name: str) -> None:
+        if name in moments:
+            moments[name].append(stage.world.now.timestamp())
+
+    stage.gate.before = note
+    await stage.run(300)
+    for name, tries in moments.items():
+        gaps = [later - earlier for earlier, later in itertools.pairwise(tries)]
+        assert 6 <= len(tries) < 15, (name, gaps)
+        assert all(later >= earlier - 1 for earlier, later in itertools.pairwise(gaps)), (name, gaps)
+        assert gaps[-1] >= 32, (name, gaps)
+    assert stage.ready() == "InstallFailed"
+    world.broken = False
+    await stage.running(seconds=120)
 
 
 @dataclass(slots=True)

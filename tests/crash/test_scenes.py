@@ -529,3 +529,14 @@ async def test_the_story_is_told_once() -> None:
     assert told.count("RunFailed") == 1
     assert told.count("ClusterReady") == 1
     assert len(told) < 25, told
+
+
+@pytest.mark.parametrize("stall_timeout", [60, 200])
+async def test_a_driver_that_lost_its_executors_ends_before_it_counts_as_unresponsive(stall_timeout: int) -> None:
+    stage = await running(restart={"stallTimeout": f"{stall_timeout}s"})
+    await stage.run(10)
+    driver, before = stage.world.newest_pod().driver, stage.world.now
+    stage.world.lose_node(KEY, "worker")
+    await stage.until(lambda: not driver.alive)
+    assert driver.exit_code == ExitCode.NO_EXECUTORS
+    assert (stage.world.now - before).total_seconds() == pytest.approx(0.8 * stall_timeout, abs=2)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict
+from fencepost.batch import Watermarks
+from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict, split_offset_key
+from fencepost.driver import plan
+from fencepost.driver.loop import RAISE_LIMIT
+from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
 STOPPING = timedelta(seconds=1)
-EXECUTOR_LIMIT = timedelta(seconds=120)
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class Driver:
     finished_at: datetime | None = None
     verdict: Verdict | None = None
     committed_at: datetime | None = None
+    had_executors: bool = False
     lonely_since: datetime | None = None
     """Since when it has had no executor."""
     fails_with: ExitCode | None = None
@@ -39,7 +43,16 @@ class Driver:
     batch_since: datetime | None = None
     hangs: bool = False
     """Its batches neither end nor report progress."""
+    fits: int | None = None
+    """How many records of a batch fit into memory; a larger batch ends the process."""
+    limit: int = field(init=False)
+    """Maximum number of records of a batch; a reduced one doubles once in a while."""
+    limited_since: datetime | None = None
     commits: list[tuple[int, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        most = self.config.source.max_records_per_batch
+        self.limit = min(most, self.config.first_batch_limit or most)
 
     @property
     def alive(self) -> bool:
@@ -51,7 +64,9 @@ class Driver:
         if not self.alive or self.frozen or self.started_at is None:
             return
         self.lonely_since = None if executors else self.lonely_since or now
-        if self.lonely_since is not None and now - self.lonely_since > EXECUTOR_LIMIT:
+        self.had_executors = self.had_executors or executors
+        patience = self.config.executor_patience if self.had_executors else FIRST_EXECUTOR_LIMIT
+        if self.lonely_since is not None and now - self.lonely_since > timedelta(seconds=patience):
             self.end(now, ExitCode.NO_EXECUTORS)
             return
         try:
@@ -61,12 +76,10 @@ class Driver:
         except FenceUnavailable:
             return
 
-    def end(self, now: datetime, code: int, message: str = "") -> None:
+    def end(self, now: datetime, code: int, message: str = "", *, reason: Reason = Reason.RUN_ENDED) -> None:
         """End the process."""
         self.exit_code, self.finished_at = int(code), now
-        self.verdict = Verdict(
-            exit_code=int(code), reason=Reason.RUN_ENDED, message=message or f"exit {code}", remedy=""
-        )
+        self.verdict = Verdict(exit_code=int(code), reason=reason, message=message or f"exit {code}", remedy="")
 
     def _work(self, now: datetime, *, executors: bool) -> None:
         if self.row is None and (self.started_at is None or now - self.started_at < WARM_UP or not executors):
@@ -89,40 +102,64 @@ class Driver:
             self.end(now, ExitCode.STOPPED)
 
     def _start(self, row: FenceRow) -> Starting:
-        ends = self.ends() or {}
-        offsets = {key: row.offsets.get(key, 0) for key in ends}
-        return Starting(offsets=offsets, planned=offsets, topic_ids={})
+        source = self.config.source
+        return plan.starting(
+            row,
+            _log(self.ends() or {}),
+            source.topics,
+            source.starting_offsets,
+            source.max_records_per_batch,
+            first_limit=self.config.first_batch_limit,
+        )
 
     def _due(self, now: datetime) -> bool:
         interval = timedelta(seconds=self.config.batch_interval)
         return self.committed_at is None or now - self.committed_at >= interval or self.asked_at is not None
 
     def _batch(self, now: datetime, ends: Mapping[str, int]) -> None:
-        if self.hangs:
+        row = self.row
+        if self.hangs or row is None:
             return
         if self.batch_since is None:
             self.batch_since = now
-            if self.batch_takes and self.row is not None:
-                planned = self._after(self.row, ends)
-                self.row = self.fence.plan(self.row, offsets=self.row.offsets, planned=planned)
+            self._raise_limit(now)
+            if (self.batch_takes or self.fits is not None) and row.planned == row.offsets:
+                row = self.row = self.fence.plan(row, offsets=row.offsets, planned=self._after(row, ends))
+        if self.fits is not None and _records(row.offsets, row.planned) > self.fits:
+            self.end(now, ExitCode.FAILED, reason=Reason.OUT_OF_MEMORY)
+            return
         taken = now - self.batch_since
         if taken >= self.batch_takes:
             self.batch_since = None
             self._commit(now, ends)
-        elif self.row is not None:
-            self.fence.report_progress(self.row, int(taken.total_seconds()))
+        else:
+            self.fence.report_progress(row, int(taken.total_seconds()))
 
-    def _after(self, row: FenceRow, ends: Mapping[str, int]) -> dict[str, int]:
-        limit = self.config.source.max_records_per_batch
-        return {key: min(ends.get(key, offset), offset + limit) for key, offset in row.offsets.items()}
+    def _raise_limit(self, now: datetime) -> None:
+        since = self.limited_since = self.limited_since or self.started_at or now
+        if now - since >= timedelta(seconds=RAISE_LIMIT):
+            self.limit = min(2 * self.limit, self.config.source.max_records_per_batch)
+            self.limited_since = now
+
+    def _after(self, row: FenceRow, ends: Mapping[str, int]) -> Mapping[str, int]:
+        return plan.next_batch(row.offsets, _log(ends), self.config.source.topics, self.limit).until
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row
         assert row is not None
-        after = self._after(row, ends)
+        after = row.planned if row.planned != row.offsets else self._after(row, ends)
         if after == row.offsets:
             return
-        records = sum(after.values()) - sum(row.offsets.values())
+        records = _records(row.offsets, after)
         self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200)
         self.commits.append((self.config.epoch, row.offsets, after))
         self.committed_at = now
+
+
+def _log(ends: Mapping[str, int]) -> Watermarks:
+    topics = {split_offset_key(key)[0] for key in ends}
+    return Watermarks(begins=dict.fromkeys(ends, 0), ends=ends, topic_ids={topic: f"id-{topic}" for topic in topics})
+
+
+def _records(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    return sum(after.values()) - sum(before.values())

@@ -206,9 +206,13 @@ class FakeRuns:
         return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
-        del config_map  # the Job stands for it
+        def effect() -> None:
+            self.world.create_job(key, job)
+            if config_map is not None:
+                self.world.config_maps[key, job["metadata"]["name"]] = config_map
+
         try:
-            await self.gate.write("start", lambda: self.world.create_job(key, job))
+            await self.gate.write("start", effect)
         except FileExistsError as error:
             name = job["metadata"]["name"]
             there = self.world.job(key, name)

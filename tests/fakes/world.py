@@ -16,7 +16,7 @@ from fencepost.contract import DriverConfig, Variable
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels
+from fencepost_operator.desired import labels, run_config
 from fencepost_operator.observation import ClusterObject, PodIssue
 
 PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
@@ -119,6 +119,8 @@ class World:
     """All that Helm created, of all generations."""
     sets: dict[ObjectKey, dict[int, Sets]] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
+    config_maps: dict[tuple[ObjectKey, str], Mapping[str, Any]] = field(default_factory=dict)
+    """What each Job mounts."""
     buried: list[Driver] = field(default_factory=list)
     """Drivers whose pod is gone; those on a lost node may live."""
     nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
@@ -337,13 +339,18 @@ class World:
         return "worker" not in lost and ("master" not in lost or driver.row is not None)
 
     def _pod(self, job: Job) -> Pod:
-        container = job.manifest["spec"]["template"]["spec"]["containers"][0]
-        text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
-        config, uid = DriverConfig.from_json(text), f"pod-{next(self.uids)}"
+        config, uid = DriverConfig.from_json(self._config(job)), f"pod-{next(self.uids)}"
         driver = Driver(config, uid, self.fence(config.pipeline), self._ends)
         if self.issue is None:
             driver.started_at = self.now
         return Pod(f"{job.name}-{uid}", uid, next(iter(self.nodes)), driver)
+
+    def _config(self, job: Job) -> str:
+        """Return the mounted configuration, or that of the environment where a late create left no ConfigMap."""
+        if mounted := self.config_maps.get((job.key, job.name)):
+            return str(mounted["data"][run_config.KEY])
+        container = job.manifest["spec"]["template"]["spec"]["containers"][0]
+        return next(str(variable["value"]) for variable in container["env"] if variable["name"] == Variable.CONFIG)
 
     def _ends(self) -> Mapping[str, int] | None:
         return None if self.kafka_down else dict(self.ends)

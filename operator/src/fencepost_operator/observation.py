@@ -203,6 +203,11 @@ class References:
         return tuple(sorted(name for name, digest in self.hashes.items() if digest is None))
 
 
+def may_report_progress(row: FenceRow) -> bool:
+    """Return whether a driver may be inside a batch: only then is its progress read."""
+    return row.driver is not None and row.planned != row.offsets
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The world around one pipeline at one moment."""

@@ -35,6 +35,32 @@ def test_starting_offsets_that_the_log_does_not_hold_are_a_bad_spec() -> None:
         start_at(LOG, ["a"], StartingOffsets(partitions={"a/1": 3}))
 
 
+OPEN = replace(LOG, high={"a/0": 15, "a/1": 25, "b/0": 0})
+"""An open transaction withholds the records [10, 15) of a/0."""
+
+
+@pytest.mark.parametrize("offset", [10, 12, 15])
+def test_a_start_within_an_open_transaction_is_legal_and_waits_for_its_end(offset: int) -> None:
+    """Injected: offset 12 of a log that ends at 15 was refused as long as a transaction was open at 10."""
+    at = StartingOffsets(position="latest", partitions={"a/0": offset})
+    claimed = starting(ROW, OPEN, ["a"], at, 100)
+    assert claimed.offsets == claimed.planned == {"a/0": offset, "a/1": 25}
+    assert unresolved(ROW, OPEN, ["a"]) == ""
+    position = Position(offsets=claimed.offsets, barrier=claimed.growth_barrier)
+    waiting = after(position, claimed.topic_ids, OPEN, ["a"], 100)
+    assert (waiting.batch.is_empty, waiting.position, waiting.lag) == (True, position, 0)
+    row = replace(ROW, offsets=claimed.offsets, planned=claimed.planned, topic_ids=claimed.topic_ids)
+    assert starting(row, OPEN, ["a"], at, 100).planned == claimed.planned
+    ended = replace(OPEN, ends={**OPEN.ends, "a/0": 16}, high={"a/0": 16})
+    read = after(position, claimed.topic_ids, ended, ["a"], 100)
+    assert read.batch.spans() == {"a/0": (offset, 16)}
+
+
+def test_a_start_beyond_the_high_watermark_is_a_bad_spec() -> None:
+    with pytest.raises(BadSpec, match=r"a/0=16 is outside the log, which holds \[0, 15\)"):
+        start_at(OPEN, ["a"], StartingOffsets(partitions={"a/0": 16}))
+
+
 def test_an_absent_topic_is_a_bad_spec() -> None:
     with pytest.raises(BadSpec, match="topic 'c' does not exist") as caught:
         resume(ROW, LOG, ["a", "c"], StartingOffsets())

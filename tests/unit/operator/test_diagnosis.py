@@ -62,7 +62,7 @@ def test_the_drivers_own_words_go_first() -> None:
     assert found.remedy == "add it"
 
 
-def test_what_vanished_is_lost() -> None:
+def test_a_driver_that_disappeared_is_lost() -> None:
     assert diagnose_end(None, "orders-run-1").category is Reason.POD_LOST
     evicted = replace(POD, exit_code=None, termination_reason="Evicted")
     found = diagnose_end(replace(RUN, pod=evicted), RUN.name)

@@ -645,6 +645,52 @@ def test_progress_that_may_not_be_read_doubles_the_timeout_and_the_message_says_
     assert "createSchema" in decision.status.message
 
 
+IN_BATCH = replace(ROW, planned={"orders/0": 60})
+
+
+def unreadable(decision: Decision) -> Condition | None:
+    return next((c for c in decision.status.conditions if c.type == "ProgressUnreadable"), None)
+
+
+@pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
+def test_progress_that_may_not_be_read_is_reported_before_a_run_is_replaced_for_it(refused: Unknown) -> None:
+    decision = WELL.seen(fence=IN_BATCH, progress=refused).decide()
+    assert decision.reason == "Streaming"
+    found = unreadable(decision)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "ProgressUnreadable")
+    assert "fence_progress cannot be read: wrong password" in found.message
+    assert "twice" in found.message
+    assert "rant the account SELECT" in found.message
+    assert [str(event.reason) for event in decision.events] == ["ProgressUnreadable"]
+
+
+def test_the_report_of_unreadable_progress_stays_until_progress_is_read() -> None:
+    """Progress is read only while a batch is planned, so most observations say nothing about it."""
+    first = WELL.seen(fence=IN_BATCH, progress=DENIED).decide()
+    between = replace(ROW, planned=ROW.offsets)
+    told = WELL.said(conditions=first.status.conditions).seen(fence=between)
+    for later in (
+        told,
+        told.seen(fence=SILENT, progress=SILENT),
+        told.seen(fence=DENIED, progress=DENIED),
+        told.seen(fence=IN_BATCH, progress=SILENT),
+        told.seen(fence=IN_BATCH, progress=DENIED),
+        told.asked(batchInterval="x"),
+    ):
+        decision = later.decide()
+        assert unreadable(decision) == unreadable(first)
+        assert "ProgressUnreadable" not in [str(event.reason) for event in decision.events]
+    assert unreadable(told.seen(fence=IN_BATCH, progress=REPORT).decide()) is None
+    assert unreadable(told.seen(fence=IN_BATCH, progress=None).decide()) is None
+
+
+@pytest.mark.parametrize("fact", [SILENT, DENIED])
+def test_a_fence_that_cannot_be_read_says_nothing_about_progress(fact: Unknown) -> None:
+    assert unreadable(WELL.seen(fence=fact, progress=fact).decide()) is None
+    assert unreadable(WELL.seen(fence=IN_BATCH, progress=SILENT).decide()) is None
+
+
 def test_a_batch_whose_progress_stopped_is_unresponsive_after_the_timeout() -> None:
     stuck = replace(COMMITTED, version=9, done=7, done_at=NOW - timedelta(seconds=59))
     world = SLOW.said(committed=stuck).seen(progress=REPORT)
@@ -675,6 +721,51 @@ def test_a_driver_that_must_not_read_a_new_partition_yet_is_not_unresponsive(
     decision = SLOW.seen(fence=row, source=Watermarks(ends=ends, high_watermarks=high)).decide()
     assert decision.reason == reason
     assert decision.status.lag == sum(ends.values()) - (50 if "orders/0" in ends else 0)
+
+
+UNREAD, READ = {"orders/0": 60}, {"orders/0": 50}
+HELD = Watermarks(ends=GREW, high_watermarks={"orders/0": 60, "orders/1": 9})
+"""A new partition has records, and an open transaction keeps the old one from passing the barrier."""
+LEADERLESS = Watermarks(ends={"orders/1": 9}, high_watermarks={"orders/1": 9})
+BOTH_READ = {"orders/0": 50, "orders/1": 9}
+
+READABLE: dict[str, tuple[dict[str, Any], Watermarks, bool]] = {
+    "nothing": ({}, Watermarks(ends=READ), True),
+    "records": ({}, Watermarks(ends=UNREAD), False),
+    "only records behind the growth barrier": ({"growth_barrier": {"orders/0": 60, "orders/1": 0}}, HELD, True),
+    "only records behind a barrier that is not recorded yet": ({}, HELD, True),
+    "records behind a barrier that is passed": ({}, Watermarks(ends=GREW, high_watermarks=GREW), False),
+    "no leader, and unread records were seen": ({"offsets": BOTH_READ, "log_ends": UNREAD}, LEADERLESS, False),
+    "no leader, and nobody has seen its end": ({"offsets": BOTH_READ}, LEADERLESS, False),
+    "no leader, and all was read": ({"offsets": BOTH_READ, "log_ends": READ}, LEADERLESS, True),
+    "no leader, and its topic left the spec": ({"offsets": {**READ, "old/0": 7}}, Watermarks(ends=READ), True),
+}
+"""What the run could read now: the row, the log, and whether the run is idle."""
+
+
+@pytest.mark.parametrize("case", READABLE)
+def test_a_run_has_started_when_it_knows_of_nothing_that_it_could_read(case: str) -> None:
+    row, source, idle = READABLE[case]
+    claimed = WELL.said(run=replace(RUN, resumed_from=ROW.committed_at), conditions=())
+    decision = claimed.seen(fence=replace(ROW, **row), source=source).decide()
+    assert decision.reason == ("Streaming" if idle else "Starting")
+
+
+@pytest.mark.parametrize("case", READABLE)
+def test_only_a_run_that_could_read_nothing_resets_the_restart_budget_without_a_commit(case: str) -> None:
+    row, source, idle = READABLE[case]
+    claimed = WELL.said(run=replace(RUN, resumed_from=ROW.committed_at), failure=replace(FAILED, epoch=1))
+    failure = claimed.seen(fence=replace(ROW, **row), source=source).decide().status.failure
+    assert failure is not None
+    assert (failure.count == 0) is idle
+
+
+def test_a_run_that_waits_for_a_leader_names_the_partition() -> None:
+    row = replace(ROW, offsets=BOTH_READ, log_ends=UNREAD)
+    claimed = WELL.said(run=replace(RUN, resumed_from=ROW.committed_at), conditions=())
+    message = claimed.seen(fence=row, source=LEADERLESS).decide().status.message
+    assert "Kafka does not answer for orders/0" in message
+    assert "brokers" in message
 
 
 def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:

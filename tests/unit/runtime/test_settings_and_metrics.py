@@ -125,6 +125,16 @@ def test_an_open_transaction_has_its_series() -> None:
     assert series(metrics) == {}
 
 
+def test_unreadable_progress_has_its_series() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+    found = replace(status().conditions[0], type="ProgressUnreadable", reason="ProgressUnreadable")
+    for conditions, figure in (((found,), 1), ((), 0)):
+        metrics.observed(KEY, replace(status(), conditions=conditions), {})
+        assert series(metrics)[f"fencepost_pipeline_progress_unreadable{at}"] == figure
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+
+
 def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> None:
     name = 'fencepost_pipeline_restarts_total{name="a",namespace="n"}'
     metrics = PrometheusMetrics()

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     CASSANDRA_UNREACHABLE = "CassandraUnreachable"
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"
+    PROGRESS_UNREADABLE = "ProgressUnreadable"
     TRANSACTION_STALLED = "TransactionStalled"
     KAFKA_UNREACHABLE = "KafkaUnreachable"
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"

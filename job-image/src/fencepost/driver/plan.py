@@ -50,15 +50,17 @@ class Plan:
 def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) -> dict[str, int]:
     """Resolve `startingOffsets` for topics that the fence row does not know.
 
+    The log reaches to the high watermark: a start may lie within a transaction that is open now.
     Raises BadSpec for an offset that the log does not have.
     """
     wanted = set(topics)
     edge = log.ends if starting.position == "latest" else log.begins
     found = {key: edge[key] for key in log.ends if split_offset_key(key)[0] in wanted}
-    for key, offset in starting.partitions.items():
-        if key in found and not log.begins[key] <= offset <= log.ends[key]:
+    for key in sorted(found.keys() & starting.partitions.keys()):
+        offset, begin, end = starting.partitions[key], log.begins[key], _high(key, log)
+        if not begin <= offset <= end:
             raise BadSpec(
-                f"startingOffsets {key}={offset} is outside the log, which holds [{log.begins[key]}, {log.ends[key]})",
+                f"startingOffsets {key}={offset} is outside the log, which holds [{begin}, {end})",
                 reason=Reason.STARTING_OFFSET_OUT_OF_RANGE,
                 remedy="Name an offset that the log holds.",
             )

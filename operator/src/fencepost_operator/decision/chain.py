@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
-from fencepost_operator.actions import Action, InstallCluster
+from fencepost_operator.actions import Action, InstallCluster, PruneCluster
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
@@ -113,18 +113,24 @@ def decide(
         reason=outcome.reason,
         status=status,
         events=status_events(pipeline.status, status, outcome),
-        action=_action(context, outcome, failure),
+        action=_action(context, outcome, failures),
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
     )
 
 
-def _action(context: Context, outcome: Outcome, failure: ActionFailure | None) -> Action | None:
-    """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that just failed."""
+def _action(context: Context, outcome: Outcome, failures: Collection[ActionFailure]) -> Action | None:
+    """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that failed.
+
+    A prune that fails as well takes turns with the install: neither waits until the other succeeds.
+    """
     if outcome.action is None:
         return prune_runs(context) or stale_generations(context)
-    if isinstance(outcome.action, InstallCluster) and failure is not None:
-        return stale_generations(context, install_failed=True) or outcome.action
-    return outcome.action
+    if not isinstance(outcome.action, InstallCluster):
+        return outcome.action
+    installs = sum(failure.attempts for failure in failures if failure.action == outcome.action)
+    prunes = sum(failure.attempts for failure in failures if isinstance(failure.action, PruneCluster))
+    prune = stale_generations(context, install_failed=True) if installs > prunes else None
+    return prune or outcome.action
 
 
 def outcome_of(context: Context) -> Outcome:

@@ -1,6 +1,7 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
-TransactionStalled while a producer's open transaction keeps records from being read.
+TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
+progress of a batch may not be read until it is read again.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Final
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
-from fencepost_operator.observation import Unknown
+from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
+from fencepost_operator.observation import Known, Unknown, may_report_progress
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
-SHOWN: Final = 3
-"""Partitions that a message names."""
+PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
 
 
 def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
@@ -30,7 +31,24 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
     found.append(_streaming(context, outcome))
     if message := stalled_transactions(context.config, outcome.status, context.now):
         found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
+    if message := unreadable_progress(context):
+        found.append(_condition(context, PROGRESS_UNREADABLE, "True", Reason.PROGRESS_UNREADABLE, message))
     return tuple(found)
+
+
+def unreadable_progress(context: Context) -> str:
+    """Return why the progress of batches may not be read, '' when it may.
+
+    An observation that did not look, as between two batches, or that got no answer, changes nothing.
+    """
+    fence, progress = context.observation.fence, context.observation.progress
+    row = fence.value if isinstance(fence, Known) else None
+    if row is None or not may_report_progress(row) or is_silent(progress):
+        return next((c.message for c in context.pipeline.status.conditions if c.type == PROGRESS_UNREADABLE), "")
+    if why := refusal(progress):
+        effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"
+        return with_remedy(f"{why[:1].upper()}{why[1:]}; {effect}", REMEDY)
+    return ""
 
 
 def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime) -> str:
@@ -39,11 +57,10 @@ def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime)
     stalled = [found for found in status.open_transactions if now - found.since >= timeout]
     if not stalled:
         return ""
-    names = ", ".join(f"{found.partition} at offset {found.offset}" for found in stalled[:SHOWN])
-    more = f" and {len(stalled) - SHOWN} more" if len(stalled) > SHOWN else ""
+    names = listed([f"{found.partition} at offset {found.offset}" for found in stalled])
     return with_remedy(
         f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
-        f"{names}{more}",
+        f"{names}",
         "find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
     )
 

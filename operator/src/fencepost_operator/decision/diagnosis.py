@@ -1,4 +1,4 @@
-"""What a pod or a Job shows, as words for a person: what happened, why, what to do."""
+"""What the state of a pod or a Job means: what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIGTERM_EXIT: Final = 143
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """A finding. `category` is its word, `summary` what happened, `detail` the evidence, `remedy` what to do."""
+    """A finding: `category` is its reason, `summary` what happened, `detail` the evidence, `remedy` what to do."""
 
     category: Reason
     summary: str
@@ -28,7 +28,7 @@ class Diagnosis:
 
     @property
     def message(self) -> str:
-        """Summary and evidence in one line."""
+        """Return summary and detail in one line."""
         return f"{self.summary}: {self.detail}" if self.detail else self.summary
 
 
@@ -39,13 +39,13 @@ POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
     "InvalidImageName": (Reason.IMAGE_PULL_FAILED, *IMAGE),
     "ErrImageNeverPull": (
         Reason.IMAGE_PULL_FAILED,
-        "must not pull its image, and the node does not have it",
-        "load the image on the nodes or change job.imagePullPolicy",
+        "may not pull its image, and the node does not have the image",
+        "load the image on the nodes, or change job.imagePullPolicy",
     ),
     "Unschedulable": (
         Reason.UNSCHEDULABLE,
         "does not fit on any node",
-        "ask for less (cluster.worker, cluster.workers, job.resources), loosen nodeSelector and affinity, or add nodes",
+        "request less (cluster.worker, cluster.workers, job.resources), relax nodeSelector and affinity, or add nodes",
     ),
     "CreateContainerConfigError": (
         Reason.CONTAINER_CONFIG_ERROR,
@@ -62,30 +62,30 @@ POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "cannot be run",
         "see the message; the image or its entrypoint may not be a fencepost-job image",
     ),
-    "FailedMount": (Reason.CONTAINER_CONFIG_ERROR, "cannot mount a volume", "see the message and mend the volume"),
+    "FailedMount": (Reason.CONTAINER_CONFIG_ERROR, "cannot mount a volume", "see the message, and fix the volume"),
     "CrashLoopBackOff": (
         Reason.CRASH_LOOP,
-        "ends again and again",
-        "read its log with kubectl logs --previous; too little memory or another kind of image can be the cause",
+        "keeps crashing",
+        "read its log with kubectl logs --previous; common causes are too little memory and an image of another kind",
     ),
     NODE_LOST: (
         Reason.POD_LOST,
-        "is on a node that is no longer heard of",
-        "bring the node back, or delete its Node object when the machine is gone for good",
+        "is on a node that does not respond",
+        "restore the node, or delete its Node object if the machine does not exist any more",
     ),
     "FailedCreate": (
         Reason.POD_REFUSED,
-        "is refused by the API server",
-        "raise the namespace's quota, or change what the admission message names",
+        "is rejected by the API server",
+        "raise the quota of the namespace, or change what the admission message names",
     ),
 }
 
 
 def diagnose_pod_issue(issue: PodIssue) -> Diagnosis:
-    """Return why a pod cannot get going."""
+    """Return why a pod cannot start."""
     category, summary, remedy = POD_ISSUES.get(
         issue.reason,
-        (Reason.POD_ISSUE, f"cannot get going ({issue.reason})", "see kubectl describe pod"),
+        (Reason.POD_ISSUE, f"cannot start ({issue.reason})", "see kubectl describe pod"),
     )
     return Diagnosis(
         category=category,
@@ -96,7 +96,7 @@ def diagnose_pod_issue(issue: PodIssue) -> Diagnosis:
 
 
 def pod_issue(context: Context) -> Diagnosis | None:
-    """Return why a pod of the run or of the cluster cannot get going, if one cannot; the run's come first."""
+    """Return why a pod cannot start, None when all can. Issues of the run come before those of the cluster."""
     job, cluster = context.job, context.observation.cluster
     own = [job.issue, job.pod.issue if job.pod else None] if job else []
     parts = cluster.value.issues if isinstance(cluster, Known) and cluster.value is not None else ()
@@ -106,22 +106,22 @@ def pod_issue(context: Context) -> Diagnosis | None:
 
 LOGS: Final = "read the driver's log with kubectl logs"
 ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
-    ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver ended without being asked by the operator", ""),
-    ExitCode.FENCED: (Reason.FENCED_OUT, "The driver found the fence held by another run or pod", ""),
+    ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver stopped, and the operator did not request it", ""),
+    ExitCode.FENCED: (Reason.FENCED_OUT, "Another run or pod holds the fence", ""),
     ExitCode.BAD_SPEC: (
         Reason.BAD_SPEC,
-        "The spec or the author's code cannot work as it is",
-        "mend the spec, the ConfigMap or the image; a change starts a new run",
+        "The spec or the author's code is not valid",
+        "fix the spec, the ConfigMap or the image; a change starts a new run",
     ),
     ExitCode.DATA_LOSS: (
         Reason.DATA_LOSS,
-        "Kafka no longer has what the checkpoint points at",
-        "restore the topic; else see docs/runbooks/FencepostPipelineNotReady.md for going on without what is lost",
+        "Kafka no longer has the records at the committed offsets",
+        "restore the topic, or see docs/runbooks/FencepostPipelineNotReady.md to continue without the lost records",
     ),
     ExitCode.POISON_RECORD: (
         Reason.POISON_RECORD,
-        "A record fails each time it is tried",
-        "mend the transform for the record that the message names",
+        "A record fails on every attempt",
+        "fix the transform for the record that the message names",
     ),
     ExitCode.DEPENDENCY_DOWN: (
         Reason.DEPENDENCY_DOWN,
@@ -130,46 +130,46 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ),
     ExitCode.NO_EXECUTORS: (
         Reason.NO_EXECUTORS,
-        "The Spark cluster gave no executor in time",
-        "check that the workers are ready and their memory and cores suffice",
+        "The Spark cluster did not provide an executor in time",
+        "check that the workers are ready and have enough memory and cores",
     ),
     SIGKILL_EXIT: (Reason.KILLED, "The driver was killed (SIGKILL)", LOGS),
-    SIGTERM_EXIT: (Reason.KILLED, "The driver was terminated before it could end by itself (SIGTERM)", LOGS),
+    SIGTERM_EXIT: (Reason.KILLED, "The driver was terminated before it could stop (SIGTERM)", LOGS),
 }
 
 
 def diagnose_end(run: Run | None, name: str) -> Diagnosis:
-    """Return how a run ended; `run` is its Job as far as it is still there."""
+    """Return how a run ended; `run` is its Job, None when it was deleted."""
     pod = run.pod if run else None
     if run is None or pod is None:
         return Diagnosis(
             category=Reason.POD_LOST,
-            summary=f"The driver of {name} vanished",
+            summary=f"The driver of {name} disappeared",
             detail=detail(run.issue.message)
             if run and run.issue
             else "its Job or pod was deleted, or its node was lost",
-            remedy="if that comes again and again, see kubectl get events for what takes it away",
+            remedy="if this repeats, run kubectl get events to find what deletes it",
         )
     if pod.termination_reason == "OOMKilled":
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
-            summary="The driver's container was out of memory",
-            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is tried again at half "
+            summary="The driver's container ran out of memory",
+            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
             "its size",
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
         return Diagnosis(
             category=Reason.POD_LOST,
-            summary=f"The Job of {name} was deleted without its pod {pod.name}, which is replaced and may run on",
-            remedy=f"delete pod {pod.name}; it commits nothing more",
+            summary=f"The Job of {name} was deleted without its pod {pod.name}, which may still run and is replaced",
+            remedy=f"delete pod {pod.name}; it cannot commit any more",
         )
     if pod.exit_code is None:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
             detail=detail(pod.issue.message) if pod.issue else "",
-            remedy="check the node that it was on",
+            remedy="check the node that the pod was on",
         )
     return _of_exit(pod.exit_code, run)
 

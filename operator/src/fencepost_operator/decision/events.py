@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
-from fencepost_operator.decision.conditions import TRANSACTION_STALLED
+from fencepost_operator.decision.conditions import PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
 
@@ -38,10 +38,10 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
-
-    found = condition_of(after, TRANSACTION_STALLED)
-    if found is not None and condition_of(before, TRANSACTION_STALLED) is None:
-        yield Event(EventType.WARNING, found.reason, found.message)
+    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE):
+        found = condition_of(after, kind)
+        if found is not None and condition_of(before, kind) is None:
+            yield Event(EventType.WARNING, found.reason, found.message)
 
 
 def _had_claimed(before: Status, epoch: int) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fencepost_operator.text import single_line
 
 DETAIL_LIMIT: Final = 600
 """Characters of somebody else's message that are repeated."""
+SHOWN: Final = 3
+"""Things of a kind that a message names."""
 _PUNCTUATION: Final = " .;"
 
 
@@ -22,3 +25,9 @@ def with_remedy(message: str, *remedies: str) -> str:
 def detail(text: str) -> str:
     """Return another program's message on one line; a long one keeps both ends."""
     return single_line(text, limit=DETAIL_LIMIT)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"

@@ -1,13 +1,11 @@
-"""What one observation adds to the status, before any rule decides: facts only, no wishes."""
+"""What one observation adds to the status before any rule decides: facts only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fencepost.contract import split_offset_key
-from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     RETRY_ANNOTATION,
     ClusterStatus,
@@ -23,13 +21,15 @@ from fencepost_operator.api import (
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
+from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
+from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Fact, Known, Liveness, Observation, Run, Unknown, UnknownReason, Watermarks
+from fencepost_operator.observation import Known, Liveness, Observation, Run
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
-    """Return the status with all that this observation shows."""
+    """Return the status with everything that this observation shows."""
     status = pipeline.status
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
@@ -37,20 +37,20 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
-    lags = _lags(pipeline.spec, row, observation)
+    shown, could_read = _lag(pipeline.spec, row, observation)
     status = replace(
         status,
-        lag=None if lags is None else sum(lags.values()),
-        committed=_committed(status.committed, row, lags, observation),
+        lag=shown,
+        committed=_committed(status.committed, row, could_read, observation),
         open_transactions=_open_transactions(status.open_transactions, observation),
     )
-    return _reset_restart_budget(status, pipeline.spec, row, observation.now)
+    return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
 
 def failure_after(  # one place that counts, for runs that ended and runs that are given up
     pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, progressed: bool, now: datetime
 ) -> FailureStatus:
-    """Return the failure of a run: counted on from the last one unless something was committed or changed since."""
+    """Return the failure of a run; the count continues unless there was a commit or a change since the last failure."""
     before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
     counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
     count = (before.count if before is not None and counts else 0) + 1
@@ -101,7 +101,7 @@ def _run(
 
 
 def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:
-    """Return the recorded run, or what can be told of a newer one when the record was lost."""
+    """Return the recorded run, or what is known of a newer one if its record was lost."""
     newest = max(runs, key=lambda job: job.epoch, default=None)
     if newest is None or (recorded is not None and recorded.epoch >= newest.epoch):
         return recorded
@@ -118,9 +118,9 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
 
 
 def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
-    """Record what really runs, and where: the Job may be another than was recorded, its node later proves a death.
+    """Record what runs, and where: the node can later prove that the driver is dead.
 
-    A create that timed out may take effect after the spec, and with it the record, has changed.
+    The Job may differ from the record: a create that timed out may take effect after the spec, and the record, changed.
     """
     if job is None:
         return run
@@ -174,46 +174,16 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     return replace(recorded, ready_workers=seen.ready_workers, ready_at=ready_at)
 
 
-def _lags(spec: object, row: FenceRow | None, observation: Observation) -> Mapping[str, int] | None:
-    """Return how many records of each partition are still to be read; None while that is not known."""
+def _lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[int | None, int | None]:
+    """Return how many records are still to be read, and how many the run could read now; None for what is unknown."""
     source = observation.source
     if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
-        return None
-    return {key: max(0, end - _position(spec, row, key, source.value)) for key, end in source.value.ends.items()}
-
-
-def _is_held(row: FenceRow, key: str, source: Watermarks) -> bool:
-    """Return whether the driver must not read a new partition yet, because an old one of its topic has not got far.
-
-    The driver records the growth barrier with its next batch. Until then the old partitions' high watermarks stand for
-    it. An old partition with records to read counts as waiting by itself, so that a driver that hangs is still found.
-    """
-    if key in row.offsets:
-        return False
-    topic = split_offset_key(key)[0]
-    old = [known for known in row.offsets if split_offset_key(known)[0] == topic]
-    ends = {**source.ends, **source.high_watermarks, **row.growth_barrier}
-    return any(known not in ends or row.offsets[known] < ends[known] for known in old)
-
-
-def _position(spec: Spec, row: FenceRow, key: str, source: Watermarks) -> int:
-    """Return the next offset to read.
-
-    Where nothing is committed yet, reading begins as the spec says for a topic that the row does not know, and at the
-    start of a partition that a known topic has grown.
-    """
-    if key in row.offsets:
-        return row.offsets[key]
-    topic = split_offset_key(key)[0]
-    if any(split_offset_key(known)[0] == topic for known in row.offsets):
-        return source.starts.get(key, 0)
-    if key in spec.source.starting_partitions:
-        return spec.source.starting_partitions[key]
-    return source.ends[key] if spec.source.starting_position == "latest" else source.starts.get(key, 0)
+        return None, None
+    return sum(lags(spec, row, source.value).values()), readable(spec, row, source.value)
 
 
 def _committed(
-    before: CommittedStatus | None, row: FenceRow | None, lags: Mapping[str, int] | None, observation: Observation
+    before: CommittedStatus | None, row: FenceRow | None, could_read: int | None, observation: Observation
 ) -> CommittedStatus | None:
     if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
         return replace(before, observable_since=None) if before is not None else None
@@ -221,15 +191,13 @@ def _committed(
         return before
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
-    source = observation.source.value
-    waits = any(records and not _is_held(row, key, source) for key, records in (lags or {}).items())
     done, done_at = _progress(before, row, observation)
     observable_since = (before.observable_since if before is not None else None) or now
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
-        since=None if not waits else now if moved or since is None else since,
-        observable_since=None if _is_silent(observation.progress) else observable_since,
+        since=None if not could_read else now if moved or since is None else since,
+        observable_since=None if is_silent(observation.progress) else observable_since,
         records=row.records,
         offsets=dict(row.offsets),
         done=done,
@@ -237,15 +205,10 @@ def _committed(
     )
 
 
-def _is_silent(progress: Fact[BatchProgress | None]) -> bool:
-    """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
-    return isinstance(progress, Unknown) and progress.reason is UnknownReason.UNREACHABLE
-
-
 def _progress(
     before: CommittedStatus | None, row: FenceRow, observation: Observation
 ) -> tuple[int | None, datetime | None]:
-    """Return how far the batch that begins at the row's version is, and when that was first seen to be so far."""
+    """Return how far the batch that begins at the row's version is, and when that was first observed."""
     known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
     progress = observation.progress.value if isinstance(observation.progress, Known) else None
     if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
@@ -255,7 +218,7 @@ def _progress(
 
 
 def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
-    """Return where a transaction keeps the end of a partition from moving; what is unknown stays as it was."""
+    """Return where an open transaction holds the end of a partition; while the source is unknown, nothing changes."""
     source = observation.source
     if not isinstance(source, Known):
         return before
@@ -270,18 +233,20 @@ def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observa
     )
 
 
-def _reset_restart_budget(status: Status, spec: object, row: FenceRow | None, now: datetime) -> Status:
-    """Forget how many runs failed in a row once a living one has committed, or holds the fence with nothing to read."""
+def _reset_restart_budget(
+    status: Status, spec: object, row: FenceRow | None, could_read: int | None, now: datetime
+) -> Status:
+    """Reset the count of failed runs once a living run has committed, or has held the fence with nothing to read."""
     run, failure = status.run, status.failure
     if run is None or run.ended_at is not None or failure is None or not failure.count:
         return status
-    if not has_progressed(run, row) and not _idles(run, spec, lag=status.lag, now=now):
+    if not has_progressed(run, row) and not _idles(run, spec, could_read=could_read, now=now):
         return status
     return replace(status, failure=replace(failure, count=0, next_attempt_at=None))
 
 
-def _idles(run: RunStatus, spec: object, *, lag: int | None, now: datetime) -> bool:
-    """Return whether a run has nothing to commit and has lived for longer than one with records may take to."""
-    if run.claimed_at is None or lag != 0 or not isinstance(spec, Spec):
+def _idles(run: RunStatus, spec: object, *, could_read: int | None, now: datetime) -> bool:
+    """Return whether a run has nothing to read, and has lived for the time in which one with records must progress."""
+    if run.claimed_at is None or could_read != 0 or not isinstance(spec, Spec):
         return False
     return now - run.claimed_at >= timedelta(seconds=spec.restart.stall_timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from fencepost_operator.actions import Action
+from fencepost_operator.actions import Action, PruneCluster
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.decision.chain import ActionFailure
@@ -26,7 +26,8 @@ class Attempts:
     """The last attempt of each type of action since a pass that had nothing to do.
 
     An action is the same by its content: after a change of the spec neither the error nor the backoff of what the old
-    one asked for applies.  Types are kept apart so that housekeeping between two attempts does not hide them.
+    one asked for applies.  A prune is also the same while it has an object of the last one to delete: each install that
+    fails may add objects.  Types are kept apart so that actions that fail in turn do not reset each other's count.
     """
 
     _last: dict[type[Action], Attempt] = field(default_factory=dict)
@@ -37,9 +38,9 @@ class Attempts:
         return tuple(attempt.failure for attempt in self._last.values() if attempt.failure is not None)
 
     def last(self, action: Action) -> Attempt | None:
-        """Return the last attempt of this very action."""
+        """Return the last attempt of the same action."""
         attempt = self._last.get(type(action))
-        return attempt if attempt is not None and attempt.action == action else None
+        return attempt if attempt is not None and _is_same(attempt.action, action) else None
 
     def failed(self, action: Action, now: datetime, *, reason: Reason, message: str, remedy: str) -> ActionFailure:
         """Note that an action failed; return the failure with its count."""
@@ -74,3 +75,9 @@ class Attempts:
         count = self._count(action)
         retry_at = now + timedelta(seconds=retry_delay(count))
         self._last[type(action)] = Attempt(action=action, count=count, retry_at=retry_at, failure=failure)
+
+
+def _is_same(before: Action, action: Action) -> bool:
+    if isinstance(before, PruneCluster) and isinstance(action, PruneCluster):
+        return not set(before.objects).isdisjoint(action.objects)
+    return before == action

@@ -65,6 +65,9 @@ class PrometheusMetrics:
         self._stalled_transactions = self._gauge(
             "transaction_stalled", "1 when the pipeline's TransactionStalled condition is True, else 0."
         )
+        self._progress_unreadable = self._gauge(
+            "progress_unreadable", "1 when the pipeline's ProgressUnreadable condition is True, else 0."
+        )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -82,11 +85,11 @@ class PrometheusMetrics:
     def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
         """Set the pipeline's gauges; a figure that is not known has no series, rather than an old value."""
         labels = (key.namespace, key.name)
-        ready = any(c.type == "Ready" and c.status == "True" for c in status.conditions)
-        self._ready.labels(*labels).set(ready)
+        true = {c.type for c in status.conditions if c.status == "True"}
+        self._ready.labels(*labels).set("Ready" in true)
         self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
-        stalled = any(c.type == "TransactionStalled" and c.status == "True" for c in status.conditions)
-        self._stalled_transactions.labels(*labels).set(stalled)
+        self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
+        self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
         self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
@@ -112,7 +115,7 @@ class PrometheusMetrics:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
         gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes)
-        for gauge in (*gauges, self._open_records, self._stalled_transactions):
+        for gauge in (*gauges, self._open_records, self._stalled_transactions, self._progress_unreadable):
             _drop(gauge, key.namespace, key.name)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)

@@ -25,6 +25,7 @@ from fencepost_operator.observation import (
     Unknown,
     UnknownReason,
     Watermarks,
+    may_report_progress,
 )
 from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Releases, Runs
 
@@ -109,8 +110,7 @@ class Observer:
         fence = await self._see(fences.read(connection, name))
         if isinstance(fence, Unknown):
             return fence, fence
-        row = fence.value
-        if row is None or row.driver is None or row.planned == row.offsets:
+        if fence.value is None or not may_report_progress(fence.value):
             return fence, Known(None)
         return fence, await self._see(fences.read_progress(connection, name))
 

@@ -1,4 +1,4 @@
-"""The end of a pipeline: stop the run, take the cluster down, settle the fence, let go."""
+"""Deletion of a pipeline: stop the run, uninstall the cluster, clean up the fence, remove the finalizer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from fencepost_operator.observation import Known, Run, Unknown
 
 
 def is_deleted(context: Context) -> Outcome | None:
-    """A deleted pipeline goes through its cleanup, whatever else is wrong with it."""
+    """Clean up a deleted pipeline, whatever else is wrong with it."""
     if context.pipeline.deleting_since is None:
         return None
     if not context.pipeline.has_finalizer:
-        message, again = "Cleanup is done", context.config.resync_interval
+        message, again = "Cleanup is done and the finalizer is removed", context.config.resync_interval
         return reconciling(context, Reason.RELEASED, message, state=State.DELETING, requeue_after=again)
-    for step in (_stop_runs, _uninstall, _settle_fence):
+    for step in (_stop_runs, _uninstall, _clean_up_fence):
         if outcome := step(context):
             return replace(outcome, state=State.DELETING)
     return reconciling(
         context,
         Reason.RELEASED,
-        "Nothing of the pipeline is left" + _what_stays(context),
+        "Cleanup is done" + _what_is_kept(context),
         state=State.DELETING,
         action=RemoveFinalizer(),
     )
 
 
 def _stop_runs(context: Context) -> Outcome | None:
-    """Ask every driver to stop, and wait for them as long as they may take."""
+    """Ask every driver to stop, and wait until each has stopped or its grace period is over."""
     observation = context.observation
     if isinstance(observation.runs, Unknown):
         message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
@@ -41,14 +41,14 @@ def _stop_runs(context: Context) -> Outcome | None:
             context, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True
         )
     living = [run for run in context.runs if not has_ended(run) and not run.orphaned]
-    unasked = [run for run in living if not run.deleting]
-    if unasked:
+    not_asked = [run for run in living if not run.deleting]
+    if not_asked:
         return reconciling(
             context,
             Reason.STOPPING,
-            f"Stopping {unasked[0].name}: its batch is finished and committed first",
-            action=StopRun(name=unasked[0].name),
-            status=_asked(context, unasked[0]),
+            f"Stopping {not_asked[0].name}; it finishes and commits its batch first",
+            action=StopRun(name=not_asked[0].name),
+            status=_asked(context, not_asked[0]),
         )
     waited_for = [run.name for run in living if _may_still_stop(context, run)]
     if run := context.active_run:
@@ -57,7 +57,7 @@ def _stop_runs(context: Context) -> Outcome | None:
 
 
 def _may_still_stop(context: Context, job: Run) -> bool:
-    """Return whether a driver that was asked to stop still has time to."""
+    """Return whether a driver that was asked to stop is still within its grace period."""
     run, since = context.run, context.pipeline.deleting_since
     requested = run.stop_requested_at if run is not None and run.name == job.name else None
     return context.now - (requested or since or context.now) <= stop_timeout(job, context.config.stop_margin)
@@ -73,20 +73,20 @@ def _asked(context: Context, target: Run) -> Status:
 def _uninstall(context: Context) -> Outcome | None:
     release = context.observation.release
     if isinstance(release, Unknown):
-        message = f"The Helm release cannot be looked up: {release.message}"
+        message = f"The Helm release cannot be read: {release.message}"
         return reconciling(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=release.remedy, warning=True)
     if release.value is None:
         return None
-    return reconciling(context, Reason.DELETING, "Taking the Spark cluster down", action=UninstallCluster())
+    return reconciling(context, Reason.DELETING, "Uninstalling the Spark cluster", action=UninstallCluster())
 
 
-def _settle_fence(context: Context) -> Outcome | None:
-    """Fence a driver that may live on, and drop the row when the pipeline's config says so.
+def _clean_up_fence(context: Context) -> Outcome | None:
+    """Fence a driver that may still be alive, and release the row when deletionPolicy is Delete.
 
-    Retain needs no Cassandra as long as the driver is dead; a successor fences before it starts in any case.
+    With Retain and a dead driver, Cassandra is not needed: a successor takes the fence over before it starts.
     """
-    drop = context.pipeline.deletion_policy is DeletionPolicy.DELETE
-    if not drop and context.unconfirmed_run is None:
+    release = context.pipeline.deletion_policy is DeletionPolicy.DELETE
+    if not release and context.unconfirmed_run is None:
         return None
     if not isinstance(context.pipeline.spec, Spec) or _credentials_are_deleted(context):
         return None
@@ -96,7 +96,7 @@ def _settle_fence(context: Context) -> Outcome | None:
     row = fence.value
     if row is None or row.owner.partition("/")[0] != context.config.cluster_uid:
         return None
-    return _end_epoch(context, row) or (_drop(context, row) if drop else None)
+    return _end_epoch(context, row) or (_release(context, row) if release else None)
 
 
 def _end_epoch(context: Context, row: FenceRow) -> Outcome | None:
@@ -106,16 +106,16 @@ def _end_epoch(context: Context, row: FenceRow) -> Outcome | None:
     return reconciling(
         context,
         Reason.FENCED,
-        f"{run.name} is not proven dead: its epoch {row.epoch} is ended so that it commits no more",
+        f"{run.name} is not proven dead: epoch {row.epoch} ends, and it cannot commit any more",
         action=TakeOverFence(epoch=row.epoch, version=None, owner=context.owner),
     )
 
 
-def _drop(context: Context, row: FenceRow) -> Outcome:
+def _release(context: Context, row: FenceRow) -> Outcome:
     return reconciling(
         context,
         Reason.DELETING,
-        "Deleting the progress in the checkpoint (deletionPolicy: Delete); its epoch stays",
+        "Deleting the committed offsets (deletionPolicy: Delete); the epoch is kept",
         action=ReleaseFence(epoch=row.epoch, version=row.version),
     )
 
@@ -123,9 +123,9 @@ def _drop(context: Context, row: FenceRow) -> Outcome:
 def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
     if context.unconfirmed_run is not None:
         why = "the driver is not proven dead and must be fenced"
-        remedy = "make Cassandra reachable, or remove the finalizer when you know that the driver is dead"
+        remedy = "restore access to Cassandra, or remove the finalizer if you know that the driver is dead"
     else:
-        why, remedy = "deletionPolicy is Delete", "make Cassandra reachable, or set deletionPolicy to Retain"
+        why, remedy = "deletionPolicy is Delete", "restore access to Cassandra, or set deletionPolicy to Retain"
     return reconciling(
         context,
         Reason.CASSANDRA_UNREACHABLE,
@@ -137,19 +137,19 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
 
 
 def _credentials_are_deleted(context: Context) -> bool:
-    """Return whether the credentials went first, as when a whole namespace is deleted: nobody can wait for that."""
+    """Return whether the credentials were deleted before the pipeline, as when a whole namespace is deleted."""
     spec, references = context.pipeline.spec, context.observation.references
     since = context.pipeline.deleting_since
     secret = spec.checkpoint.credentials_secret if isinstance(spec, Spec) else None
     if secret is None or since is None or not isinstance(references, Known):
         return False
-    gone = references.value.hashes.get(f"Secret/{secret}", "") is None
-    return gone and (context.now - since).total_seconds() > context.config.credentials_timeout
+    deleted = references.value.hashes.get(f"Secret/{secret}", "") is None
+    return deleted and (context.now - since).total_seconds() > context.config.credentials_timeout
 
 
-def _what_stays(context: Context) -> str:
+def _what_is_kept(context: Context) -> str:
     if context.status.epoch is None:
         return ""
     if context.pipeline.deletion_policy is DeletionPolicy.RETAIN:
         return "; its checkpoint is kept (deletionPolicy: Retain)"
-    return "; its checkpoint is kept, because its credentials are gone" if _credentials_are_deleted(context) else ""
+    return "; its checkpoint is kept, because its credentials are deleted" if _credentials_are_deleted(context) else ""

@@ -9,8 +9,11 @@ from typing import Final
 from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision import progress
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
+from fencepost_operator.decision.lag import readable, unanswered
+from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import failure_after, has_progressed
@@ -24,10 +27,7 @@ STALL_FACTOR: Final = 3
 MAX_DOUBLINGS: Final = 6
 """Of the stall timeout, for runs in a row that made no progress."""
 
-PROGRESS_TABLE: Final = "fence_progress"
-READ_PROGRESS: Final = (
-    f"grant the account SELECT on {PROGRESS_TABLE}, or create the table with checkpoint.cassandra.createSchema: true; "
-)
+LEADERLESS: Final = "check that the brokers of these partitions run and that each partition has a leader"
 
 KAFKA_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
@@ -88,20 +88,19 @@ def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
-    if run.claimed_at is None or not context.status.lag or committed is None or committed.since is None:
+    if run.claimed_at is None or not _readable(context) or committed is None or committed.since is None:
         return None
-    timeout, progress = stall_timeout(context), context.observation.progress
-    refused = progress if isinstance(progress, Unknown) else None
-    if refused is not None:
-        timeout *= 2  # the batch may well progress, and nobody can see it
+    timeout, unreadable = stall_timeout(context), progress.refusal(context.observation.progress)
+    if unreadable:
+        timeout *= progress.STALL_FACTOR
     if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
         summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
-        detail=f"table {PROGRESS_TABLE} cannot be read: {refused.message}" if refused is not None else "",
-        remedy=f"{READ_PROGRESS if refused is not None else ''}read the driver's log with kubectl logs; raise "
+        detail=unreadable,
+        remedy=f"{f'{progress.REMEDY}; ' if unreadable else ''}read the driver's log with kubectl logs; raise "
         "restart.stallTimeout if one step of a batch takes that long",
     )
 
@@ -153,7 +152,7 @@ def kafka_is_unreachable(context: RunContext) -> Outcome | None:
 
 
 def run_is_starting(context: RunContext) -> Outcome | None:
-    """Wait until a run has claimed its epoch, and has committed or has nothing to read."""
+    """Wait until a run has claimed its epoch, and has committed or is known to have nothing to read."""
     run = context.active_run
     if run is None or _has_started(context, run):
         return None
@@ -162,21 +161,34 @@ def run_is_starting(context: RunContext) -> Outcome | None:
     failure = context.status.failure
     restarting = failure is not None and failure.count and failure.epoch == run.epoch - 1
     state = State.RESTARTING if restarting else State.STARTING
-    return reconciling(context, Reason.STARTING, _start_progress(run), state=state)
+    message, remedy = _start_progress(context, run)
+    return reconciling(context, Reason.STARTING, message, remedy=remedy, state=state)
 
 
-def _start_progress(run: RunStatus) -> str:
+def _start_progress(context: RunContext, run: RunStatus) -> tuple[str, str]:
+    """Return how far the start is, and what to do about it if anything."""
+    source = context.observation.source
     if run.claimed_at is not None:
-        return f"{run.name} holds the fence at epoch {run.epoch}; its first batch is in progress"
+        holds = f"{run.name} holds the fence at epoch {run.epoch}"
+        if isinstance(source, Known) and _readable(context) is None:
+            keys = unanswered(context.spec, context.row, source.value)
+            return f"{holds}; Kafka does not answer for {listed(keys)}", LEADERLESS
+        return f"{holds}; its first batch is in progress", ""
     if run.started_at is not None:
-        return f"{run.name} starts Spark before it claims epoch {run.epoch}"
-    return f"Waiting for the pod of {run.name}"
+        return f"{run.name} starts Spark before it claims epoch {run.epoch}", ""
+    return f"Waiting for the pod of {run.name}", ""
+
+
+def _readable(context: RunContext) -> int | None:
+    """Return how many records the run could read now; None while that is not known."""
+    source = context.observation.source
+    return readable(context.spec, context.row, source.value) if isinstance(source, Known) else None
 
 
 def _has_started(context: RunContext, run: RunStatus) -> bool:
     if run.claimed_at is None:
         return False
-    return has_progressed(run, context.row) or context.status.lag == 0 or _was_ready_before(context, run)
+    return has_progressed(run, context.row) or _readable(context) == 0 or _was_ready_before(context, run)
 
 
 def _was_ready_before(context: RunContext, run: RunStatus) -> bool:

@@ -1,0 +1,27 @@
+"""Whether the progress that a driver reports inside its batch can be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.fence import BatchProgress
+from fencepost_operator.decision.messages import detail
+from fencepost_operator.observation import Fact, Unknown, UnknownReason
+
+STALL_FACTOR: Final = 2
+"""Times the stall timeout that a run has while its progress may not be read: its batch may well progress unseen."""
+REMEDY: Final = (
+    "grant the account SELECT on fence_progress, or create the table with checkpoint.cassandra.createSchema: true"
+)
+
+
+def is_silent(progress: Fact[BatchProgress | None]) -> bool:
+    """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
+    return isinstance(progress, Unknown) and progress.reason is UnknownReason.UNREACHABLE
+
+
+def refusal(progress: Fact[BatchProgress | None]) -> str:
+    """Return why progress may not be read, '' when it may or when nobody answers."""
+    if isinstance(progress, Unknown) and not is_silent(progress):
+        return f"table fence_progress cannot be read: {detail(progress.message)}"
+    return ""
