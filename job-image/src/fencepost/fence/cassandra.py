@@ -27,7 +27,7 @@ from cassandra import (
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
-from cassandra.connection import ConnectionException
+from cassandra.connection import Connection, ConnectionException
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
@@ -82,12 +82,14 @@ def connect(
     consistency: str = "LOCAL_QUORUM",
     discover: bool = True,
     permits: Callable[[str, str], bool] = lambda _name, _address: True,
+    connection_class: type[Connection] | None = None,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
 
     Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
     cluster lists, and no schema is read: for clusters that the process does not trust. Of those only the addresses that
-    `permits` accepts, asked with the contact point and its address, are dialled.
+    `permits` accepts, asked with the contact point and its address, are dialled.  `connection_class` replaces the
+    driver's, which sets no limit on what a server sends.
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
@@ -103,6 +105,7 @@ def connect(
             contact_points=points,
             port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
+            connection_class=connection_class,
             connect_timeout=request_timeout,
             # The default backs off to ten minutes; a database that is back should be used within a second.
             reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
