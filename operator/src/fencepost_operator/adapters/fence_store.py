@@ -16,6 +16,7 @@ from fencepost.fence import (
     Fenced,
     FenceMissing,
     FenceRow,
+    FenceRowInvalid,
     FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceUnavailable,
@@ -244,6 +245,11 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
         raise _SchemaMissing(
             f"{place}: {place.without_credentials(str(error))}",
             remedy=f"create keyspace {keyspace!r} and its tables, or set checkpoint.cassandra.createSchema: true",
+        ) from error
+    except FenceRowInvalid as error:  # before FenceSchemaInvalid, of which it is one
+        raise Rejected(
+            f"{place}: {place.without_credentials(str(error))}",
+            remedy=f"restore the column in table fence of keyspace {keyspace!r}; table fence_changes has what it held",
         ) from error
     except FenceSchemaInvalid as error:
         raise Rejected(
