@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.fence import FenceCredentialsRejected, FenceRow, FenceSchemaMissing, FenceUnavailable
+from fencepost.fence import (
+    FenceCredentialsRejected,
+    FenceRow,
+    FenceRowInvalid,
+    FenceSchemaMissing,
+    FenceUnauthorized,
+    FenceUnavailable,
+)
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import cassandra_sessions, fence_store
@@ -228,3 +235,68 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
     go_on.set()
     await asyncio.gather(*others)
     assert attempts == ["k"]
+
+
+async def test_who_waits_for_an_attempt_that_fails_makes_its_own(
+    store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: the first account may not create tables; of the three that wait, the first one may."""
+    cassandra.schema = False
+    begun, go_on = threading.Event(), threading.Event()
+    attempts: list[int] = []
+    running = [0, 0]
+
+    def create(session: Any, keyspace: str, replication: Mapping[str, Any]) -> None:
+        attempts.append(len(attempts))
+        running[0] += 1
+        running[1] = max(running)
+        try:
+            if len(attempts) == 1:
+                begun.set()
+                go_on.wait()
+                raise FenceUnauthorized("the account may not create tables")
+            cassandra.create_schema(session, keyspace, replication)
+        finally:
+            running[0] -= 1
+
+    monkeypatch.setattr(fence_store, "create_schema", create)
+    first = asyncio.create_task(store.create(PLACE, "p", "me"))
+    await asyncio.to_thread(begun.wait)
+    others = [asyncio.create_task(store.create(PLACE, f"p{number}", "me")) for number in range(3)]
+    await asyncio.sleep(0.1)
+    go_on.set()
+    with pytest.raises(Denied, match="may not create tables"):
+        await first
+    await asyncio.gather(*others)
+    assert attempts == [0, 1], "the second attempt succeeded, and for all"
+    assert running[1] == 1, "one at a time"
+
+
+async def test_each_account_that_may_not_create_tables_hears_it_of_its_own_attempt(
+    store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cassandra.schema = False
+    refusals = iter(range(10))
+
+    def refuse(*_: object) -> None:
+        raise FenceUnauthorized(f"refusal {next(refusals)}")
+
+    monkeypatch.setattr(fence_store, "create_schema", refuse)
+    found = await asyncio.gather(
+        *(store.create(PLACE, f"p{number}", "me") for number in range(3)), return_exceptions=True
+    )
+    assert sorted(str(each).rpartition(": ")[2] for each in found) == ["refusal 0", "refusal 1", "refusal 2"]
+
+
+async def test_a_wrong_value_in_the_row_is_rejected_with_a_remedy_for_the_row(
+    store: CassandraFenceStore, cassandra: Cassandra
+) -> None:
+    cassandra.failure = None
+    await store.read(PLACE, "p")
+    cassandra.failure = FenceRowInvalid("column epoch of the fence row holds null")
+    with pytest.raises(Rejected, match="column epoch") as caught:
+        await store.read(PLACE, "p")
+    assert "table fence of keyspace 'k'" in caught.value.remedy
+    cassandra.failure = None
+    await store.read(PLACE, "other")
+    assert len(cassandra.opened) == 1, "the session stays, and other pipelines read"

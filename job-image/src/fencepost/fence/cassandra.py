@@ -27,7 +27,7 @@ from cassandra import (
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
-from cassandra.connection import ConnectionException
+from cassandra.connection import Connection, ConnectionException
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
@@ -52,7 +52,8 @@ from fencepost.fence import (
     schema,
 )
 from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
-from fencepost.fence.epochs import sealed, unsealed
+from fencepost.fence.epochs import sealed
+from fencepost.fence.stored_rows import fence_row
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,6 @@ overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
 """
 _ABSENT: Final = re.compile(r"does not exist|unconfigured table|undefined column", re.IGNORECASE)
 """How Cassandra 3 to 5 refuse a request that names a table or a column that the asked node does not know."""
-_FENCE_MAPS: Final = frozenset((*MAPS, "log_ends"))
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,12 +82,14 @@ def connect(
     consistency: str = "LOCAL_QUORUM",
     discover: bool = True,
     permits: Callable[[str, str], bool] = lambda _name, _address: True,
+    connection_class: type[Connection] | None = None,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
 
     Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
     cluster lists, and no schema is read: for clusters that the process does not trust. Of those only the addresses that
-    `permits` accepts, asked with the contact point and its address, are dialled.
+    `permits` accepts, asked with the contact point and its address, are dialled.  `connection_class` replaces the
+    driver's, which sets no limit on what a server sends.
     Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
     """
     balancing: LoadBalancingPolicy = (
@@ -103,6 +105,7 @@ def connect(
             contact_points=points,
             port=endpoint.port,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
+            connection_class=connection_class,
             connect_timeout=request_timeout,
             # The default backs off to ten minutes; a database that is back should be used within a second.
             reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
@@ -209,13 +212,13 @@ class CassandraFenceTable:
         self.session.cluster.shutdown()
 
     def read(self, pipeline: str) -> FenceRow | None:
-        """Return the row at SERIAL, which settles a change in flight."""
+        """Return the row at SERIAL, which settles a change in flight. Raises FenceRowInvalid and other FenceErrors."""
         with self._asking("reading the fence row", schema.FENCE):
             columns = ", ".join(self._fence_columns())
             select = self._prepare(f"SELECT {columns} FROM {self._table(schema.FENCE)} WHERE pipeline = ?")
             select.consistency_level = ConsistencyLevel.SERIAL
             found = self.session.execute(select, (pipeline,)).one()
-        return _row(found) if found is not None else None
+        return fence_row(found) if found is not None else None
 
     def insert(self, row: FenceRow) -> bool:
         """Insert IF NOT EXISTS."""
@@ -284,8 +287,8 @@ class CassandraFenceTable:
                 found = self.session.execute(select, (pipeline,)).one()
         except FenceSchemaMissing:
             return None
-        if found is None:
-            return None
+        if found is None or None in {found.epoch, found.version, found.done, found.at}:
+            return None  # a column set to null by hand: there is no report
         return BatchProgress(epoch=found.epoch, version=found.version, done=found.done, at=found.at.replace(tzinfo=UTC))
 
     def server_time(self) -> int:
@@ -388,16 +391,6 @@ def _marks(columns: Sequence[str]) -> str:
 
 def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
     return tuple(dict(value) if isinstance(value, Mapping) else value for value in (getattr(row, c) for c in columns))
-
-
-def _row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
-    """Return the row; a column that the table lacks has its default."""
-    values = {c: getattr(found, c) for c in schema.FENCE.all_columns if hasattr(found, c)}
-    for column in _FENCE_MAPS & values.keys():
-        values[column] = dict(values[column].items()) if values[column] else {}
-    values["committed_at"] = _in_utc(values["committed_at"])
-    row = FenceRow(**values)
-    return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
 
 
 def _stored(row: FenceRow) -> FenceRow:

@@ -6,6 +6,7 @@ FenceError
 │   └── FenceUnauthorized    or a permission: it may be temporary, so it is also a FenceUnavailable and tried again
 ├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
 ├── FenceSchemaInvalid       the table is of another shape, or the request was refused
+│   └── FenceRowInvalid      the table is right, and the row holds values that the fence never writes
 ├── FenceMissing             the row does not exist
 ├── FenceClockSkew           a write timestamp would be minutes ahead of the database's time
 └── Fenced                   somebody else holds the row: stop at once
@@ -44,6 +45,10 @@ class FenceSchemaMissing(FenceError):
 
 class FenceSchemaInvalid(FenceError):
     """The request does not fit the table as it is: a column is missing or of another type. Nothing was changed."""
+
+
+class FenceRowInvalid(FenceSchemaInvalid):
+    """The row has a value that the fence never writes, as after an UPDATE by hand. The message names the column."""
 
 
 class FenceMissing(FenceError):

@@ -35,6 +35,7 @@ from cassandra.protocol import ErrorMessage
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable, connect
+from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 
@@ -104,6 +105,7 @@ class Place:
                 credentials=self.credentials,
                 consistency=self.consistency,
                 discover=False,
+                connection_class=BoundedConnection,
                 permits=lambda name, address: policy.allows(name, address, self.endpoint.port),
             )
         except FenceUnavailable:

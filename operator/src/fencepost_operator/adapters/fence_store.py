@@ -16,6 +16,7 @@ from fencepost.fence import (
     Fenced,
     FenceMissing,
     FenceRow,
+    FenceRowInvalid,
     FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceUnavailable,
@@ -129,18 +130,20 @@ class CassandraFenceStore:
         self._current.add(schema)
 
     async def _create_schema(self, connection: CassandraConnection) -> None:
-        """Create and add what is missing, once at a time; who comes meanwhile waits for the same attempt.
+        """Create and add what is missing, one attempt at a time for each keyspace of a cluster.
 
-        It ends when Cassandra has answered each statement, not with the patience of who waits: an attempt beside one
-        that still runs is the race that it prevents.
+        Who comes meanwhile waits.  A success is everybody's; after a failure, which may be due to that attempt's
+        account, the next one tries by itself.  An attempt ends when Cassandra has answered each statement, not with the
+        patience of who waits: an attempt beside one that still runs is the race that this prevents.
         """
         schema = _schema(connection)
-        attempt = self._creating.get(schema)
-        if attempt is None:
-            attempt = self._creating[schema] = asyncio.create_task(self._apply_schema(connection))
-            attempt.add_done_callback(lambda done: self._created(schema, done))
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
+                while (other := self._creating.get(schema)) is not None:
+                    if await _succeeded(other):
+                        return
+                attempt = self._creating[schema] = asyncio.create_task(self._apply_schema(connection))
+                attempt.add_done_callback(lambda done: self._created(schema, done))
                 await asyncio.shield(attempt)
         except TimeoutError as error:
             raise Unreachable(
@@ -206,6 +209,12 @@ def _schema(connection: CassandraConnection) -> _Schema:
     return frozenset(connection.contact_points), connection.port, connection.keyspace
 
 
+async def _succeeded(attempt: asyncio.Task[None]) -> bool:
+    """Wait for an attempt of another pipeline, and return whether it succeeded."""
+    await asyncio.wait({attempt})
+    return not attempt.cancelled() and attempt.exception() is None
+
+
 def _expected(row: FenceRow | None, pipeline: str, epoch: int, version: int | None) -> FenceRow:
     if row is None:
         raise Conflict(f"the fence row of {pipeline} is gone (epoch {epoch} was expected)")
@@ -244,6 +253,11 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
         raise _SchemaMissing(
             f"{place}: {place.without_credentials(str(error))}",
             remedy=f"create keyspace {keyspace!r} and its tables, or set checkpoint.cassandra.createSchema: true",
+        ) from error
+    except FenceRowInvalid as error:  # before FenceSchemaInvalid, of which it is one
+        raise Rejected(
+            f"{place}: {place.without_credentials(str(error))}",
+            remedy=f"restore the column in table fence of keyspace {keyspace!r}; table fence_changes has what it held",
         ) from error
     except FenceSchemaInvalid as error:
         raise Rejected(

@@ -1,0 +1,72 @@
+"""The values of a fence row as Cassandra returns them: anybody with the account may have written others by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from fencepost.fence import schema
+from fencepost.fence.epochs import CHECKSUM, unsealed
+from fencepost.fence.errors import FenceRowInvalid
+from fencepost.fence.protocol import FenceRow
+
+_LARGEST: Final = 2**63 - 1
+_COUNTERS: Final = ("epoch", "version", "clock")
+_FIGURES: Final = ("records", "duration_ms")
+_OFFSETS: Final = ("offsets", "planned", "leader_epochs", "growth_barrier", "log_ends")
+"""Maps of 'topic/partition' to a number."""
+_PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
+_SHOWN: Final = 60
+"""Characters of a wrong value that a message shows."""
+
+
+def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
+    """Return the row; a column that the table lacks has its default. Raises FenceRowInvalid, naming the column."""
+    values = {name: getattr(found, name) for name in schema.FENCE.all_columns if hasattr(found, name)}
+    for name in ("pipeline", "owner"):
+        _check(name, values[name], isinstance(values[name], str), "a text")
+    for name in ("driver", "code"):
+        _check(name, values[name], values[name] is None or isinstance(values[name], str), "a text or null")
+    for name in _COUNTERS:
+        _check(name, values[name], _is_number(values[name]), "a number from 0")
+    for name in _FIGURES:
+        _check(name, values[name], values[name] is None or _is_number(values[name]), "a number from 0, or null")
+    for name in values.keys() & {*_OFFSETS, "topic_ids"}:
+        values[name] = _map(name, values[name])
+    values["committed_at"] = _moment(values["committed_at"])
+    row = FenceRow(**values)
+    return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
+
+
+def _map(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - anything
+    """Return a map's entries; Cassandra has null for an empty one."""
+    entries = dict(value.items()) if isinstance(value, Mapping) else {}
+    _check(name, value, value is None or isinstance(value, Mapping), "a map")
+    for key, inside in entries.items():
+        if name == "topic_ids":
+            _check(name, key, isinstance(key, str), "a map of topics")
+            _check(name, inside, isinstance(inside, str), "a map to texts")
+        else:
+            is_key = isinstance(key, str) and bool(_PARTITION.fullmatch(key))
+            is_seal = name == "leader_epochs" and key == CHECKSUM
+            _check(name, key, is_key or is_seal, "a map of 'topic/partition'")
+            _check(name, inside, _is_number(inside), "a map to numbers from 0")
+    return entries
+
+
+def _moment(value: Any) -> datetime | None:  # noqa: ANN401 - anything
+    _check("committed_at", value, value is None or isinstance(value, datetime), "a timestamp or null")
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def _check(column: str, value: object, is_right: bool, wanted: str) -> None:
+    if not is_right:
+        shown = "null" if value is None else repr(value)[:_SHOWN]
+        raise FenceRowInvalid(f"column {column} of the fence row holds {shown} where {wanted} belongs")

@@ -1,0 +1,108 @@
+"""A Kafka broker that speaks just enough of the protocol for librdkafka, and names as many brokers as it is told."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Final
+
+TOPIC: Final = b"t"
+API_VERSIONS, METADATA, LIST_OFFSETS = 18, 3, 2
+VERSIONS: Final = {API_VERSIONS: (0, 3), METADATA: (12, 12), LIST_OFFSETS: (6, 6)}
+ELSEWHERE: Final = 10
+"""The first id of the brokers that are named and not there."""
+
+
+class Broker:
+    """Listens on a port of this machine; topic 't' has one partition that ends at offset 7.
+
+    `brokers` of an answer are this one and others that do not exist.  `padding` are further bytes of each answer.
+    """
+
+    def __init__(self, brokers: int = 1, *, padding: int = 1) -> None:
+        self.brokers, self.padding = brokers, padding
+        self.requests: list[int] = []
+        self.connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """End the listener and all connections."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self.connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError, struct.error), connection.makefile("rb") as requests:
+            while True:
+                (size,) = struct.unpack(">i", requests.read(4))
+                request = requests.read(size)
+                key, version, correlation = struct.unpack(">hhi", request[:8])
+                self.requests.append(key)
+                body = struct.pack(">i", correlation) + self._answer(key, version, request)
+                connection.sendall(struct.pack(">i", len(body)) + body)
+
+    def _answer(self, key: int, version: int, request: bytes) -> bytes:
+        match key:
+            case 18:
+                return _versions() if version == VERSIONS[API_VERSIONS][1] else struct.pack(">hi", 35, 0)
+            case 3:
+                return self._metadata(TOPIC + b"\0" in request[30:])
+            case _:
+                return _offsets()
+
+    def _metadata(self, with_topic: bool) -> bytes:
+        port = int(self.address.rpartition(":")[2])
+        nodes = [(1, port), *((ELSEWHERE + number, 1) for number in range(self.brokers - 1))]
+        brokers = [
+            struct.pack(">i", node) + _text(b"127.0.0.1") + struct.pack(">i", at) + b"\0\0" for node, at in nodes
+        ]
+        ids = _array([struct.pack(">i", 1)])
+        partition = struct.pack(">hiii", 0, 0, 1, 0) + ids + ids + _array([]) + b"\0"
+        topic = struct.pack(">h", 0) + _text(TOPIC) + b"\1" * 16 + b"\0" + _array([partition]) + _NO_RIGHTS + b"\0"
+        topics = _array([topic] if with_topic else [])
+        return b"\0" + bytes(4) + _array(brokers) + _text(b"c" * self.padding) + struct.pack(">i", 1) + topics + b"\0"
+
+
+_NO_RIGHTS: Final = struct.pack(">i", -(2**31))
+
+
+def _versions() -> bytes:
+    keys = [struct.pack(">hhh", key, *versions) + b"\0" for key, versions in VERSIONS.items()]
+    return struct.pack(">h", 0) + _array(keys) + bytes(4) + b"\0"
+
+
+def _offsets() -> bytes:
+    partition = struct.pack(">ihqqi", 0, 0, -1, 7, 0) + b"\0"
+    return b"\0" + bytes(4) + _array([_text(TOPIC) + _array([partition]) + b"\0"]) + b"\0"
+
+
+def _number(value: int) -> bytes:
+    """Return Kafka's unsigned varint."""
+    found = b""
+    while value > 0x7F:
+        found += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return found + bytes([value])
+
+
+def _text(value: bytes) -> bytes:
+    return _number(len(value) + 1) + value
+
+
+def _array(items: list[bytes]) -> bytes:
+    return _number(len(items) + 1) + b"".join(items)
