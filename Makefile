@@ -15,8 +15,8 @@ UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src dev tests examples
-# Two processes; tests/conftest.py says which tests belong together, and in which order they come.
-SIDE_BY_SIDE := --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+# Two processes; tests/conftest.py says which tests one of them runs together, and in which order.
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
 PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image dev tests
 
 .PHONY: help

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from harness import data_services
 
@@ -20,14 +22,28 @@ from harness import data_services
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-HERE = Path(__file__).parent
 NEED_DATA_SERVICES = ("contract", "integration")
 
 
+class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives one process the whole of a suite that shares the testbed; of the other suites, a file at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        suite = _suite(file)
+        if suite in NEED_DATA_SERVICES:
+            return "data services"
+        return suite if suite == "e2e" else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySuite:
+    """Return what decides which process runs a test."""
+    return BySuite(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put each test into the group that one process runs, and the groups into their order."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    """Put the tests into their order."""
     items.sort(key=_turn)
 
 
@@ -38,27 +54,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
-def _suite(item: pytest.Item) -> str:
-    return item.path.relative_to(HERE).parts[0]
-
-
-def _group(item: pytest.Item) -> str:
-    """Return the suite where tests share the testbed, else the file: a file's tests share its fixtures."""
-    suite = _suite(item)
-    if suite in NEED_DATA_SERVICES:
-        return "data services"
-    return suite if suite == "e2e" else str(item.path)
+def _suite(nodeid: str) -> str:
+    """Return the folder in tests/ that a test or a file is in."""
+    return Path(nodeid).parts[1]
 
 
 def _turn(item: pytest.Item) -> int:
-    if item.get_closest_marker("outage"):
-        return 0
-    if _suite(item) == "e2e":
-        return 1
-    return 3 if _suite(item) in NEED_DATA_SERVICES else 2
+    suite = _suite(item.nodeid)
+    if suite == "e2e":
+        return 0 if item.get_closest_marker("outage") else 1
+    return 3 if suite in NEED_DATA_SERVICES else 2
 
 
 def _access(item: pytest.Item) -> AbstractContextManager[None]:
     if item.get_closest_marker("outage"):
         return data_services.taken_away()
-    return data_services.in_use() if _suite(item) in NEED_DATA_SERVICES else nullcontext()
+    return data_services.in_use() if _suite(item.nodeid) in NEED_DATA_SERVICES else nullcontext()
