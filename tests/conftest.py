@@ -2,7 +2,7 @@
 
 `make test` runs two processes. One runs the e2e tests, which mostly wait for the cluster; the other one runs the tests
 that need no testbed, and then those that need Kafka and Cassandra. The e2e tests that take Kafka and Cassandra away
-come first, while the other process does not need them.
+come early, while the other process does not need them.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def _suite(nodeid: str) -> str:
 
 
 def _turn(item: pytest.Item) -> int:
+    """Return a test's place in the order; of equal ones the order stays."""
     suite = _suite(item.nodeid)
-    if suite == "e2e":
-        return 0 if item.get_closest_marker("outage") else 1
-    return 3 if suite in NEED_DATA_SERVICES else 2
+    if suite != "e2e":
+        return 4 if suite in NEED_DATA_SERVICES else 3
+    return next((turn for turn, marker in enumerate(("fresh", "outage")) if item.get_closest_marker(marker)), 2)
 
 
 def _access(item: pytest.Item) -> AbstractContextManager[None]:

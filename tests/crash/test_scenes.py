@@ -175,9 +175,10 @@ async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> 
     stage.world.rate = 0
     await stage.run(30)
     stage.world.lose_node(KEY, "worker")
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)
     assert stage.world.buried == []
-    assert stage.world.releases[KEY].values["generation"] == 2
+    # One run loses its executor, and one may wait for an executor before the node counts as lost.
+    assert epoch(stage) in {2, 3}
 
 
 async def test_a_node_that_comes_back_soon_is_waited_for() -> None:

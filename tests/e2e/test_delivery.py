@@ -6,7 +6,7 @@ import pytest
 
 from e2e.stream import Stream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.e2e, pytest.mark.fresh, pytest.mark.timeout(480)]
 
 
 def test_an_applied_pipeline_gets_ready_and_writes_every_row_once(shared: Stream) -> None:
