@@ -17,7 +17,8 @@ from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.names import release_name
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
-from fencepost_operator.observation import Release, ReleaseState, Run
+from fencepost_operator.observation import Release, ReleaseState, Run, Watermarks
+from harness.waiting import eventually_async
 from testbed.environment import load
 
 
@@ -284,7 +285,13 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
 
 async def test_log_ends_and_missing_topics(stage: Stage) -> None:
     (topic,) = stage.kafka.topics
-    found = await stage.ports.offsets.ends(stage.kafka)
+
+    async def whole() -> Watermarks | None:
+        """Return what Kafka says, once both partitions of the new topic have a leader."""
+        found = await stage.ports.offsets.ends(stage.kafka)
+        return found if found is not None and len(found.ends) == 2 else None
+
+    found = await eventually_async(whole)
     assert found is not None
     assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
     assert found.missing_topics == ()
