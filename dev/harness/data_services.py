@@ -32,6 +32,8 @@ def taken_away() -> Iterator[None]:
 
 @contextmanager
 def _locked(name: str, kind: int) -> Iterator[None]:
-    with (Home.of_user().root / f"data-services.{name}").open("a") as file:
+    folder = Home.of_user().root
+    folder.mkdir(parents=True, exist_ok=True)  # the doubles' suites also run where there is no testbed
+    with (folder / f"data-services.{name}").open("a") as file:
         fcntl.flock(file, kind)
         yield
