@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +11,8 @@ from functools import partial
 from typing import Final
 
 from cassandra.segment import CRC32_INITIAL, compute_crc24
+
+from fakes.listener import Listener
 
 Send = Callable[[bytes], None]
 Answer = Callable[[Send, int], None]
@@ -33,8 +34,8 @@ OFFERED: Final = (
 )
 
 
-class Node:
-    """Listens on a port of this machine.
+class Node(Listener):
+    """A node with one connection per client.
 
     `answer` is for reads of other tables than the node's own, in segments; `greeting` for the first request of all.
     """
@@ -42,25 +43,9 @@ class Node:
     def __init__(self, answer: Answer | None = None, *, greeting: Answer | None = None) -> None:
         self._answer, self._greeting = answer, greeting
         self.opcodes: list[int] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(self._answer_requests)
 
-    def close(self) -> None:
-        """End the listener."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _answer_requests(self, connection: socket.socket) -> None:
         with suppress(OSError, struct.error), connection, connection.makefile("rb") as received:
             segmented = False
             while True:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from contextlib import suppress
 from typing import Final
+
+from fakes.listener import Listener
 
 TOPIC: Final = b"t"
 API_VERSIONS, METADATA, LIST_OFFSETS = 18, 3, 2
@@ -15,8 +16,8 @@ ELSEWHERE: Final = 10
 """The first id of the brokers that are named and not there."""
 
 
-class Broker:
-    """Listens on a port of this machine; topic 't' has one partition that ends at offset 7.
+class Broker(Listener):
+    """A broker whose topic 't' has one partition that ends at offset 7.
 
     `brokers` of an answer are this one and others that do not exist.  `padding` are further bytes of each answer.
     """
@@ -25,28 +26,16 @@ class Broker:
         self.brokers, self.padding = brokers, padding
         self.requests: list[int] = []
         self.connections: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(self._answer_requests)
 
     def close(self) -> None:
         """End the listener and all connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
         for connection in self.connections:
             connection.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _answer_requests(self, connection: socket.socket) -> None:
+        self.connections.append(connection)
         with suppress(OSError, struct.error), connection.makefile("rb") as requests:
             while True:
                 (size,) = struct.unpack(">i", requests.read(4))
@@ -66,8 +55,7 @@ class Broker:
                 return _offsets()
 
     def _metadata(self, with_topic: bool) -> bytes:
-        port = int(self.address.rpartition(":")[2])
-        nodes = [(1, port), *((ELSEWHERE + number, 1) for number in range(self.brokers - 1))]
+        nodes = [(1, self.port), *((ELSEWHERE + number, 1) for number in range(self.brokers - 1))]
         brokers = [
             struct.pack(">i", node) + _text(b"127.0.0.1") + struct.pack(">i", at) + b"\0\0" for node, at in nodes
         ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.listener import Listener
 from fencepost.contract import kafka_properties
 from fencepost.contract.kafka_properties import ALLOWED, DRIVER_ONLY, RESERVED
 from fencepost_operator.adapters.offsets import FREE_TEXT, KafkaOffsets, _open
@@ -27,36 +28,22 @@ QUIET: Final = 0.1
 """Seconds in which a client that was opened would have connected; librdkafka does so within milliseconds."""
 
 
-@dataclass(slots=True)
-class Listener:
-    """A TCP port of this machine that counts who connects."""
+class Clients(Listener):
+    """Notes when a client connects, and closes the connection."""
 
-    server: socket.socket
-    connections: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.connections: list[float] = []
+        super().__init__(self._note)
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.getsockname()[1]}"
-
-    def serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self.server.accept()
-            except OSError:
-                return
-            self.connections.append(time.monotonic())
-            connection.close()
+    def _note(self, connection: socket.socket) -> None:
+        self.connections.append(time.monotonic())
+        connection.close()
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        found = Listener(server)
-        thread = threading.Thread(target=found.serve)
-        thread.start()
+def listener() -> Iterator[Clients]:
+    with closing(Clients()) as found:
         yield found
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +60,7 @@ def token(folder: Path) -> Path:
     return path
 
 
-def attack(name: str, listener: Listener, folder: Path) -> dict[str, str]:
+def attack(name: str, listener: Clients, folder: Path) -> dict[str, str]:
     """Properties that would make librdkafka open a file, load code, run a command or call a URL."""
     oauth = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -123,7 +110,7 @@ ATTACKS: Final = (
 
 @pytest.mark.parametrize("inline", [True, False], ids=["spec", "secret"])
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_no_client_is_opened(name: str, inline: bool, listener: Listener, tmp_path: Path) -> None:
+async def test_no_client_is_opened(name: str, inline: bool, listener: Clients, tmp_path: Path) -> None:
     properties = attack(name, listener, tmp_path)
     offsets = KafkaOffsets(Secrets({} if inline else properties))
     connection = KafkaConnection(
@@ -149,7 +136,7 @@ async def test_no_client_is_opened(name: str, inline: bool, listener: Listener, 
     await offsets.close()
 
 
-async def test_an_allowed_client_does_connect(listener: Listener) -> None:
+async def test_an_allowed_client_does_connect(listener: Clients) -> None:
     """The listener of the other tests would have seen a client."""
     offsets = KafkaOffsets(Secrets({}))
     connection = KafkaConnection(namespace="tenant", bootstrap_servers=listener.address, topics=("t",))

@@ -17,7 +17,8 @@ from fencepost_operator.observation import Watermarks
 
 def lags(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
     """Return how many records of each partition are still to be read, for the partitions that Kafka answers for."""
-    return {key: max(0, end - _position(spec, row, key, source)) for key, end in source.ends.items()}
+    topics = _topics(row)
+    return {key: max(0, end - _position(spec, row, topics, key, source)) for key, end in source.ends.items()}
 
 
 def readable(spec: Spec, row: FenceRow, source: Watermarks) -> int | None:
@@ -26,7 +27,12 @@ def readable(spec: Spec, row: FenceRow, source: Watermarks) -> int | None:
     Records of a partition that is held do not count.  When no other partition has records, a partition that Kafka does
     not answer for decides: the operator may be the only one that gets no answer, so 0 would be a guess.
     """
-    records = sum(count for key, count in lags(spec, row, source).items() if not _is_held(row, key, source))
+    held = _held_topics(row, source)
+    records = sum(
+        count
+        for key, count in lags(spec, row, source).items()
+        if key in row.offsets or split_offset_key(key)[0] not in held
+    )
     return None if not records and unanswered(spec, row, source) else records
 
 
@@ -44,30 +50,31 @@ def unanswered(spec: Spec, row: FenceRow, source: Watermarks) -> tuple[str, ...]
     )
 
 
-def _is_held(row: FenceRow, key: str, source: Watermarks) -> bool:
-    """Return whether the driver must not read a new partition yet, because an old one of its topic has not got far.
+def _held_topics(row: FenceRow, source: Watermarks) -> frozenset[str]:
+    """Return the topics whose new partitions must not be read yet, because an old one has not got far enough.
 
     The driver records the growth barrier with its next batch. Until then the old partitions' high watermarks stand for
     it. An old partition with records to read counts as waiting by itself, so that a driver that hangs is still found.
     """
-    if key in row.offsets:
-        return False
-    topic = split_offset_key(key)[0]
-    old = [known for known in row.offsets if split_offset_key(known)[0] == topic]
     ends = {**source.ends, **source.high_watermarks, **row.growth_barrier}
-    return any(known not in ends or row.offsets[known] < ends[known] for known in old)
+    return frozenset(
+        split_offset_key(key)[0] for key, offset in row.offsets.items() if key not in ends or offset < ends[key]
+    )
 
 
-def _position(spec: Spec, row: FenceRow, key: str, source: Watermarks) -> int:
-    """Return the next offset to read.
+def _topics(row: FenceRow) -> frozenset[str]:
+    return frozenset(split_offset_key(key)[0] for key in row.offsets)
+
+
+def _position(spec: Spec, row: FenceRow, topics: frozenset[str], key: str, source: Watermarks) -> int:
+    """Return the next offset to read of a partition; `topics` are those that the row knows.
 
     Where nothing is committed yet, reading begins as the spec says for a topic that the row does not know, and at the
     start of a partition that a known topic has grown.
     """
     if key in row.offsets:
         return row.offsets[key]
-    topic = split_offset_key(key)[0]
-    if any(split_offset_key(known)[0] == topic for known in row.offsets):
+    if split_offset_key(key)[0] in topics:
         return source.starts.get(key, 0)
     if key in spec.source.starting_partitions:
         return spec.source.starting_partitions[key]
