@@ -62,6 +62,15 @@ def test_a_line_break_in_a_key_is_a_violation_and_is_not_repeated(character: str
     assert all(character not in str(violation) for violation in found)
 
 
+def test_the_merge_key_of_yaml_is_a_violation_there() -> None:
+    """The operator applies no manifest with such a key, quoted or not."""
+    body = full()
+    body["cluster"]["affinity"]["podAffinity"]["<<"] = {"topologyKey": "b"}
+    found = parse({"spec": body})
+    assert not isinstance(found, Spec)
+    assert [violation.field for violation in found] == ["spec.cluster.affinity.podAffinity.<<"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -14,6 +14,9 @@ FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 The CRD refuses the same; the API server does not check an object again that is older than its CRD.
 """
 
+MERGE_KEY: Final = "<<"
+"""YAML takes what is under this key into the mapping around it. No field or label of Kubernetes has the name."""
+
 
 def forbidden_text(spec: object) -> Iterator[Violation]:
     """Yield a violation for each key and each value that holds such a character, at any depth."""
@@ -24,6 +27,8 @@ def forbidden_text(spec: object) -> Iterator[Violation]:
             left += [(f"{path}.{_shown(str(key))}", part) for key, part in reversed(value.items())]
             for key in value:
                 yield from _violations(f"{path}.{_shown(str(key))}", "its name", str(key))
+            if MERGE_KEY in value:
+                yield Violation(f"{path}.{MERGE_KEY}", "the name is YAML's merge key", "give it another name")
         elif isinstance(value, list):
             left += [(f"{path}[{index}]", part) for index, part in reversed(list(enumerate(value)))]
         elif isinstance(value, str):
