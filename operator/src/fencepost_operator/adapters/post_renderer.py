@@ -5,7 +5,8 @@ prints the objects that it checked, written again as JSON, so Helm's YAML parser
 were read here.  It imports PyYAML and the standard library alone, because Helm waits for its start.
 
 The chart and the values are Fencepost's own, so a refusal is a fault in them.  This is the last of three barriers: the
-parser refuses control characters, the chart passes text on as JSON, and nothing that gets past both is applied.
+parser refuses control characters and merge keys, the chart passes text on as JSON, and nothing that gets past both is
+applied.
 """
 
 from __future__ import annotations

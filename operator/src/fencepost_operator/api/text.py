@@ -19,7 +19,7 @@ MERGE_KEY: Final = "<<"
 
 
 def forbidden_text(spec: object) -> Iterator[Violation]:
-    """Yield a violation for each key and each value that holds such a character, at any depth."""
+    """Yield a violation for each key and value that holds such a character, and for each MERGE_KEY, at any depth."""
     left: list[tuple[str, object]] = [("spec", spec)]
     while left:
         path, value = left.pop()
