@@ -12,7 +12,7 @@ from e2e.stream import Starts, Stream
 from harness.faults import Faults
 from harness.kubectl import Kubectl, Object
 from harness.nodes import Nodes
-from harness.pipelines import KIND, helm_revisions, merged
+from harness.pipelines import KIND, PIPELINE_LABEL, helm_revisions, merged
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
@@ -137,7 +137,8 @@ def _wait_for_workers(stream: Stream, count: int) -> None:
 
     def there() -> bool:
         cluster = stream.pipeline.status().get("cluster", {})
-        pods = stream.pipeline.kubectl.items("pods", "--selector=streaming.fencepost.dev/component=worker")
+        selector = f"{PIPELINE_LABEL}={stream.pipeline.name},streaming.fencepost.dev/component=worker"
+        pods = stream.pipeline.kubectl.items("pods", f"--selector={selector}")
         assert (cluster.get("readyWorkers"), len(pods)) == (count, count), f"{len(pods)} pods, status: {cluster}"
         return True
 

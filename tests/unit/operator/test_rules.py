@@ -779,6 +779,35 @@ def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
     assert again.said(failure=replace(REPLACED, reason="RunFailed")).decide().reason == "Unresponsive"
 
 
+def test_the_start_timeout_doubles_after_each_run_that_was_too_slow() -> None:
+    """On an overloaded machine five drivers that started together were each replaced at 3 minutes, again and again."""
+    assert start_timeout(None) == 180
+    assert start_timeout(replace(REPLACED, reason="NeverClaimed")) == 360
+    assert start_timeout(replace(REPLACED, repeats=3)) == 1440
+    assert start_timeout(replace(REPLACED, reason="RunFailed")) == 180
+
+
+def start_timeout(failure: FailureStatus | None) -> int:
+    """Return after how many seconds without a claim a run is replaced, after a failure."""
+    return next(
+        seconds for seconds in range(0, 3600, 20) if unclaimed_for(seconds, failure).decide().reason == "NeverClaimed"
+    )
+
+
+def unclaimed_for(seconds: int, failure: FailureStatus | None) -> World:
+    run = replace(RUN, claimed_at=None, resumed_from=ROW.committed_at, started_at=NOW - timedelta(seconds=seconds))
+    pod = replace(POD, started_at=run.started_at)
+    return WELL.said(run=run, failure=failure).seen(fence=replace(ROW, driver=None), runs=(replace(JOB, pod=pod),))
+
+
+@pytest.mark.parametrize(("before", "repeats"), [("NeverClaimed", 2), ("Unresponsive", 2), ("OutOfMemory", 1)])
+def test_runs_that_are_too_slow_at_different_points_count_together(before: str, repeats: int) -> None:
+    longer = replace(COMMITTED, since=NOW - timedelta(seconds=1000))
+    failure = SLOW.said(failure=replace(REPLACED, reason=before), committed=longer).decide().status.failure
+    assert failure is not None
+    assert (failure.reason, failure.repeats) == ("Unresponsive", repeats)
+
+
 def test_failures_for_one_reason_are_counted_until_another_comes_between() -> None:
     failure = SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure
     assert failure is not None

@@ -96,7 +96,8 @@ class OpenTransaction(Model):
 class FailureStatus(Model):
     """The newest failed run, and how many failed in a row without a commit between them.
 
-    `repeats` counts those of them, up to the newest, that failed for the same reason.
+    `repeats` counts those of them, up to the newest, that failed for the same reason; NeverClaimed and
+    Unresponsive count as one.
     """
 
     count: int

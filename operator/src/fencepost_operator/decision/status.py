@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
@@ -13,6 +14,7 @@ from fencepost_operator.api import (
     FailureStatus,
     OpenTransaction,
     Pipeline,
+    Reason,
     ReconcileConfig,
     RunStatus,
     Spec,
@@ -26,6 +28,9 @@ from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run
+
+TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
+"""Why a run that a timeout ended was replaced; failures for one of these count as repeats of each other."""
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
@@ -54,7 +59,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
     counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
     count = (before.count if before is not None and counts else 0) + 1
-    repeats = before.repeats if before is not None and count > 1 and before.reason == diagnosis.category else 0
+    repeats = before.repeats if before is not None and count > 1 and _alike(before.reason, diagnosis.category) else 0
     longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
         count=count,
@@ -69,6 +74,10 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         repeats=repeats + 1,
         retry=retry,
     )
+
+
+def _alike(before: str, now: str) -> bool:
+    return before == now or {before, now} <= TOO_SLOW
 
 
 def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:

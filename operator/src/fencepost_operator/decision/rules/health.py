@@ -16,7 +16,7 @@ from fencepost_operator.decision.lag import readable, unanswered
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
-from fencepost_operator.decision.status import failure_after, has_progressed
+from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_progressed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.observation import Known, Unknown, UnknownReason
 
@@ -25,7 +25,7 @@ CATCHING_UP_BATCHES: Final = 2
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
 MAX_DOUBLINGS: Final = 6
-"""Of the stall timeout, for runs in a row that made no progress."""
+"""Of the timeouts of a run, for runs in a row that were too slow."""
 
 LEADERLESS: Final = "check that the brokers of these partitions run and that each partition has a leader"
 
@@ -76,13 +76,13 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
     if run.claimed_at is not None or run.started_at is None:
         return None
-    timeout = timedelta(seconds=context.config.start_timeout)
+    timeout = _longer_after_slow_runs(context, context.config.start_timeout)
     if not _elapsed(context, timeout, run.started_at):
         return None
     return Diagnosis(
         category=Reason.NEVER_CLAIMED,
         summary=f"{run.name} has not claimed its epoch within {format_duration(timeout.total_seconds())} of its start",
-        remedy="read the driver's log with kubectl logs",
+        remedy="read the driver's log with kubectl logs; the next run gets twice the time",
     )
 
 
@@ -108,14 +108,24 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
 def stall_timeout(context: RunContext) -> timedelta:
     """Return how long a run with records to read may neither commit nor report progress inside its batch.
 
-    It doubles with each run in a row that was replaced for that, so that a batch that only needs longer gets there.
+    It doubles after each run in a row that was too slow, so that a batch that only needs longer gets there.
     """
-    spec, row, failure = context.spec, context.row, context.status.failure
+    spec, row = context.spec, context.row
     last_batch = (row.duration_ms or 0) / 1000
     usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
-    replaced = failure is not None and failure.count > 0 and failure.reason == Reason.UNRESPONSIVE
+    return _longer_after_slow_runs(context, usual)
+
+
+def _longer_after_slow_runs(context: RunContext, seconds: float) -> timedelta:
+    """Return the timeout, doubled for each run in a row that was replaced because it was too slow.
+
+    Slow to claim and slow to commit count together: on an overloaded node the two alternate, and a timeout that
+    starts from the beginning each time would replace every run.
+    """
+    failure = context.status.failure
+    replaced = failure is not None and failure.count > 0 and failure.reason in TOO_SLOW
     doublings = min(failure.repeats, MAX_DOUBLINGS) if failure is not None and replaced else 0
-    return timedelta(seconds=usual * 2**doublings)
+    return timedelta(seconds=seconds * 2**doublings)
 
 
 def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
