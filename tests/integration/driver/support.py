@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cassandra.cluster import Session
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
@@ -44,6 +44,16 @@ class Kafka:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
         self.admin.create_topics([new])[topic].result(30)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions, and wait until the broker tells clients of them: before, a producer refuses their records."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        eventually(
+            f"{topic} has {partitions} partitions",
+            lambda: len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions,
+            seconds=30,
+            pause=0.1,
+        )
+
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
 
@@ -53,7 +63,13 @@ class Kafka:
         self.admin.delete_records([part])[part].result(30)
 
     def produce(self, topic: str, count: int, *, partitions: int = 4, start: int = 0) -> None:
-        """Produce records numbered from `start`, round robin."""
+        """Produce records numbered from `start`, round robin; each one is confirmed."""
+        refused: list[KafkaError] = []
+
+        def confirm(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
         producer = Producer(
             {
                 "bootstrap.servers": self.servers,
@@ -66,11 +82,13 @@ class Kafka:
             value = json.dumps({"n": number, "x": number / 2, "city": f"c{number % 7}"})
             while True:
                 try:
-                    producer.produce(topic, value=value, key=str(number % 100), partition=number % partitions)
+                    place = number % partitions
+                    producer.produce(topic, value=value, key=str(number % 100), partition=place, on_delivery=confirm)
                     break
                 except BufferError:
                     producer.poll(0.1)
         assert producer.flush(60) == 0
+        assert not refused, refused[0]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from fencepost.contract import ExitCode
 from fencepost.fence import Fence, FenceRow, Starting
@@ -51,8 +50,7 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
     config = one.take_over()
     run = one.start(config)
     one.wait_committed(400)
-    grown = one.kafka.admin.create_partitions([NewPartitions(one.topic, 8)])
-    grown[one.topic].result(30)
+    one.kafka.grow(one.topic, 8)
     one.kafka.produce(one.topic, 800, partitions=8, start=4000)
     one.wait_committed(4800)
     run.end()

@@ -257,7 +257,7 @@ def known(fact: Fact[Any]) -> Any:
     return fact.value
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(scenes())
 def test_every_decision_keeps_the_rules(scene: tuple[Pipeline, Observation]) -> None:
     pipeline, observation = scene
@@ -269,7 +269,7 @@ def test_every_decision_keeps_the_rules(scene: tuple[Pipeline, Observation]) -> 
     status_survives_the_api_server(decision)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(scenes())
 def test_a_world_that_stands_still_is_written_about_only_so_often(scene: tuple[Pipeline, Observation]) -> None:
     pipeline, observation = scene
