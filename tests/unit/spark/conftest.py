@@ -24,6 +24,8 @@ CONFIG = DriverConfig(
         # In local mode the JVM ends with its executor: a busy machine must not count as a lost driver.
         "spark.executor.heartbeat.maxFailures": "600",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     },
     executors=1, termination_grace=30.0,
 )  # fmt: skip
@@ -38,7 +40,7 @@ def spark() -> Iterator[SparkSession]:
     from pyspark import SparkContext  # noqa: PLC0415 - costs a second, also for a run of other tests
 
     if SparkContext._gateway is None:
-        jvm = Gateway.start(memory="512m")
+        jvm = Gateway.start(memory="512m", options=["-XX:TieredStopAtLevel=1"])
         jvm.connect(300)
         JVMS.append(jvm)
     made = session.create(session.settings(CONFIG, {}))
