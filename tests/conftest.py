@@ -1,8 +1,8 @@
 """Settings of every test, and which tests run side by side.
 
 `make test` runs two processes. One runs the e2e tests, which mostly wait for the cluster; the other one runs the tests
-that need no testbed, and then those that need Kafka and Cassandra. The e2e tests that take Kafka and Cassandra away
-come early, while the other process does not need them.
+that need no testbed, and then those that need Kafka and Cassandra. The one that is done first takes a share of the
+latter. The e2e tests that take Kafka and Cassandra away come early, while the other process does not need them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 NEED_DATA_SERVICES = ("contract", "integration")
+LONGEST_FOLDER = "tests/integration/driver/"
+"""Of those that need Kafka and Cassandra: it comes first, and the process that is free takes the others."""
 
 
 class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Gives one process the whole of a suite that shares the testbed; of the other suites, a file at a time."""
+    """Gives one process the whole of a folder that shares the testbed; of the other folders, a file at a time."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        suite = _suite(file)
-        if suite in NEED_DATA_SERVICES:
-            return "data services"
-        return suite if suite == "e2e" else file
+        shares = _suite(file) in {"e2e", *NEED_DATA_SERVICES}
+        return str(Path(file).parent) if shares else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -62,8 +62,10 @@ def _suite(nodeid: str) -> str:
 def _turn(item: pytest.Item) -> int:
     """Return a test's place in the order; of equal ones the order stays."""
     suite = _suite(item.nodeid)
+    if suite in NEED_DATA_SERVICES:
+        return 4 if item.nodeid.startswith(LONGEST_FOLDER) else 5
     if suite != "e2e":
-        return 4 if suite in NEED_DATA_SERVICES else 3
+        return 3
     return next((turn for turn, marker in enumerate(("fresh", "outage")) if item.get_closest_marker(marker)), 2)
 
 
