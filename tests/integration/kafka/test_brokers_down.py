@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluster: Callable[..., Cluster]) -> None:
     kafka = cluster(2)
     kafka.create("t", [[1], [2], [1]])
-    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+    producer = Producer({"bootstrap.servers": kafka.servers, "enable.idempotence": True, "log_level": 0})
     for partition in range(3):
         producer.produce("t", value=b"v", partition=partition)
     assert producer.flush(60) == 0

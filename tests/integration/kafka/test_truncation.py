@@ -24,7 +24,10 @@ TOPIC = "t"
 
 def produce(cluster: Cluster, records: Mapping[int, int], *, name: str) -> None:
     """Produce {partition: number of records}, each in a batch of its own, so that the log can be truncated anywhere."""
-    producer = Producer({"bootstrap.servers": cluster.servers, "batch.num.messages": 1, "log_level": 0})
+    # Idempotent: a repeated request must not store a record twice, for the offsets are counted.
+    producer = Producer(
+        {"bootstrap.servers": cluster.servers, "batch.num.messages": 1, "enable.idempotence": True, "log_level": 0}
+    )
     for partition, count in records.items():
         for number in range(count):
             producer.produce(TOPIC, value=f"{name}-{number}", partition=partition)
