@@ -36,8 +36,6 @@ OWNED_KINDS: Final = (
     "persistentvolumeclaims",
     "poddisruptionbudgets",
 )
-
-
 SHORT_LIVED: Final = {
     f"spark.{process}.extraJavaOptions": "-XX:TieredStopAtLevel=1" for process in ("driver", "executor")
 }

@@ -123,9 +123,9 @@ def _longer_after_slow_runs(context: RunContext, seconds: float) -> timedelta:
     starts from the beginning each time would replace every run.
     """
     failure = context.status.failure
-    replaced = failure is not None and failure.count > 0 and failure.reason in TOO_SLOW
-    doublings = min(failure.repeats, MAX_DOUBLINGS) if failure is not None and replaced else 0
-    return timedelta(seconds=seconds * 2**doublings)
+    if failure is None or failure.count == 0 or failure.reason not in TOO_SLOW:
+        return timedelta(seconds=seconds)
+    return timedelta(seconds=seconds * 2 ** min(failure.repeats, MAX_DOUBLINGS))
 
 
 def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
