@@ -19,6 +19,7 @@ from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.loader import Topics
 from flights.sink import CassandraAddress, Table, run_script, session
+from harness.fences import read_row
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.nodes import Container, Nodes
 from harness.pipelines import KIND, merged
@@ -163,7 +164,7 @@ class Scene:
     def fence(self) -> FenceRow | None:
         """The fence row, read at SERIAL; None before there is one."""
         try:
-            return Fence(self._fences(), self.key).read()
+            return read_row(Fence(self._fences(), self.key))
         except FenceSchemaMissing:
             return None
 

@@ -14,6 +14,7 @@ from flights.expectation import departure
 from flights.history import check_history, read_history
 from flights.reconciliation import Reconciliation, Writers
 from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
+from harness.fences import read_row
 from harness.kubectl import Object
 from harness.load import Load
 from harness.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
@@ -102,16 +103,16 @@ class Stream:
     def fence(self) -> FenceRow | None:
         """Return the fence row, read at SERIAL; None when there is none, or it was released."""
         with cassandra(self.place) as opened:
-            return Fence(CassandraFenceTable.over(opened, self.place.fences), self.key).read()
+            return read_row(Fence(CassandraFenceTable.over(opened, self.place.fences), self.key))
 
     def commits_past(self, row: FenceRow | None, *, seconds: float = 150) -> FenceRow:
         """Wait until the offsets moved past those of `row`; return the row as it is then."""
         before = sum(row.offsets.values()) if row else 0
         with cassandra(self.place) as opened:
-            table = CassandraFenceTable.over(opened, self.place.fences)
+            fence = Fence(CassandraFenceTable.over(opened, self.place.fences), self.key)
 
             def moved() -> FenceRow | None:
-                found = table.read(self.key)
+                found = read_row(fence)
                 return found if found is not None and sum(found.offsets.values()) > before else None
 
             return eventually(f"{self.pipeline.name} commits", moved, seconds=seconds, pause=0.2)
@@ -123,10 +124,10 @@ class Stream:
         """
         ends = self.load.ends()
         with cassandra(self.place) as opened:
-            fences = CassandraFenceTable.over(opened, self.place.fences)
+            fence = Fence(CassandraFenceTable.over(opened, self.place.fences), self.key)
 
             def drained() -> FenceRow | None:
-                row = fences.read(self.key)
+                row = read_row(fence)
                 assert row is not None, f"no fence row {self.key}"
                 left = {
                     key: end - row.offsets.get(key, 0) for key, end in ends.items() if row.offsets.get(key, 0) < end

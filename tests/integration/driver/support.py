@@ -25,6 +25,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, K
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
+from harness.fences import read_row
 from harness.pipelines import SHORT_LIVED
 from harness.waiting import eventually
 from testbed.environment import Environment
@@ -150,14 +151,14 @@ class Pipeline:
         return Fence(CassandraFenceTable.over(self.session, self.config.fence_keyspace), self.config.pipeline)
 
     def row(self) -> FenceRow:
-        row = self.fence.read()
+        row = read_row(self.fence)
         assert row is not None
         return row
 
     def take_over(self) -> DriverConfig:
         """Start a new epoch as the operator does; return the configuration of its run."""
         fence = self.fence
-        row = fence.read() or fence.create("test/test")
+        row = read_row(fence) or fence.create("test/test")
         after = fence.take_over(row, owner="test/test")
         self.config = replace(self.config, epoch=after.epoch)
         return self.config
@@ -195,7 +196,7 @@ class Pipeline:
 
     def committed_records(self) -> int:
         """How far the fence row is, in records from the topic's beginning."""
-        row = self.fence.read()
+        row = read_row(self.fence)
         return sum(row.offsets.values()) if row is not None else 0
 
     def wait_committed(self, records: int, timeout: float = 240) -> None:
