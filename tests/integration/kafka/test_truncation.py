@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from fencepost.batch import Watermarks, between
 from fencepost.errors import DataLoss, WorkerError, from_text
@@ -24,14 +24,20 @@ TOPIC = "t"
 
 def produce(cluster: Cluster, records: Mapping[int, int], *, name: str) -> None:
     """Produce {partition: number of records}, each in a batch of its own, so that the log can be truncated anywhere."""
-    # Idempotent: a repeated request must not store a record twice, for the offsets are counted.
-    producer = Producer(
-        {"bootstrap.servers": cluster.servers, "batch.num.messages": 1, "enable.idempotence": True, "log_level": 0}
-    )
+    # The offsets are counted: a repeated request must neither store a record twice nor overtake another one.
+    exactly = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    producer = Producer({"bootstrap.servers": cluster.servers, "batch.num.messages": 1, "log_level": 0, **exactly})
+    refused: list[KafkaError] = []
+
+    def told(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
     for partition, count in records.items():
         for number in range(count):
-            producer.produce(TOPIC, value=f"{name}-{number}", partition=partition)
+            producer.produce(TOPIC, value=f"{name}-{number}", partition=partition, on_delivery=told)
     assert producer.flush(60) == 0
+    assert not refused
 
 
 def look(cluster: Cluster) -> Watermarks:
@@ -60,6 +66,7 @@ def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(clu
     produce(kafka, {0: 100, 1: 50, 2: 30}, name="old")
     before = look(kafka)
     committed = before.ends
+    assert committed == {f"{TOPIC}/0": 100, f"{TOPIC}/1": 50, f"{TOPIC}/2": 30}
     (broker,) = kafka.brokers
     broker.crash()
     broker.truncate(TOPIC, 0, until=60)
