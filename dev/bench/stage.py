@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from demo.scene import Scene
-from fencepost.fence import FenceRow
+from fencepost.fence import FenceRow, FenceUnavailable
 from flights.dataset import flights
 from flights.ledger import Ledger
 from harness.load import Load
@@ -41,7 +41,10 @@ def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: flo
     """Wait until more than `past` records are committed, under `epoch` or a later one; return the row."""
 
     def there() -> FenceRow | None:
-        row = scene.fence()
+        try:
+            row = scene.fence(patience=0)
+        except FenceUnavailable:
+            return None
         return row if row is not None and row.epoch >= epoch and committed(row) > past else None
 
     return eventually(

@@ -19,7 +19,7 @@ from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.loader import Topics
 from flights.sink import CassandraAddress, Table, run_script, session
-from harness.fences import read_row
+from harness.fences import ANSWER_SECONDS, read_row
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.nodes import Container, Nodes
 from harness.pipelines import KIND, merged
@@ -161,10 +161,10 @@ class Scene:
                 f"the fence row {self.key} moves although its pipeline is gone; is a second operator there?"
             ) from error
 
-    def fence(self) -> FenceRow | None:
-        """The fence row, read at SERIAL; None before there is one."""
+    def fence(self, *, patience: float = ANSWER_SECONDS) -> FenceRow | None:
+        """The fence row, read at SERIAL; None before there is one. `patience` in seconds, as of `read_row`."""
         try:
-            return read_row(Fence(self._fences(), self.key))
+            return read_row(Fence(self._fences(), self.key), seconds=patience)
         except FenceSchemaMissing:
             return None
 

@@ -110,7 +110,7 @@ class Progress:
     def look(self, produced: int) -> Look:
         """How far it is now; while Cassandra does not answer, how far it was."""
         try:
-            row = self.scene.fence()
+            row = self.scene.fence(patience=0)
         except FenceUnavailable:
             row = None
         if row is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from fencepost.fence import Fence, FenceRow, FenceUnavailable
 
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS: Final = 60.0
 
 
 def read_row(fence: Fence, *, seconds: float = ANSWER_SECONDS) -> FenceRow | None:
