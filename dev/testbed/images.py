@@ -5,6 +5,7 @@ only loaded when it lacks this very image, and all that a node lacks is sent in 
 once.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ from testbed.steps import StepError
 
 DEV_TAG: Final = "dev"
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
+
+LOAD_LIMIT: Final = 900
+"""Seconds for one archive: the job image takes 20 to 120 here, by how much of the CPU is stolen."""
+
+_loading = threading.Lock()
 
 
 def content_tag(docker: Docker, image: str) -> str:
@@ -61,7 +67,16 @@ def lacking(docker: Docker, nodes: Iterable[str], images: Sequence[str]) -> dict
 
 
 def load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Transcript) -> None:
-    """Send `images` to those of `nodes` that lack one.  Raises StepError, CommandError."""
+    """Send `images` to those of `nodes` that lack one.  Raises StepError, CommandError.
+
+    One archive at a time. containerd lets one import at a time write a layer, and an archive is read no faster than its
+    slowest node takes it: two archives with a common layer, each first at another node, would wait for each other.
+    """
+    with _loading:
+        _load(docker, nodes, images, log)
+
+
+def _load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Transcript) -> None:
     wanting = lacking(docker, nodes, images)
     if not wanting:
         return
@@ -83,7 +98,7 @@ def load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Trans
         ]
         for node in wanting
     ]
-    log.pour([docker.client, "save", *names], receive)
+    log.pour([docker.client, "save", *names], receive, seconds=LOAD_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ import os
 import shlex
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -47,6 +48,44 @@ def terminate_children() -> None:
         children = list(_running)
     for child in children:
         child.terminate()
+
+
+@contextmanager
+def _time_limit(
+    command: Sequence[str], children: Sequence[subprocess.Popen[bytes]], seconds: float | None
+) -> Iterator[None]:
+    """Kill `children` after `seconds`, and say so.  Raises CommandError."""
+    if seconds is None:
+        yield
+        return
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        for child in children:
+            child.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    except CommandError as error:
+        if late.is_set():
+            raise CommandError(command, f"took more than {seconds:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def _copy(reader: subprocess.Popen[bytes], writers: Sequence[subprocess.Popen[bytes]]) -> None:
+    assert reader.stdout is not None
+    try:
+        while chunk := reader.stdout.read(1 << 20):
+            for writer in writers:
+                assert writer.stdin is not None
+                writer.stdin.write(chunk)
+    except BrokenPipeError:
+        reader.terminate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +133,17 @@ class Transcript:
             child = self._start(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
             return self._finish(command, child, None, seconds).decode(errors="replace")
 
-    def pour(self, source: Sequence[str], sinks: Sequence[Sequence[str]]) -> None:
+    def pour(self, source: Sequence[str], sinks: Sequence[Sequence[str]], *, seconds: float | None = None) -> None:
         """Copy one program's output to the input of all `sinks` at once; wait for all of them.  Raises CommandError."""
         self.note(f"$ {shlex.join(source)} | {' & '.join(shlex.join(sink) for sink in sinks)}")
         with self.path.open("ab") as log:
             reader = self._start(source, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
             writers = [self._start(sink, stdin=subprocess.PIPE, stdout=log, stderr=log) for sink in sinks]
-            assert reader.stdout is not None
-            try:
-                while chunk := reader.stdout.read(1 << 20):
-                    for writer in writers:
-                        assert writer.stdin is not None
-                        writer.stdin.write(chunk)
-            except BrokenPipeError:
-                reader.terminate()
-            for command, child in zip([*sinks, source], [*writers, reader], strict=True):
-                self._finish(command, child, None, None)
+            children = [*writers, reader]
+            with _time_limit(source, children, seconds):
+                _copy(reader, writers)
+                for command, child in zip([*sinks, source], children, strict=True):
+                    self._finish(command, child, None, None)
 
     def _start(
         self,
