@@ -22,9 +22,10 @@ DEV_TAG: Final = "dev"
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 LOAD_LIMIT: Final = 900
-"""Seconds for one archive: the job image takes 20 to 120 here, by how much of the CPU is stolen."""
+"""Seconds for one archive. The job image, the largest, took 40 to 80 on two CPUs."""
 
 _loading = threading.Lock()
+"""Between the steps of one command; two commands exclude each other by `Home.locked`."""
 
 
 def content_tag(docker: Docker, image: str) -> str:
