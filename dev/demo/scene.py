@@ -17,8 +17,8 @@ import yaml
 from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra import CassandraFenceTable
 from flights.history import HistoryRow, read_history
-from flights.loader import Topics
 from flights.sink import CassandraAddress, Table, run_script, session
+from flights.topics import Topics
 from harness.fences import ANSWER_SECONDS, read_row
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.nodes import Container, Nodes

@@ -9,9 +9,10 @@ from flights.console import Console
 from flights.dataset import FLIGHTS, WEATHER, feed
 from flights.history import check_history, read_history
 from flights.ledger import Ledger
-from flights.loader import Loader, LoadError, Topics
+from flights.loader import Loader, LoadError
 from flights.reconciliation import reconcile
 from flights.sink import CassandraAddress, Table, run_script, session
+from flights.topics import Topics
 from testbed.environment import NotUpError, load
 
 

@@ -8,11 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic  # where confluent_kafka.admin has it from
+from confluent_kafka import KafkaError, Message, Producer
 
 from flights.dataset import Event, Feed
 from flights.ledger import Ledger
@@ -21,66 +19,12 @@ TICK_SECONDS: Final = 0.02
 """At a set rate the events of one tick are sent together."""
 UNPACED: Final = 500
 """Events between two looks at delivery reports when there is no rate to keep."""
-ADMIN_SECONDS: Final = 30.0
 DELIVERY_SECONDS: Final = 180.0
 """How long an event may wait for Kafka: longer than the outages that tests make."""
 
 
 class LoadError(Exception):
-    """Kafka did not take what was produced, or did not make the topic."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """Makes and deletes topics. `bootstrap` is host:port[,host:port...]."""
-
-    bootstrap: str
-
-    def create(self, topic: str, partitions: int) -> None:
-        """Make the topic unless it is there. Raises LoadError when it is there with another number of partitions."""
-        admin = self._admin()
-        try:
-            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(ADMIN_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise LoadError(f"topic {topic} could not be made: {error}") from error
-        # The answer comes before every broker knows: a producer that asks at once may find nothing.
-        deadline = time.monotonic() + ADMIN_SECONDS
-        while (found := self._partitions(admin, topic)) == 0:
-            if time.monotonic() > deadline:
-                raise LoadError(f"topic {topic} was made, and after {ADMIN_SECONDS:.0f} s Kafka does not show it")
-            time.sleep(0.2)
-        if found != partitions:
-            raise LoadError(f"topic {topic} is there with {found} partitions, not {partitions}; name another one")
-
-    def exists(self, topic: str) -> bool:
-        """Whether Kafka has the topic."""
-        return self._partitions(self._admin(), topic) > 0
-
-    def delete(self, topic: str) -> None:
-        """Delete the topic and wait until it is gone; nothing to do when it is not there. Raises LoadError."""
-        admin = self._admin()
-        try:
-            admin.delete_topics([topic])[topic].result(ADMIN_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise LoadError(f"topic {topic} could not be deleted: {error}") from error
-        deadline = time.monotonic() + ADMIN_SECONDS
-        while self._partitions(admin, topic):
-            if time.monotonic() > deadline:
-                raise LoadError(f"topic {topic} is still there after {ADMIN_SECONDS:.0f} s")
-            time.sleep(0.2)
-
-    def _admin(self) -> Any:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-
-    def _partitions(self, admin: Any, topic: str) -> int:
-        # All topics are asked for: asking for one by name makes a broker that may do so create it.
-        try:
-            found = admin.list_topics(timeout=ADMIN_SECONDS).topics.get(topic)
-        except KafkaException as error:
-            raise LoadError(f"Kafka at {self.bootstrap} does not answer: {error}") from error
-        return len(found.partitions) if found is not None and found.error is None else 0
+    """Kafka did not take what was produced, or did not create or delete the topic."""
 
 
 @dataclass(slots=True)

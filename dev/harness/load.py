@@ -10,7 +10,8 @@ from typing import Final, Self
 
 from flights.dataset import flights
 from flights.ledger import Ledger
-from flights.loader import Loader, Topics
+from flights.loader import Loader
+from flights.topics import Topics
 
 PARTITIONS: Final = 3
 RATE: Final = 60.0

@@ -36,7 +36,7 @@ from fencepost_operator.api import (
 from fencepost_operator.errors import FencepostError, Unreachable
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports
-from flights.loader import Topics
+from flights.topics import Topics
 from testbed.environment import Environment
 
 T = TypeVar("T")

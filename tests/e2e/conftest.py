@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.stream import Applied, Stream, cassandra, create_table
-from flights.loader import Topics
+from flights.topics import Topics
 from harness.faults import Faults
 from harness.kubectl import Kubectl, KubectlError
 from harness.load import Load

@@ -25,6 +25,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, K
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
+from flights.topics import create_topic
 from harness.fences import read_row
 from harness.pipelines import SHORT_LIVED
 from harness.waiting import eventually
@@ -44,7 +45,7 @@ class Kafka:
 
     def create(self, topic: str, partitions: int = 4, **config: str) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
-        self.admin.create_topics([new])[topic].result(30)
+        create_topic(self.admin, new)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions, and wait until the broker tells clients of them: before, a producer refuses their records."""

@@ -20,7 +20,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from harness.waiting import eventually
+from flights.topics import create_topic
 
 IMAGE: Final = "fencepost-testbed/kafka:dev"
 PROPERTIES: Final = Path(__file__).parents[3] / "dev" / "testbed" / "kafka" / "server.properties"
@@ -178,18 +178,10 @@ class Cluster:
             time.sleep(0.5)
 
     def create(self, topic: str, replicas: list[list[int]], **config: str) -> None:
-        """Create a topic, and wait until clients are told its leaders; `replicas` are each partition's nodes.
-
-        The first requests of a client that comes earlier fail, and are repeated.
-        """
-        new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=config)
-        self.admin.create_topics([new])[topic].result(30)
-
-        def leaders() -> list[int]:
-            found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
-            return [partition.leader for partition in found if partition.leader >= 0]
-
-        eventually(f"{topic} has leaders", lambda: len(leaders()) == len(replicas), seconds=60, pause=0.1)
+        """Create a topic, and wait until clients are told its leaders; `replicas` are each partition's nodes."""
+        create_topic(
+            self.admin, NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=config)
+        )
 
     def remove(self) -> None:
         for broker in self.brokers:

@@ -27,7 +27,7 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra import HISTORY_ATTEMPTS, CassandraFenceTable
 from fencepost.fence.schema import FENCE
 
 COLUMNS = (*FENCE.columns, *FENCE.added)
@@ -50,11 +50,13 @@ def silent(_text: str) -> None:
 
 @dataclass
 class Session:
-    """One fence row behind the driver's calls. `before` and `after` see each statement's text and may raise."""
+    """One fence row behind the driver's calls. `before`, `after` and, for the history, `appending` may raise."""
 
     row: dict[str, Any] = field(default_factory=dict)
     before: Callable[[str], None] = silent
     after: Callable[[str], None] = silent
+    appending: Callable[[str], None] = silent
+    appended: list[tuple[Any, ...]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     columns: dict[str, str] = field(default_factory=lambda: {**FENCE.columns, **FENCE.added})
 
@@ -65,6 +67,8 @@ class Session:
         if isinstance(statement, str):
             return self._schema(statement)
         if "fence_changes" in statement.text:
+            self.appending(statement.text)
+            self.appended.append(values)
             return None
         if "system.local" in statement.text:
             return SimpleNamespace(one=lambda: SimpleNamespace(now=datetime(2026, 1, 1)))  # noqa: DTZ001 - as the library
@@ -102,15 +106,40 @@ def table(session: Session) -> Iterator[CassandraFenceTable]:
     table.finish_history()
 
 
-def once(verb: str, error: Exception) -> Callable[[str], None]:
-    """Raise at the first statement of this verb."""
-    left = [error]
+def once(verb: str, error: Exception, times: int = 1) -> Callable[[str], None]:
+    """Raise at the first `times` statements of this verb."""
+    left = [error] * times
 
     def fault(text: str) -> None:
         if text.startswith(verb) and left:
             raise left.pop()
 
     return fault
+
+
+@pytest.mark.parametrize("error", OPEN, ids=lambda error: type(error).__name__)
+def test_a_change_that_cassandra_does_not_take_at_once_is_appended_later(
+    session: Session, table: CassandraFenceTable, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("fencepost.fence.cassandra.HISTORY_PAUSE", 0.0)
+    session.appending = once("INSERT", error, HISTORY_ATTEMPTS - 1)
+    Fence(table, "p").create("o")
+    table.finish_history()
+    assert len(session.appended) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"), [(OperationTimedOut(), HISTORY_ATTEMPTS), (InvalidRequest("no such column"), 1)]
+)
+def test_a_change_that_cannot_be_appended_is_logged_as_lost(
+    session: Session, table: CassandraFenceTable, caplog: pytest.LogCaptureFixture, error: Exception, asked: int
+) -> None:
+    session.appending = once("INSERT", error, asked)
+    fence = Fence(table, "p")
+    fence.take_over(fence.create("o"), owner="o")
+    table.finish_history()
+    assert len(session.appended) == 1  # the second change: the first was asked for `asked` times
+    assert caplog.text.count("missing in the history") == 1
 
 
 @pytest.mark.parametrize("error", OPEN, ids=lambda error: type(error).__name__)

@@ -11,6 +11,7 @@ import logging
 import random
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,6 +63,10 @@ MOST_ADDRESSES: Final = 4
 
 PROGRESS_KEPT: Final = 3600
 """Seconds after which a report of progress expires."""
+
+HISTORY_ATTEMPTS: Final = 3
+HISTORY_PAUSE: Final = 0.5
+"""Seconds between two attempts to append a change to the history."""
 
 UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
 """What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.
@@ -307,21 +312,32 @@ class CassandraFenceTable:
 
     def _append(self, before: FenceRow | None, after: FenceRow, now: datetime) -> None:
         last, self._recorded_last = self._recorded_last, None
-        columns = tuple(schema.CHANGES.all_columns)
         follows = before is not None and last == (before, hour_of(now))
         record = change(before if follows else None, after, now)
         try:
-            insert = self._prepare(
-                f"INSERT INTO {self._table(schema.CHANGES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
-            )
-            values = {name: getattr(record, name) for name in columns if name != "pipeline"}
-            # UNSET, not null: a null is a tombstone.
-            bound = [values[name] if values[name] not in ({}, None) else UNSET_VALUE for name in columns[1:]]
-            self.session.execute(insert, (after.pipeline, *bound))
+            self._insert_change(after.pipeline, record)
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it logs by itself
             _history_lost(error)
         else:
             self._recorded_last = after, hour_of(now)
+
+    def _insert_change(self, pipeline: str, record: Change) -> None:
+        """Append to the history, again when Cassandra does not answer: the same row twice is one row."""
+        columns = tuple(schema.CHANGES.all_columns)
+        values = {name: getattr(record, name) for name in columns if name != "pipeline"}
+        # UNSET, not null: a null is a tombstone.
+        bound = [values[name] if values[name] not in ({}, None) else UNSET_VALUE for name in columns[1:]]
+        text = f"INSERT INTO {self._table(schema.CHANGES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
+        for attempt in range(HISTORY_ATTEMPTS):
+            try:
+                with _translated("appending to the history"):
+                    self.session.execute(self._prepare(text), (pipeline, *bound))
+            except FenceUnavailable:
+                if attempt == HISTORY_ATTEMPTS - 1:
+                    raise
+                time.sleep(HISTORY_PAUSE)
+            else:
+                return
 
     def _fence_columns(self) -> tuple[str, ...]:
         """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""
