@@ -45,6 +45,21 @@ async def eventually_async(look: Callable[[], Awaitable[T]], *, seconds: float =
     return found
 
 
+async def answered(ask: Callable[[], Awaitable[T]], silence: type[Exception], *, seconds: float = 180.0) -> T:
+    """Return the answer of `ask`, asked again while it raises `silence`: a busy machine may answer too late.
+
+    Raises `silence` after that time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await ask()
+        except silence:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.2)
+
+
 def throughout(seconds: float, check: Callable[[], None], *, pause: float = 2.0) -> None:
     """Call `check`, which asserts, over and over for `seconds`: for faults that are a length of time."""
     deadline = time.monotonic() + seconds

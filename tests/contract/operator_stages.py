@@ -37,6 +37,7 @@ from fencepost_operator.errors import FencepostError, Unreachable
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports
 from flights.topics import Topics
+from harness.waiting import answered
 from testbed.environment import Environment
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
         kafka = KafkaConnection(namespace=key.namespace, bootstrap_servers=testbed.kafka_host, topics=(topic,))
-        await _led(offsets, kafka)
+        await answered(lambda: offsets.ends(kafka), Unreachable)  # the partitions of a new topic have no leader yet
         chart = REPOSITORY / "charts" / "spark-cluster"
         helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
         recorder = EventRecorder(api=api, clock=clock, instance="test")
@@ -161,18 +162,6 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             kafka=kafka,
             wait=wait,
         )
-
-
-async def _led(offsets: KafkaOffsets, kafka: KafkaConnection) -> None:
-    """Wait until the partitions of a new topic have their leaders."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await offsets.ends(kafka)
-            except Unreachable:
-                await asyncio.sleep(0.2)
-            else:
-                return
 
 
 @asynccontextmanager

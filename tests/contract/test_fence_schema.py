@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from fencepost_operator.adapters import fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
+from harness.waiting import answered
 from testbed import environment
 
 pytestmark = pytest.mark.integration
@@ -174,14 +174,6 @@ def test_a_row_of_an_older_schema_is_read_and_changed_before_the_migration(sessi
     assert (seen.epoch, seen.version, seen.clock) == (4, 10, after.clock)
 
 
-async def read_until_answered(store: CassandraFenceStore, keyspace: str) -> FenceRow | None:
-    """Return the row p; serial reads of one row contend and may time out, and the operator asks in its next pass."""
-    for _ in range(10):
-        with contextlib.suppress(Unreachable):
-            return await store.read(connection(keyspace), "p")
-    return await store.read(connection(keyspace), "p")
-
-
 async def test_the_operator_adds_the_columns_and_tables_of_a_newer_release(
     session: Session, keyspace: str, statements: list[str]
 ) -> None:
@@ -189,7 +181,9 @@ async def test_the_operator_adds_the_columns_and_tables_of_a_newer_release(
     statements.clear()
     store = CassandraFenceStore(Accounts())
     try:
-        rows = await asyncio.gather(*(read_until_answered(store, keyspace) for _ in range(20)))
+        # Serial reads of one row contend and may time out.
+        reads = (answered(lambda: store.read(connection(keyspace), "p"), Unreachable) for _ in range(20))
+        rows = await asyncio.gather(*reads)
         await store.take_over(connection(keyspace), "p", 3, 9, "me")
     finally:
         await store.close()

@@ -18,7 +18,7 @@ from fencepost_operator.desired.names import release_name
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState, Run, Watermarks
-from harness.waiting import eventually_async
+from harness.waiting import answered, eventually_async
 from testbed.environment import load
 
 
@@ -288,7 +288,7 @@ async def test_log_ends_and_missing_topics(stage: Stage) -> None:
 
     async def whole() -> Watermarks | None:
         """Return what Kafka says, once both partitions of the new topic have a leader."""
-        found = await stage.ports.offsets.ends(stage.kafka)
+        found = await answered(lambda: stage.ports.offsets.ends(stage.kafka), Unreachable)
         return found if found is not None and len(found.ends) == 2 else None
 
     found = await eventually_async(whole)
@@ -296,7 +296,7 @@ async def test_log_ends_and_missing_topics(stage: Stage) -> None:
     assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
     assert found.missing_topics == ()
     asked = replace(stage.kafka, topics=(topic, "absent"))
-    found = await stage.ports.offsets.ends(asked)
+    found = await answered(lambda: stage.ports.offsets.ends(asked), Unreachable)
     assert found is not None
     assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
 

@@ -26,8 +26,8 @@ from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
-from fencepost_operator.errors import Denied
-from harness.waiting import eventually
+from fencepost_operator.errors import Denied, Unreachable
+from harness.waiting import answered, eventually
 from integration.driver.support import Kafka
 from testbed.environment import Environment
 
@@ -124,7 +124,7 @@ def test_describe_and_read_on_the_topic_suffice_for_the_driver(
 ) -> None:
     topic.grant(environment.kafka_username, AclOperation.DESCRIBE, AclOperation.READ)
     wait_granted(topic, properties)
-    state = KafkaLog(properties, [topic.name], patience=20).state()
+    state = KafkaLog(properties, [topic.name], patience=60).state()
     assert state.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     for _ in range(3):  # the answer about the group comes beside the records, and is kept for the next batch
         found = [batch.num_rows for batch in read(all_of(topic), properties, patience=60)]
@@ -136,7 +136,7 @@ def test_read_without_describe_suffices_too(environment: Environment, topic: Top
     properties = properties_of(environment, "SCRAM-SHA-512")
     topic.grant(environment.kafka_username, AclOperation.READ)
     wait_granted(topic, properties)
-    assert KafkaLog(properties, [topic.name], patience=20).state().topic_ids
+    assert KafkaLog(properties, [topic.name], patience=60).state().topic_ids
     assert sum(batch.num_rows for batch in read(all_of(topic), properties, patience=60)) == RECORDS
 
 
@@ -169,7 +169,7 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
     secrets, place = connection(topic, properties)
     offsets = KafkaOffsets(secrets)
     try:
-        found = await offsets.ends(place)
+        found = await answered(lambda: offsets.ends(place), Unreachable)
         assert found is not None
         assert found.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     finally:
@@ -178,7 +178,7 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
 
 async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, properties: dict[str, str]) -> None:
     with pytest.raises(DependencyDown) as caught:
-        KafkaLog(properties, [topic.name], patience=20).state()
+        KafkaLog(properties, [topic.name], patience=60).state()
     assert caught.value.reason == "KafkaCredentialsRejected"
     with pytest.raises(WorkerError) as raised:
         list(read(all_of(topic), properties, patience=60))
@@ -189,7 +189,7 @@ async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, p
     offsets = KafkaOffsets(secrets)
     try:
         with pytest.raises(Denied):
-            await offsets.ends(place)
+            await answered(lambda: offsets.ends(place), Unreachable)
     finally:
         await offsets.close()
 
@@ -210,7 +210,7 @@ def test_rights_that_are_taken_away_stop_the_reader(environment: Environment, to
 def test_a_wrong_password_is_a_refusal_and_not_silence(environment: Environment, topic: Topic, mechanism: str) -> None:
     properties = {**properties_of(environment, mechanism), "sasl.password": "wrong"}
     with pytest.raises(DependencyDown) as caught:
-        KafkaLog(properties, [topic.name], patience=20).state()
+        KafkaLog(properties, [topic.name], patience=60).state()
     assert caught.value.reason == "KafkaCredentialsRejected"
     assert "wrong" not in caught.value.message
     with pytest.raises(WorkerError) as raised:

@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_entries
-from fencepost_operator.errors import Rejected
+from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Watermarks
+from harness.waiting import answered
 from integration.driver.support import Kafka
 from testbed.environment import Environment
 
@@ -56,7 +57,7 @@ async def seen(
         namespace="n", bootstrap_servers=environment.kafka_host, topics=(topic,), properties=properties
     )
     try:
-        return await offsets.ends(connection)
+        return await answered(lambda: offsets.ends(connection), Unreachable)
     finally:
         await offsets.close()
 
