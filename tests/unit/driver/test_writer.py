@@ -14,12 +14,15 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown
 from cassandra.cqltypes import lookup_casstype
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
-from cassandra.query import BatchStatement, PreparedStatement
+from cassandra.query import BoundStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError, from_text
 from fencepost.sinks import writer
+from fencepost.sinks.requests import BATCH_ROWS as ROWS
+from fencepost.sinks.requests import Insert
+from fencepost.sinks.rows import values_of
 from fencepost.sinks.types import encoder
 
 COLUMNS = ("p", "o", "v")
@@ -130,10 +133,11 @@ def always(error: Exception) -> Callable[[], None]:
     return answer
 
 
-def insert() -> writer._Insert:
+def insert() -> Insert:
     prepared = PreparedStatement([], b"id", None, "INSERT", "k", 5, [], b"")
-    return writer._Insert(
+    return Insert(
         prepared=prepared,
+        keyspace="k",
         columns=COLUMNS,
         key=(0,),
         primary=("p", "o"),
@@ -143,11 +147,17 @@ def insert() -> writer._Insert:
     )
 
 
-def rows_of(request: writer._Request) -> list[tuple[bytes | None, ...]]:
+def rows_of(statement: Any) -> list[list[bytes | None]]:
     """The rows in the statement that Cassandra gets."""
-    if isinstance(request.statement, BatchStatement):
-        return [tuple(values) for _, _, values in request.statement._statements_and_parameters]
-    return [tuple(request.statement.values)]
+    if isinstance(statement, BoundStatement):
+        return [list(statement.values)]
+    rest = bytes(statement.rows)
+    rows = []
+    while rest:
+        rows.append(values_of(memoryview(rest)))
+        rest = rest[5 + len(b"id") + sum(4 + len(value or b"") for value in rows[-1]) :]
+    assert len(rows) == statement.count
+    return rows
 
 
 def batch(partitions: list[int], values: list[str | None]) -> pa.RecordBatch:
@@ -159,15 +169,15 @@ def batch(partitions: list[int], values: list[str | None]) -> pa.RecordBatch:
 
 def test_rows_are_grouped_by_partition_and_carry_the_timestamp() -> None:
     requests = list(insert().requests(batch([1, 2, 1], ["a", None, "c"]), 77))
-    assert [[row[2] for row in rows_of(request)] for request in requests] == [[b"a", b"c"], [None]]
-    assert {row[3] for request in requests for row in rows_of(request)} == {(77).to_bytes(8, "big")}
+    assert [[row[2] for row in rows_of(request.statement)] for request in requests] == [[b"a", b"c"], [None]]
+    assert {row[3] for request in requests for row in rows_of(request.statement)} == {(77).to_bytes(8, "big")}
 
 
 def test_requests_are_bounded_in_rows_and_in_bytes() -> None:
-    many = list(insert().requests(batch([1] * 501, ["x"] * 501), 1))
-    assert [len(rows_of(request)) for request in many] == [200, 200, 101]
-    big = list(insert().requests(batch([1] * 3, ["x" * 200_000] * 3), 1))
-    assert [len(rows_of(request)) for request in big] == [1, 1, 1]
+    many = list(insert().requests(batch([1] * (2 * ROWS + 1), ["x"] * (2 * ROWS + 1)), 1))
+    assert [len(rows_of(request.statement)) for request in many] == [ROWS, ROWS, 1]
+    big = list(insert().requests(batch([1] * 3, ["x" * 40_000] * 3), 1))
+    assert [len(rows_of(request.statement)) for request in big] == [1, 1, 1]
 
 
 def test_a_null_key_is_poison_and_names_the_column() -> None:
@@ -294,7 +304,7 @@ SOURCE = ("topic", "partition", "offset", "tags")
 TAGS = [lookup_casstype(name) for name in ("UTF8Type", "Int32Type", "LongType", "SetType(UTF8Type)")]
 
 
-def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[writer._Insert, pa.RecordBatch]:
+def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[Insert, pa.RecordBatch]:
     """An INSERT of a frame that keeps the record's coordinates, and rows for it."""
     made = replace(
         insert(),
@@ -341,14 +351,9 @@ def test_poison_in_a_frame_without_the_records_coordinates_names_the_rows_key() 
 def test_of_a_request_that_cassandra_refuses_the_row_is_named_and_the_others_are_written(session: Session) -> None:
     def refuse(request: Any) -> Any:
         session.executed.append(request)
-        rows = (
-            [request.values]
-            if not isinstance(request, BatchStatement)
-            else [values for _, _, values in request._statements_and_parameters]
-        )
 
         def result() -> None:
-            if any(row[2] == b"bad" for row in rows):
+            if any(row[2] == b"bad" for row in rows_of(request)):
                 raise InvalidRequest("no")
 
         return SimpleNamespace(result=result)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-Encoded = list[bytes | None]
-Encoder = Callable[[pa.Array], Encoded]
+Cells: TypeAlias = pa.Array
+"""A column of CQL's bytes: a BinaryArray, or a FixedSizeBinaryArray for a type of one width."""
+Encoder = Callable[[pa.Array], Cells]
 
 
 class NullInCollection(ValueError):
@@ -94,33 +95,41 @@ def _parts(name: str) -> tuple[str, list[str]]:
     return found.group(1), [part.strip() for part in parts]
 
 
-def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401, PLR0911 - a class of cassandra.cqltypes; one line per type
-    """Return the function from an Arrow column to CQL's bytes, None for null.
+def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
+    """Return the function from an Arrow column to a column of CQL's bytes, null for null.
 
-    The fixed-width types are encoded a column at a time; the others value by value, by the Cassandra driver.
+    The types that most tables consist of are encoded a column at a time; collections, decimal, inet, uuid and varint
+    value by value, by the Cassandra driver.
     The function raises NullInCollection for a null inside a collection, and pyarrow.ArrowInvalid, TypeError or
     ValueError for a value that does not fit.
     """
+    encode = _encoder(cql_type, protocol_version)
+
+    def encoded(column: pa.Array) -> Cells:
+        return encode(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
+
+    return encoded
+
+
+def _encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
     name = cql_type.typename
     if name in _FIXED:
         arrow_type, dtype = _FIXED[name]
         return lambda column: _fixed(column.cast(arrow_type), dtype)
     if name in {"text", "varchar", "ascii"}:
-        return lambda column: column.cast(pa.string()).cast(pa.binary()).to_pylist()
+        return lambda column: column.cast(pa.string()).cast(pa.binary())
     if name == "blob":
-        return lambda column: column.cast(pa.binary()).to_pylist()
-    if name == "boolean":
-        return lambda column: [
-            None if value is None else (b"\x01" if value else b"\x00") for value in column.to_pylist()
-        ]
-    if name == "timestamp":
-        return _timestamps
-    if name == "date":
-        return _dates
+        return lambda column: column.cast(pa.binary())
+    if name in _COLUMNS:
+        return _COLUMNS[name]
     convert = _converter(cql_type)
-    return lambda column: [
-        None if value is None else cql_type.serialize(convert(value), protocol_version) for value in column.to_pylist()
-    ]
+    return lambda column: pa.array(
+        [
+            None if value is None else cql_type.serialize(convert(value), protocol_version)
+            for value in column.to_pylist()
+        ],
+        pa.binary(),
+    )
 
 
 _FIXED: Final = {
@@ -134,37 +143,48 @@ _FIXED: Final = {
 }
 
 
-def _fixed(column: pa.Array, dtype: str) -> Encoded:
-    """Encode numbers of one width, big-endian, in one pass of NumPy."""
+def _fixed(column: pa.Array, dtype: str) -> Cells:
+    """Encode numbers of one width, big-endian."""
     filled = column.fill_null(0) if column.null_count else column
-    raw = filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False).tobytes()
-    width = np.dtype(dtype).itemsize
-    values: Encoded = [raw[start : start + width] for start in range(0, len(raw), width)]
+    return _cells(filled.to_numpy(zero_copy_only=False).astype(dtype), column)
+
+
+def _cells(values: Any, column: pa.Array) -> Cells:  # noqa: ANN401 - a numpy array
+    """Return the bytes of `values` as they lie in memory, null where `column` is."""
+    validity = None
     if column.null_count:
-        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
-            values[index] = None
-    return values
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(values.dtype.itemsize), len(values), [validity, pa.py_buffer(values)], column.null_count
+    )
 
 
-def _timestamps(column: pa.Array) -> Encoded:
+def _booleans(column: pa.Array) -> Cells:
+    filled = column.cast(pa.bool_()).fill_null(False) if column.null_count else column.cast(pa.bool_())
+    return _cells(filled.to_numpy(zero_copy_only=False).astype("u1"), column)
+
+
+def _timestamps(column: pa.Array) -> Cells:
     """Encode as milliseconds since 1970; Cassandra stores no finer ones, the rest is truncated."""
     # By numpy: Arrow's first cast of a zoned timestamp loads the time zones, which took five seconds.
     raw = column.view(pa.int64())
     ticks = (raw.fill_null(0) if raw.null_count else raw).to_numpy(zero_copy_only=False)
     milliseconds = ticks // _PER_MILLISECOND[column.type.unit] if column.type.unit != "s" else ticks * 1000
-    return _fixed(pa.array(milliseconds, mask=_null_mask(column)), ">i8")
+    return _cells(milliseconds.astype(">i8"), column)
 
 
 _PER_MILLISECOND: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
 
 
-def _null_mask(column: pa.Array) -> Any:  # noqa: ANN401 - a numpy array or None
-    return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-
-
-def _dates(column: pa.Array) -> Encoded:
+def _dates(column: pa.Array) -> Cells:
     """Encode as days, 1970-01-01 being 2**31 (CQL binary protocol, §6.5)."""
-    return [None if day is None else (day + 2**31).to_bytes(4, "big") for day in column.cast(pa.int32()).to_pylist()]
+    days = column.cast(pa.date32()).cast(pa.int32())
+    filled = (days.fill_null(0) if days.null_count else days).to_numpy(zero_copy_only=False)
+    return _cells((filled.astype(np.int64) + 2**31).astype(">u4"), column)
+
+
+_COLUMNS: Final[dict[str, Encoder]] = {"boolean": _booleans, "timestamp": _timestamps, "date": _dates}
 
 
 def _converter(cql_type: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes

@@ -7,46 +7,33 @@ it alone in the table.
 
 Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of one partition, four in flight,
 29,000 to 65,000 (one node, 2 cores).  Cassandra's limits on batch size hold for batches of several partitions only.
+`fencepost.sinks.requests` makes the requests; this module sends them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
 from cassandra.cluster import ResponseFuture, Session
-from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
-from fencepost.sinks.types import Encoded, Encoder, NullInCollection, encoder
+from fencepost.sinks.requests import Insert, Request, send_encoded
+from fencepost.sinks.types import encoder
 
-BATCH_ROWS: Final = 200
-BATCH_BYTES: Final = 256 * 1024
 IN_FLIGHT: Final = 8
 """Requests in flight in one task."""
-KEY_BYTES: Final = 65_535
-"""Longest value of a partition key's column: its length has two bytes in Cassandra and in the driver's routing."""
 REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 """Seconds for one request."""
-SOURCE_COLUMNS: Final = ("topic", "partition", "offset")
-"""Columns of the author's input; a message about a row gives those that the frame keeps under these names."""
-SHOWN: Final = 100
-"""Characters of one value in a message."""
-NULL_REMEDY: Final = (
-    "Remove the nulls in the transform, for example with array_compact or map_filter, or drop such records."
-)
-MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
-"""What an encoder raises for a value that does not fit."""
 
 REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
@@ -73,7 +60,7 @@ class Target:
 
 
 _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
-_statements: dict[tuple[Target, tuple[str, ...]], _Insert] = {}
+_statements: dict[tuple[Target, tuple[str, ...]], Insert] = {}
 
 
 def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +82,7 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
                     continue
                 for request in insert.requests(batch, timestamp):
                     requests.send(request)
-                    counter.rows += len(request.indices)
+                    counter.rows += request.count
                     if counter.is_due():
                         yield counter.report(FILLER)
         requests.finish()
@@ -129,12 +116,14 @@ def _session(target: Target) -> Session:
         deadline = time.monotonic() + target.patience
         while key not in _sessions:
             try:
-                _sessions[key] = connect(
+                session = connect(
                     target.cassandra,
                     credentials=target.credentials,
                     request_timeout=REQUEST_TIMEOUT,
                     consistency=target.consistency,
                 )
+                session.add_request_init_listener(send_encoded)
+                _sessions[key] = session
             except FenceCredentialsRejected as error:
                 raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except FenceUnavailable as error:
@@ -144,152 +133,7 @@ def _session(target: Target) -> Session:
     return _sessions[key]
 
 
-_Row = tuple[bytes | None, ...]
-"""The values of one row as CQL's bytes, with the write timestamp last."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """Some rows of one Arrow batch that have one partition key, as one statement."""
-
-    insert: _Insert
-    source: pa.RecordBatch
-    indices: Sequence[int]
-    """Positions of the rows in `source`."""
-    rows: Sequence[_Row]
-    statement: BatchStatement | BoundStatement
-
-    def singles(self) -> Iterator[_Request]:
-        """Yield each row as a request of its own."""
-        for index, row in zip(self.indices, self.rows, strict=True):
-            yield _Request(self.insert, self.source, [index], [row], self.insert.bound(row))
-
-
-@dataclass(frozen=True, slots=True)
-class _Insert:
-    """A prepared INSERT for one set of columns, with one encoder per column."""
-
-    prepared: Any
-    columns: tuple[str, ...]
-    key: tuple[int, ...]
-    """Positions of the partition key's columns."""
-    primary: tuple[str, ...]
-    """Columns of the primary key."""
-    encoders: tuple[Encoder, ...]
-    table: str
-    patience: float
-
-    def requests(self, batch: pa.RecordBatch, timestamp: int) -> Iterator[_Request]:
-        """Yield the batch's rows as requests of one partition each, bounded in rows and bytes.
-
-        Raises PoisonRecord naming the column and the row of a value that does not fit.
-        """
-        stamp = timestamp.to_bytes(8, "big", signed=True)
-        columns = [self._encode(batch, index) for index in range(len(self.columns))]
-        self._check_keys(batch, columns)
-        rows = list(zip(*columns, [stamp] * batch.num_rows, strict=True))
-        for group in self._groups(rows):
-            for indices in _bounded(group, rows):
-                chosen = [rows[index] for index in indices]
-                yield _Request(self, batch, indices, chosen, self._statement(chosen))
-
-    def bound(self, row: _Row) -> BoundStatement:
-        """Return the statement that writes one row."""
-        statement = BoundStatement(self.prepared)
-        statement.values = row
-        return statement
-
-    def describe(self, batch: pa.RecordBatch, index: int) -> str:
-        """Return 'topic=…, partition=…, offset=…' and the primary key of a row, as far as the frame has the columns."""
-        wanted = dict.fromkeys((*SOURCE_COLUMNS, *self.primary))
-        found = [f"{name}={_shown(batch.column(name)[index])}" for name in wanted if name in self.columns]
-        return f"row {', '.join(found)}"
-
-    def _encode(self, batch: pa.RecordBatch, index: int) -> Encoded:
-        name, one, column = self.columns[index], self.encoders[index], batch.column(index)
-        if name in self.primary and column.null_count:
-            raise PoisonRecord(
-                f"{self.table}.{name} is part of the primary key, and null in {column.null_count} of {len(column)} rows"
-                f"; the first is {self.describe(batch, _first_null(column))}"
-            )
-        try:
-            return one(column)
-        except MISFITS:
-            position, error = _first_misfit(one, column)
-            where = self.describe(batch, position)
-            if isinstance(error, NullInCollection):
-                raise PoisonRecord(f"{self.table}.{name}: {error}; {where}", remedy=NULL_REMEDY) from error
-            raise PoisonRecord(
-                f"{self.table}.{name}: a value of type {column.type} does not fit: {error}; {where}"
-            ) from error
-
-    def _check_keys(self, batch: pa.RecordBatch, columns: Sequence[Encoded]) -> None:
-        for position in self.key:
-            sizes = [len(value or b"") for value in columns[position]]
-            longest = max(sizes, default=0)
-            if longest > KEY_BYTES:
-                raise PoisonRecord(
-                    f"{self.table}.{self.columns[position]} is part of the partition key, and takes {longest} bytes in"
-                    f" a row; Cassandra takes {KEY_BYTES}; {self.describe(batch, sizes.index(longest))}"
-                )
-
-    def _groups(self, rows: Sequence[_Row]) -> Iterable[list[int]]:
-        """Return the positions of the rows of each Cassandra partition."""
-        groups: dict[Any, list[int]] = {}
-        if len(self.key) == 1:
-            position = self.key[0]
-            for index, row in enumerate(rows):
-                groups.setdefault(row[position], []).append(index)
-        else:
-            for index, row in enumerate(rows):
-                groups.setdefault(tuple([row[position] for position in self.key]), []).append(index)
-        return groups.values()
-
-    def _statement(self, rows: Sequence[_Row]) -> BatchStatement | BoundStatement:
-        bound = self.bound(rows[0])
-        if len(rows) == 1:
-            return bound
-        batch = BatchStatement(BatchType.UNLOGGED)
-        for row in rows:
-            bound.values = row  # one object for all rows of a batch, which keeps the values and not the statement
-            batch.add(bound)
-        return batch
-
-
-def _bounded(indices: Sequence[int], rows: Sequence[_Row]) -> Iterator[list[int]]:
-    """Cut the rows of one partition into pieces of at most BATCH_ROWS rows and BATCH_BYTES bytes."""
-    piece: list[int] = []
-    size = 0
-    for index in indices:
-        length = sum([len(value) for value in rows[index] if value is not None])
-        if piece and (len(piece) >= BATCH_ROWS or size + length > BATCH_BYTES):
-            yield piece
-            piece, size = [], 0
-        piece.append(index)
-        size += length
-    yield piece
-
-
-def _first_null(column: pa.Array) -> int:
-    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-
-
-def _first_misfit(one: Encoder, column: pa.Array) -> tuple[int, Exception]:
-    """Return the position of the first value that cannot be encoded, and why."""
-    for index in range(len(column)):
-        try:
-            one(column.slice(index, 1))
-        except MISFITS as error:
-            return index, error
-    raise RuntimeError("each value fits alone, and the column does not")
-
-
-def _shown(value: pa.Scalar) -> str:
-    text = str(value.as_py())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
-def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Insert:
+def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> Insert:
     """Prepare a statement once per worker, table and set of columns."""
     key = (target, columns)
     if key not in _statements:
@@ -300,8 +144,9 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> _Inse
         prepared = _prepare(session, table, text, target.patience)
         known = session.cluster.metadata.keyspaces[target.keyspace].tables[target.table]
         version = session.cluster.protocol_version
-        _statements[key] = _Insert(
+        _statements[key] = Insert(
             prepared=prepared,
+            keyspace=target.keyspace,
             columns=columns,
             key=tuple(columns.index(name) for name in target.partition_key),
             primary=tuple(column.name for column in known.primary_key),
@@ -358,9 +203,9 @@ class _Requests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._under_way: deque[tuple[ResponseFuture, _Request]] = deque()
+        self._under_way: deque[tuple[ResponseFuture, Request]] = deque()
 
-    def send(self, request: _Request) -> None:
+    def send(self, request: Request) -> None:
         """Start a request; if IN_FLIGHT are in flight, wait for the oldest first."""
         if len(self._under_way) >= IN_FLIGHT:
             self._settle(*self._under_way.popleft())
@@ -371,7 +216,7 @@ class _Requests:
         while self._under_way:
             self._settle(*self._under_way.popleft())
 
-    def _settle(self, future: ResponseFuture, request: _Request) -> None:
+    def _settle(self, future: ResponseFuture, request: Request) -> None:
         table = request.insert.table
         patience = _Patience(table, request.insert.patience)
         while True:
@@ -389,10 +234,11 @@ class _Requests:
                 patience.pause_or_raise(error)
                 future = self._session.execute_async(request.statement)
 
-    def _blame(self, request: _Request, error: InvalidRequest) -> None:
+    def _blame(self, request: Request, error: InvalidRequest) -> None:
         """Write the rows of a refused request one by one. Raises PoisonRecord naming a row that is refused alone."""
-        if len(request.indices) == 1:
-            where = request.insert.describe(request.source, request.indices[0])
-            raise PoisonRecord(f"{request.insert.table} refuses the values of a row: {error}; {where}") from error
+        if request.count == 1:
+            raise PoisonRecord(
+                f"{request.insert.table} refuses the values of a row: {error}; {request.describe_first()}"
+            ) from error
         for single in request.singles():
             self._settle(self._session.execute_async(single.statement), single)

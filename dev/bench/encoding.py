@@ -1,0 +1,114 @@
+"""CPU-µs per row of the sink's worker half up to the bytes of its requests: a batch of the departures example.
+
+In process, without Cassandra: `python -m bench.encoding`.  `requests` is all of it, grouping and messages included.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pyarrow as pa
+from cassandra import ConsistencyLevel
+from cassandra.cqltypes import lookup_casstype
+from cassandra.protocol import BatchMessage, ExecuteMessage
+from cassandra.query import BatchType, BoundStatement, PreparedStatement
+
+from fencepost.sinks.requests import Insert, send_encoded
+from fencepost.sinks.types import encoder
+
+ROWS: Final = 10_000
+"""Rows in one Arrow batch, as the reader makes them."""
+ROUNDS: Final = 30
+ROWS_PER_BUCKET: Final = 10_000
+
+COLUMNS: Final = (
+    ("topic", "UTF8Type"), ("partition", "Int32Type"), ("bucket", "LongType"), ("offset", "LongType"),
+    ("id", "LongType"), ("carrier", "UTF8Type"), ("flight", "Int32Type"), ("tailnum", "UTF8Type"),
+    ("origin", "UTF8Type"), ("dest", "UTF8Type"), ("distance_miles", "Int32Type"),
+    ("scheduled_at", "TimestampType"), ("departed_at", "TimestampType"), ("delay_minutes", "Int32Type"),
+)  # fmt: skip
+
+
+def departures(rows: int = ROWS) -> pa.RecordBatch:
+    """Return rows like the example's, some of them cancelled flights with nulls."""
+    start = datetime(2013, 1, 1, tzinfo=UTC)
+    at = [start + timedelta(minutes=place) for place in range(rows)]
+    left = [None if place % 40 == 0 else moment for place, moment in enumerate(at)]
+    values = {
+        "topic": pa.array(["flights"] * rows),
+        "partition": pa.array([3] * rows, pa.int32()),
+        "bucket": pa.array([place // ROWS_PER_BUCKET for place in range(rows)], pa.int64()),
+        "offset": pa.array(range(rows), pa.int64()),
+        "id": pa.array(range(rows), pa.int64()),
+        "carrier": pa.array(["UA"] * rows),
+        "flight": pa.array([place % 6000 for place in range(rows)], pa.int32()),
+        "tailnum": pa.array([None if moment is None else "N14228" for moment in left]),
+        "origin": pa.array(["EWR"] * rows),
+        "dest": pa.array(["IAH"] * rows),
+        "distance_miles": pa.array([1400] * rows, pa.int32()),
+        "scheduled_at": pa.array(at, pa.timestamp("us", tz="UTC")),
+        "departed_at": pa.array(left, pa.timestamp("us", tz="UTC")),
+        "delay_minutes": pa.array([None if moment is None else 2 for moment in left], pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict(values)
+
+
+def insert() -> Insert:
+    """Return the prepared statement, as a session would give it."""
+    kinds = [lookup_casstype(kind) for _, kind in COLUMNS]
+    names = [name for name, _ in COLUMNS]
+    columns = [
+        SimpleNamespace(keyspace_name="k", table_name="t", name=name, type=kind)
+        for name, kind in zip([*names, "[timestamp]"], [*kinds, lookup_casstype("LongType")], strict=True)
+    ]
+    return Insert(
+        prepared=PreparedStatement(columns, bytes(16), [0, 1, 2], "INSERT", "k", 5, columns, bytes(16)),
+        keyspace="k",
+        columns=tuple(names),
+        key=(0, 1, 2),
+        primary=("topic", "partition", "bucket", "offset"),
+        encoders=tuple(encoder(kind, 5) for kind in kinds),
+        table="k.t",
+        patience=1.0,
+    )
+
+
+def body(statement: Any) -> bytes:
+    """Return what a session would send."""
+    written = io.BytesIO()
+    message: Any
+    if isinstance(statement, BoundStatement):
+        message = ExecuteMessage(statement.prepared_statement.query_id, statement.values, ConsistencyLevel.LOCAL_QUORUM)
+        message.result_metadata_id = bytes(16)
+    else:
+        plain = BatchMessage(BatchType.UNLOGGED, [], ConsistencyLevel.LOCAL_QUORUM, None, 1, "k")
+        future = SimpleNamespace(query=statement, message=plain)
+        send_encoded(future)
+        message = future.message
+    message.send_body(written, 5)
+    return written.getvalue()
+
+
+def measure() -> dict[str, float]:
+    """Return median CPU-µs per row, and rows and bytes per request."""
+    batch, made = departures(), insert()
+    spent, requests, size = [], 0, 0
+    for _ in range(ROUNDS):
+        before = time.process_time()
+        bodies = [body(request.statement) for request in made.requests(batch, 1)]
+        spent.append((time.process_time() - before) / ROWS * 1e6)
+        requests, size = len(bodies), sum(map(len, bodies))
+    return {
+        "CPU-µs per row": round(statistics.median(spent), 2),
+        "rows per request": round(ROWS / requests),
+        "bytes per row": round(size / ROWS),
+    }
+
+
+if __name__ == "__main__":
+    print(measure())
