@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -43,6 +43,13 @@ class Unknown:
 
 
 Fact: TypeAlias = Known[T_co] | Unknown
+
+DRIVER_ONLY: Final = Unknown(
+    reason=UnknownReason.DENIED,
+    message="the age and the retention of unread records are unknown: only the driver may connect to this Kafka",
+    remedy="watch the topics' retention yourself, or use TLS, PLAIN or SCRAM in source.kafka.propertiesFrom",
+)
+"""What the operator says of a source with OAuth, Kerberos or files, where it does not connect itself."""
 
 
 class ReleaseState(StrEnum):
@@ -190,6 +197,49 @@ class Watermarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """After what time, and beyond what size in bytes, Kafka deletes a topic's records; None is without that limit."""
+
+    time: timedelta | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """Where a partition's log began when its start last advanced, and how many offsets per second it advances."""
+
+    offset: int
+    at: datetime
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadRecords:
+    """What threatens records that are not committed: retention per topic, the other facts per 'topic/partition'.
+
+    `oldest` is since when the oldest uncommitted record of a partition has been there: at most 5 s, or 1 % of its age,
+    and the 15 s for which an answer is kept, before its timestamp.  A partition that has none, or where it is not found
+    yet, is absent, and so is the log start of one that was not seen to advance.
+    """
+
+    retention: Mapping[str, Fact[Retention]] = field(default_factory=dict)
+    oldest: Mapping[str, datetime] = field(default_factory=dict)
+    log_starts: Mapping[str, LogStart] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What is not committed, in figures at one moment: durations in seconds, None where unknown or without an end.
+
+    `lags` are records per 'topic/partition'.
+    """
+
+    time_lag: float | None = None
+    time_to_loss: float | None = None
+    lags: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class References:
     """Objects that the spec names: a hash of each one's content, None where it does not exist.
 
@@ -222,6 +272,7 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    unread: Fact[UnreadRecords] = Known(UnreadRecords())
     cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
     """What is there of all generations of the cluster; up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)

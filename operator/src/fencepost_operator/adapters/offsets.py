@@ -1,4 +1,6 @@
-"""Kafka's log ends, by librdkafka's admin client: its calls return futures, so no thread waits here.
+"""Kafka's log ends and the age of unread records, by librdkafka's admin client.
+
+Its calls return futures, so no thread waits here.
 
 librdkafka runs in the operator's process, which all tenants trust.  Only the properties that
 `fencepost.contract.kafka_properties` allows there are passed to it, whether they come from the spec or from the Secret.
@@ -14,9 +16,9 @@ import asyncio
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -26,11 +28,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fencepost.contract import kafka_properties
 from fencepost.kafka.answers import REFUSALS, Topics, positions_of, refusal, topics_of
 from fencepost_operator.adapters.dialing import Dialing
+from fencepost_operator.adapters.unread import Reader
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
-from fencepost_operator.observation import Watermarks
+from fencepost_operator.observation import UnreadRecords, Watermarks
 from fencepost_operator.ports import SecretReader
 
 _ANSWER_WITHIN: Final = 8.0
@@ -145,8 +148,11 @@ class KafkaOffsets:
         limits: ClientLimits | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._secrets = secrets
+        self._wall = wall
+        self._readers: dict[ObjectKey, Reader] = {}
         self._limits = limits or ClientLimits()
         self._monotonic = monotonic
         self._dialing = Dialing(policy or EndpointPolicy())
@@ -167,6 +173,31 @@ class KafkaOffsets:
         properties = await self._properties(connection)
         if kafka_properties.why_driver_only(properties):
             return None
+        async with self._session(connection, properties) as (admin, topics):
+            return await _watermarks(admin, topics, _isolation(properties))
+
+    async def unread(
+        self, reader: ObjectKey, connection: KafkaConnection, source: Watermarks, positions: Mapping[str, int]
+    ) -> UnreadRecords:
+        """Return what threatens the records from a pipeline's positions on; see the port.
+
+        Raises Rejected, Denied, Unreachable.
+        """
+        known = self._reader(reader, connection)
+        known.look(source, positions)
+        if known.wants_answers():
+            async with self._session(connection, await self._properties(connection)) as (admin, topics):
+                await known.ask(admin, topics)
+        return known.facts()
+
+    @asynccontextmanager
+    async def _session(
+        self, connection: KafkaConnection, properties: Mapping[str, str]
+    ) -> AsyncIterator[tuple[AdminClient, Topics]]:
+        """Yield a client whose cluster is within the limits, and what Kafka says about the connection's topics.
+
+        Raises Rejected, Denied, Unreachable, also in place of the client's errors in the body.
+        """
         self._refuse_again(connection)
         # A certificate is checked against the name, so only without TLS can the checked address be dialled.
         by_name = properties.get("security.protocol", "").lower().endswith("ssl")
@@ -179,7 +210,7 @@ class KafkaOffsets:
                 self._check_brokers(client, connection)
                 topics, leaders = await _topics(client.admin, connection.topics)
                 await self._dialing.brokers(connection.namespace, leaders)  # before the client connects to them
-                found = await _watermarks(client.admin, topics, _isolation(properties))
+                yield client.admin, topics
         except Rejected as error:
             self._let_go(client, connection, error)
             raise
@@ -192,7 +223,16 @@ class KafkaOffsets:
         # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say why.
         client.complaints.clear()
         self._refused.pop(_cluster(connection), None)
-        return found
+
+    def _reader(self, reader: ObjectKey, connection: KafkaConnection) -> Reader:
+        """Return what is known for a pipeline: nothing yet for another connection, nor after a long time."""
+        now = self._monotonic()
+        for old in [key for key, known in self._readers.items() if now - known.used_at > _IDLE]:
+            del self._readers[old]
+        known = self._readers.get(reader)
+        if known is None or known.connection != connection:
+            known = self._readers[reader] = Reader(connection, monotonic=self._monotonic, wall=self._wall)
+        return known
 
     async def close(self) -> None:
         """Close the clients; librdkafka ends their threads."""

@@ -17,8 +17,26 @@ from fencepost_operator.observation import Watermarks
 
 def lags(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
     """Return how many records of each partition are still to be read, for the partitions that Kafka answers for."""
+    found = positions(spec, row, source)
+    return {key: max(0, end - found[key]) for key, end in source.ends.items()}
+
+
+def positions(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
+    """Return the next offset to read of each partition that Kafka answers for."""
     topics = _topics(row)
-    return {key: max(0, end - _position(spec, row, topics, key, source)) for key, end in source.ends.items()}
+    return {key: _position(spec, row, topics, key, source) for key in source.ends}
+
+
+def unread_positions(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
+    """Return the next offset to read of each partition with records from there on.
+
+    Records behind an open transaction are among them: they may not be read yet, and age all the same.
+    """
+    return {
+        key: position
+        for key, position in positions(spec, row, source).items()
+        if max(source.ends[key], source.high_watermarks.get(key, 0)) > position
+    }
 
 
 def readable(spec: Spec, row: FenceRow, source: Watermarks) -> int | None:
