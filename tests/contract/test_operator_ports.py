@@ -17,7 +17,7 @@ from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.names import release_name
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
-from fencepost_operator.observation import Release, ReleaseState, Run, Watermarks
+from fencepost_operator.observation import Known, Release, ReleaseState, Retention, Run, UnreadRecords, Watermarks
 from harness.waiting import answered, eventually_async
 from testbed.environment import load
 
@@ -299,6 +299,14 @@ async def test_log_ends_and_missing_topics(stage: Stage) -> None:
     found = await answered(lambda: stage.ports.offsets.ends(asked), Unreachable)
     assert found is not None
     assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
+
+
+async def test_the_retention_of_a_topic_and_no_age_where_nothing_is_unread(stage: Stage) -> None:
+    (topic,) = stage.kafka.topics
+    source = await answered(lambda: stage.ports.offsets.ends(stage.kafka), Unreachable)
+    assert source is not None
+    found = await answered(lambda: stage.ports.offsets.unread(stage.key, stage.kafka, source, {}), Unreachable)
+    assert found == UnreadRecords(retention={topic: Known(Retention())})
 
 
 # What cannot be reached, on the adapters alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
 from fencepost.contract import ExitCode
 from fencepost_operator.api import FINALIZER, State
-from fencepost_operator.observation import PodIssue
+from fencepost_operator.observation import Known, PodIssue, Retention
 
 
 async def running(**changes: Any) -> Stage:
@@ -507,6 +508,41 @@ async def test_suspend_while_kubernetes_still_starts_the_first_run() -> None:
     assert condition(stage, "Streaming") == "False"
     await stage.run(30)
     assert not stage.world.jobs
+
+
+async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_writes_nothing_else() -> None:
+    """Also after the operator was replaced: what it knew only in memory is not needed."""
+    stage = Stage()
+    stage.world.retention = Known(Retention(time=timedelta(days=4)))
+    stage.world.apply(body())
+    await stage.running()
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.run(90)
+    risk = stage.pipeline.status.data_risk
+    assert risk is not None
+    assert risk.oldest_uncommitted_at is not None
+    assert risk.expires_at == risk.oldest_uncommitted_at + timedelta(days=4)
+    assert "RetentionRisk" not in [c.type for c in stage.pipeline.status.conditions]
+    stage.world.rate = 0.0
+    await stage.run(10)
+    stage.gate.writes.clear()
+    await stage.run(60)
+    assert stage.gate.writes == [], "nothing has changed"
+    for at, reason in ((risk.warn_at, "DataExpiresSoon"), (risk.expires_at, "DataExpiresSoon")):
+        assert at is not None
+        stage.world.now = at + timedelta(seconds=1)
+        await stage.run(10)
+        (found,) = [c for c in stage.pipeline.status.conditions if c.type == "RetentionRisk"]
+        assert found.reason == reason
+    stage._operator = None
+    await stage.run(60)
+    assert stage.gate.writes == ["write_status"]
+    assert [reason for reason, _ in stage.world.events].count("DataExpiresSoon") == 1
+    stage.world.starts = {risk.partition or "": (risk.offset or 0) + 3}
+    await stage.run(30)
+    assert stage.gate.writes == ["write_status"] * 2
+    assert [reason for reason, _ in stage.world.events][-1] == "DataExpired"
 
 
 async def test_a_run_that_outlives_its_grace_period_is_fenced_and_left_behind() -> None:

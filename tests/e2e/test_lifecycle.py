@@ -7,6 +7,13 @@ import gzip
 import json
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from e2e.stream import Starts, Stream
 from harness.faults import Faults
@@ -21,8 +28,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream, kubectl: Kubectl) -> None:
-    """No fault: suspend under load, records arrive meanwhile, resume."""
+    """No fault: suspend under load, records arrive meanwhile, resume. Kafka would keep the records for 71 hours."""
     pipeline = stream.pipeline
+    _set_retention(stream, hours=71)
     with stream.load.flowing():
         stream.commits_past(stream.fence())
         pipeline.patch({"suspend": True})
@@ -33,10 +41,21 @@ def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream:
         stood = stream.fence()
         assert stood is not None
     stream.load.burst(500)
+    assert "less than 72 h" in pipeline.wait_condition("RetentionRisk", "True", reason="RetentionTooShort")["message"]
     assert stream.fence() == stood, "a suspended pipeline's fence row moved"
+    _set_retention(stream, hours=None)
     pipeline.patch({"suspend": False})
     pipeline.wait_ready(epoch=stood.epoch + 1)
     assert stream.check_every_row().epoch == stood.epoch + 1
+
+
+def _set_retention(stream: Stream, *, hours: int | None) -> None:
+    """Set how long Kafka keeps the topic's records; None is the broker's default."""
+    operation = AlterConfigOpType.DELETE if hours is None else AlterConfigOpType.SET
+    entry = ConfigEntry("retention.ms", str(3_600_000 * (hours or 0)), incremental_operation=operation)
+    topic = ConfigResource(ResourceType.TOPIC, stream.load.ledger.topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": stream.place.environment.kafka_host})
+    admin.incremental_alter_configs([topic])[topic].result(30)
 
 
 def test_workers_come_and_go_by_kubectl_scale_while_the_driver_stays(stream: Stream) -> None:

@@ -26,6 +26,7 @@ from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
+    Backlog,
     ClusterObject,
     DriverPod,
     NodeState,
@@ -35,6 +36,7 @@ from fencepost_operator.observation import (
     ReleaseState,
     Run,
     SparkCluster,
+    UnreadRecords,
     Watermarks,
 )
 from fencepost_operator.runtime.reconciler import Ports
@@ -388,20 +390,37 @@ class FakeOffsets:
         topics = {key.rpartition("/")[0] for key in self.world.ends}
         missing = tuple(topic for topic in connection.topics if topic not in topics)
         ends = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
-        return Watermarks(ends=ends, missing_topics=missing)
+        starts = {key: start for key, start in self.world.starts.items() if key in ends}
+        return Watermarks(ends=ends, starts=starts, missing_topics=missing)
+
+    async def unread(
+        self, reader: ObjectKey, connection: KafkaConnection, source: Watermarks, positions: Mapping[str, int]
+    ) -> UnreadRecords:
+        del reader, source
+        return await self.gate.read("unread", lambda: self._unread(connection, positions))
+
+    def _unread(self, connection: KafkaConnection, positions: Mapping[str, int]) -> UnreadRecords:
+        if self.world.kafka_down:
+            raise Unreachable("no broker answers", remedy="check Kafka")
+        retention = dict.fromkeys(connection.topics, self.world.retention)
+        return UnreadRecords(
+            retention=retention, oldest={key: self.world.arrived(key, at) for key, at in positions.items()}
+        )
 
 
 @dataclass(slots=True)
 class FakeMetrics:
     outcomes: list[str] = field(default_factory=list)
     successes: list[datetime] = field(default_factory=list)
+    backlogs: dict[ObjectKey, Backlog | None] = field(default_factory=dict)
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
         del key, seconds
         self.outcomes.append(outcome)
 
-    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
-        pass
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int], backlog: Backlog | None) -> None:
+        del status, committed
+        self.backlogs[key] = backlog
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         pass

@@ -17,7 +17,7 @@ from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, run_config
-from fencepost_operator.observation import ClusterObject, PodIssue
+from fencepost_operator.observation import ClusterObject, Fact, Known, PodIssue, Retention
 
 PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 """The kinds of the chart, in the order in which Helm creates them."""
@@ -126,6 +126,11 @@ class World:
     nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
     table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
+    starts: dict[str, int] = field(default_factory=dict)
+    """Where the logs begin, if not at 0; only what the operator sees of it."""
+    retention: Fact[Retention] = field(default_factory=lambda: Known(Retention()))
+    growth: dict[str, list[tuple[int, datetime]]] = field(default_factory=dict)
+    """Log ends of each partition, and from when on it was that long."""
     rate: float = 10.0
     """Records a second that each partition gets."""
     references: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -303,6 +308,9 @@ class World:
             self.now += step
             for partition in self.ends:
                 self.ends[partition] += round(self.rate * step.total_seconds())
+                grown = self.growth.setdefault(partition, [])
+                if not grown or grown[-1][0] < self.ends[partition]:
+                    grown.append((self.ends[partition], self.now))
             for job in list(self.jobs):
                 self._move(job)
             for driver in self.buried:
@@ -351,6 +359,10 @@ class World:
             return str(mounted["data"][run_config.KEY])
         container = job.manifest["spec"]["template"]["spec"]["containers"][0]
         return next(str(variable["value"]) for variable in container["env"] if variable["name"] == Variable.CONFIG)
+
+    def arrived(self, partition: str, offset: int) -> datetime:
+        """Return when the record at an offset came, as exactly as the clock moves."""
+        return next((at for end, at in self.growth.get(partition, ()) if end > offset), self.now)
 
     def _ends(self) -> Mapping[str, int] | None:
         return None if self.kafka_down else dict(self.ends)

@@ -50,9 +50,11 @@ def series(metrics: PrometheusMetrics) -> list[str]:
 def test_a_hostile_fence_row_makes_a_bounded_number_of_series() -> None:
     metrics = PrometheusMetrics()
     status = Status()
-    metrics.observed(KEY, status, {f"topic-{number}/0": 1 for number in range(3 * MOST_PARTITIONS)})
+    metrics.observed(KEY, status, {f"topic-{number}/0": 1 for number in range(3 * MOST_PARTITIONS)}, None)
     assert len(series(metrics)) == MOST_PARTITIONS
-    metrics.observed(KEY, status, {"t/0": 1, "no partition": 1, "t/x": 1, 'a"} 1\nup{x="/0': 1, "/0": 1, "ü/0": 1})
+    metrics.observed(
+        KEY, status, {"t/0": 1, "no partition": 1, "t/x": 1, 'a"} 1\nup{x="/0': 1, "/0": 1, "ü/0": 1}, None
+    )
     assert len(series(metrics)) == 1
     metrics.forget(KEY)
     assert series(metrics) == []

@@ -13,7 +13,17 @@ from typing import Protocol
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
-from fencepost_operator.observation import ClusterObject, NodeState, References, Release, Run, SparkCluster, Watermarks
+from fencepost_operator.observation import (
+    Backlog,
+    ClusterObject,
+    NodeState,
+    References,
+    Release,
+    Run,
+    SparkCluster,
+    UnreadRecords,
+    Watermarks,
+)
 
 
 class Clock(Protocol):
@@ -155,12 +165,22 @@ class FenceStore(Protocol):
 
 
 class Offsets(Protocol):
-    """Kafka's log ends."""
+    """Kafka's log ends, and what threatens the records before them."""
 
     async def ends(self, connection: KafkaConnection) -> Watermarks | None:
         """Return the log end of each partition of the connection's topics, and the topics that do not exist.
 
         None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
+        ...
+
+    async def unread(
+        self, reader: ObjectKey, connection: KafkaConnection, source: Watermarks, positions: Mapping[str, int]
+    ) -> UnreadRecords:
+        """Return the topics' retention and how old the record at each of a pipeline's positions is, as far as known.
+
+        `source` is what `ends` has just returned for the connection.  Retention may be minutes old.  Where nothing has
+        changed, nobody is asked; a search for an age may take several calls.
         """
         ...
 
@@ -172,8 +192,8 @@ class Metrics(Protocol):
         """Count a pass of the loop and its duration."""
         ...
 
-    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
-        """Set the pipeline's gauges."""
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int], backlog: Backlog | None) -> None:
+        """Set the pipeline's gauges; `backlog` is None while it is unknown."""
         ...
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:

@@ -10,7 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.record_ages import FRACTION, PRECISION
@@ -164,6 +170,31 @@ async def test_retention_is_read_from_the_topics_configuration(kafka: Kafka, top
         topic: Known(Retention(time=timedelta(days=30), size=1 << 30)),
         compacted: Known(Retention()),
     }
+
+
+async def test_a_retention_that_was_extended_is_seen_after_a_minute(kafka: Kafka, topic: str) -> None:
+    now = 0.0
+    watching = Watcher(
+        KafkaOffsets(Secrets(), monotonic=lambda: now),
+        KafkaConnection(namespace="n", bootstrap_servers=kafka.servers, topics=(topic,)),
+    )
+    try:
+        before = await watching.look({})
+        entry = ConfigEntry("retention.ms", str(90 * DAY * 1000), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        kafka.admin.incremental_alter_configs([resource])[resource].result(30)
+        assert await watching.look({}) == before
+
+        async def extended() -> bool:
+            nonlocal now
+            now += 61
+            return (await watching.look({})).retention == {
+                topic: Known(Retention(time=timedelta(days=90), size=1 << 30))
+            }
+
+        await eventually_async(extended, seconds=30)
+    finally:
+        await watching.offsets.close()
 
 
 async def test_records_that_are_gone_have_no_age(kafka: Kafka, topic: str, watching: Watcher) -> None:

@@ -120,7 +120,7 @@ def test_the_service_serves_what_is_probed() -> None:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     metrics = PrometheusMetrics()
     key = ObjectKey("flights", "departures")
-    metrics.observed(key, Status(epoch=1, lag=0), {"flights/0": 1})
+    metrics.observed(key, Status(epoch=1, lag=0), {"flights/0": 1}, None)
     metrics.heartbeat(key, datetime.now(UTC))
     served = set(re.findall(r"^(fencepost_\w+)", metrics.exposition().decode(), flags=re.MULTILINE))
     groups = one(FULL, "PrometheusRule", "fencepost")["spec"]["groups"]

@@ -12,7 +12,7 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig
-from fencepost_operator.observation import Known, Unknown, Watermarks
+from fencepost_operator.observation import DRIVER_ONLY, Known, Unknown, UnreadRecords, Watermarks
 from fencepost_operator.runtime.observer import Observer
 
 KEY = ObjectKey("shop", "orders")
@@ -63,6 +63,9 @@ class DriverOnly:
     async def ends(self, _connection: KafkaConnection) -> Watermarks | None:
         return None
 
+    async def unread(self, *_facts: object) -> UnreadRecords:
+        raise AssertionError("nobody may ask")
+
 
 @pytest.mark.parametrize(
     ("row", "source"),
@@ -79,7 +82,8 @@ async def test_where_only_the_driver_may_connect_the_row_has_the_logs_ends(
         world.table.rows[NAME] = row
     pipeline = await ports.pipelines.read(KEY)
     assert pipeline is not None
-    assert (await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)).source == source
+    found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
+    assert (found.source, found.unread) == (source, DRIVER_ONLY)
 
 
 async def test_where_only_the_driver_may_connect_an_unreadable_row_is_unknown(world: World) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from fencepost_operator.api import Condition, ObjectKey, OpenTransaction, State, Status
 from fencepost_operator.logs import PIPELINE, JsonFormatter
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.observation import Backlog
+from fencepost_operator.runtime.metrics import MOST_LAGS, PrometheusMetrics
 from fencepost_operator.settings import Settings, SettingsError
 
 KEY = ObjectKey("n", "a")
@@ -94,7 +95,7 @@ def series(metrics: PrometheusMetrics) -> dict[str, float]:
 def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
     metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
-    metrics.observed(KEY, status(), {"t/0": 7, "a.b/1": 9})
+    metrics.observed(KEY, status(), {"t/0": 7, "a.b/1": 9}, None)
     found = series(metrics)
     assert found[f"fencepost_pipeline_ready{at}}}"] == 1
     assert found[f"fencepost_pipeline_lag_records{at}}}"] == 5
@@ -117,7 +118,7 @@ def test_an_open_transaction_has_its_series() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     stalled = replace(status().conditions[0], type="TransactionStalled", reason="TransactionStalled")
     waiting = tuple(OpenTransaction(partition=f"t/{n}", offset=5, since=now, records=30) for n in range(2))
-    metrics.observed(KEY, replace(status(), open_transactions=waiting, conditions=(stalled,)), {})
+    metrics.observed(KEY, replace(status(), open_transactions=waiting, conditions=(stalled,)), {}, None)
     found = series(metrics)
     assert found[f"fencepost_pipeline_open_transaction_records{at}"] == 60
     assert found[f"fencepost_pipeline_transaction_stalled{at}"] == 1
@@ -129,10 +130,39 @@ def test_unreadable_progress_has_its_series() -> None:
     metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
     found = replace(status().conditions[0], type="ProgressUnreadable", reason="ProgressUnreadable")
     for conditions, figure in (((found,), 1), ((), 0)):
-        metrics.observed(KEY, replace(status(), conditions=conditions), {})
+        metrics.observed(KEY, replace(status(), conditions=conditions), {}, None)
         assert series(metrics)[f"fencepost_pipeline_progress_unreadable{at}"] == figure
     metrics.forget(KEY)
     assert series(metrics) == {}
+
+
+def test_the_backlog_has_its_series_while_it_is_known() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
+    risk = replace(status().conditions[0], type="RetentionRisk", reason="DataExpiresSoon")
+    backlog = Backlog(time_lag=60.0, time_to_loss=0.0, lags={"t/0": 5, "t/1": 0, "no partition": 1})
+    metrics.observed(KEY, replace(status(), conditions=(risk,)), {}, backlog)
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_time_lag_seconds{at}}}"] == 60
+    assert found[f"fencepost_pipeline_time_to_data_loss_seconds{at}}}"] == 0
+    assert found[f'fencepost_pipeline_partition_lag{at},partition="0",topic="t"}}'] == 5
+    assert found[f'fencepost_pipeline_partition_lag{at},partition="1",topic="t"}}'] == 0
+    assert {name: value for name, value in found.items() if "retention_risk" in name} == {
+        f'fencepost_pipeline_retention_risk{at},reason="{reason}"}}': reason == "DataExpiresSoon"
+        for reason in ("DataExpiresSoon", "DataExpired", "RetentionTooShort")
+    }
+    metrics.observed(KEY, status(), {}, replace(backlog, time_lag=None, time_to_loss=None, lags={"t/1": 2}))
+    metrics.observed(KEY, status(), {}, None)
+    assert not any("partition_lag" in name or "time_" in name for name in series(metrics))
+    metrics.observed(KEY, status(), {}, backlog)
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+
+
+def test_only_the_partitions_that_lag_most_have_a_series() -> None:
+    metrics = PrometheusMetrics()
+    metrics.observed(KEY, status(), {}, Backlog(lags={f"t/{number}": number for number in range(MOST_LAGS + 5)}))
+    found = {name: value for name, value in series(metrics).items() if "partition_lag" in name}
+    assert (len(found), min(found.values())) == (MOST_LAGS, 5)
 
 
 def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> None:
@@ -141,7 +171,7 @@ def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> No
     assert "# TYPE fencepost_pipeline_restarts_total counter" in metrics.exposition().decode()
     counted = []
     for restarts in (2, 2, 5, 0, 1):
-        metrics.observed(KEY, replace(status(), restarts=restarts), {})
+        metrics.observed(KEY, replace(status(), restarts=restarts), {}, None)
         counted.append(series(metrics)[name])
     assert counted == [2, 2, 5, 0, 1]
 
@@ -164,8 +194,8 @@ def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_end
 
 def test_a_figure_that_is_not_known_has_no_series() -> None:
     metrics = PrometheusMetrics()
-    metrics.observed(KEY, status(), {"t/0": 7, "t/1": 8})
-    metrics.observed(KEY, status(lag=None, ready="False"), {"t/1": 8})
+    metrics.observed(KEY, status(), {"t/0": 7, "t/1": 8}, None)
+    metrics.observed(KEY, status(lag=None, ready="False"), {"t/1": 8}, None)
     found = series(metrics)
     assert not any("lag_records" in name or 'partition="0"' in name for name in found)
     assert found['fencepost_pipeline_ready{name="a",namespace="n"}'] == 0

@@ -68,6 +68,10 @@ class Reason(StrEnum):
     KAFKA_REJECTED = "KafkaRejected"
     SPARK_UNREACHABLE = "SparkUnreachable"
     CLOCK_SKEW = "ClockSkew"
+    # Kafka deletes records before they are read
+    DATA_EXPIRES_SOON = "DataExpiresSoon"
+    DATA_EXPIRED = "DataExpired"
+    RETENTION_TOO_SHORT = "RetentionTooShort"
     # Pods that do not start
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"

@@ -19,7 +19,7 @@ from fencepost_operator.adapters.topic_retention import retention_of
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.observation import Fact, Known, Retention, Unknown, UnknownReason, UnreadRecords, Watermarks
 
-_RETENTION_RENEWED_AFTER: Final = 120.0
+_RETENTION_RENEWED_AFTER: Final = 60.0
 """Seconds for which a topic's retention is kept, known or not."""
 _PARTITIONS_AT_ONCE: Final = 1000
 """Partitions of one request for offsets."""

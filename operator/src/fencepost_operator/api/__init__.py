@@ -22,6 +22,7 @@ from fencepost_operator.api.spec import (
 from fencepost_operator.api.status import (
     ClusterStatus,
     CommittedStatus,
+    DataRisk,
     FailureStatus,
     OpenTransaction,
     RunStatus,
@@ -57,6 +58,7 @@ __all__ = [
     "ClusterStatus",
     "CommittedStatus",
     "Condition",
+    "DataRisk",
     "DeletionPolicy",
     "Event",
     "EventType",

@@ -93,6 +93,28 @@ class OpenTransaction(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataRisk(Model):
+    """The partition whose unread records Kafka deletes first. All times are moments, which waiting does not change.
+
+    `offset` is the next one to read, and `oldest_uncommitted_at` since when its record has been there.  `expires_at` is
+    when Kafka may delete it, by the topic's setting named in `limit`; by `retention.bytes` it is an estimate.
+    `warn_at` is when the condition RetentionRisk begins.  `lost_records` are gone already.  `unknown` says what could
+    not be found out, and what to do about it.
+    """
+
+    partition: str | None = None
+    offset: int | None = None
+    oldest_uncommitted_at: datetime | None = None
+    expires_at: datetime | None = None
+    warn_at: datetime | None = None
+    limit: str | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    lost_records: int | None = None
+    unknown: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureStatus(Model):
     """The newest failed run, and how many failed in a row without a commit between them.
 
@@ -130,3 +152,4 @@ class Status(Model):
     committed: CommittedStatus | None = None
     failure: FailureStatus | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
+    data_risk: DataRisk | None = None

@@ -15,9 +15,10 @@ from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.retention import backlog
 from fencepost_operator.decision.rules import deletion, health, preconditions, restart, start, suspend, upgrade
 from fencepost_operator.decision.status import update_status
-from fencepost_operator.observation import Observation
+from fencepost_operator.observation import Backlog, Observation
 
 C = TypeVar("C", bound=Context)
 
@@ -75,13 +76,17 @@ class ActionFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to record, to report and to do, in that order, and after how many seconds to look again."""
+    """What to record, to report and to do, in that order, and after how many seconds to look again.
+
+    `backlog` is None while it is unknown.
+    """
 
     reason: Reason
     status: Status
     events: tuple[Event, ...]
     action: Action | None
     requeue_after: float
+    backlog: Backlog | None = None
 
 
 def decide(
@@ -115,6 +120,7 @@ def decide(
         events=status_events(pipeline.status, status, outcome),
         action=_action(context, outcome, failures),
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
+        backlog=backlog(pipeline.spec, observation, status.data_risk),
     )
 
 

@@ -1,7 +1,8 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
 TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
-progress of a batch may not be read until it is read again.
+progress of a batch may not be read until it is read again.  RetentionRisk while Kafka is about to delete records that
+are not committed, has deleted some, or keeps them for too short a time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
+from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.observation import Known, Unknown, may_report_progress
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
@@ -33,6 +35,8 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
         found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
     if message := unreadable_progress(context):
         found.append(_condition(context, PROGRESS_UNREADABLE, "True", Reason.PROGRESS_UNREADABLE, message))
+    if risk := retention_risk(context, outcome.status):
+        found.append(_condition(context, RETENTION_RISK, "True", *risk))
     return tuple(found)
 
 

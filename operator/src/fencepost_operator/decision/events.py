@@ -9,6 +9,7 @@ from fencepost_operator.api import Condition, Event, EventType, Reason, Status
 from fencepost_operator.decision.conditions import PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
@@ -38,9 +39,9 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
-    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE):
-        found = condition_of(after, kind)
-        if found is not None and condition_of(before, kind) is None:
+    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, RETENTION_RISK):
+        found, was = condition_of(after, kind), condition_of(before, kind)
+        if found is not None and (was is None or was.reason != found.reason):
             yield Event(EventType.WARNING, found.reason, found.message)
 
 

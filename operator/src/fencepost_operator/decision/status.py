@@ -26,6 +26,7 @@ from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
+from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run
 
@@ -48,6 +49,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         lag=shown,
         committed=_committed(status.committed, row, could_read, observation),
         open_transactions=_open_transactions(status.open_transactions, observation),
+        data_risk=data_risk(status.data_risk, pipeline.spec, observation),
     )
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 

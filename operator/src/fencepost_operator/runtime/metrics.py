@@ -6,7 +6,7 @@ Per pipeline, labels `namespace` and `name`; names are stable and documented, al
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -15,11 +15,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from fencepost_operator.api import ObjectKey, State, Status
+from fencepost_operator.api import ObjectKey, Reason, State, Status
+from fencepost_operator.observation import Backlog
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MOST_PARTITIONS: Final = 4096
 """Partitions of one pipeline that get a series. The fence row is in the tenant's Cassandra: it may name any number."""
+MOST_LAGS: Final = 1000
+"""Partitions of one pipeline whose lag gets a series, those with the largest one first."""
+RETENTION_REASONS: Final = (Reason.DATA_EXPIRES_SOON, Reason.DATA_EXPIRED, Reason.RETENTION_TOO_SHORT)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION: Final = re.compile(r"[0-9]{1,9}")
 _PIPELINE: Final = ("namespace", "name")
@@ -68,6 +72,17 @@ class PrometheusMetrics:
         self._progress_unreadable = self._gauge(
             "progress_unreadable", "1 when the pipeline's ProgressUnreadable condition is True, else 0."
         )
+        self._retention_risk = self._gauge(
+            "retention_risk", "1 for the reason of the pipeline's RetentionRisk condition, else 0.", "reason"
+        )
+        self._time_lag = self._gauge("time_lag_seconds", "Age of the oldest record that is not committed.")
+        self._time_to_loss = self._gauge(
+            "time_to_data_loss_seconds", "Time until Kafka may delete the first record that is not committed."
+        )
+        self._lags = self._gauge(
+            "partition_lag", "Records past the committed offset, for the partitions with most.", "topic", "partition"
+        )
+        self._lagging: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -82,23 +97,34 @@ class PrometheusMetrics:
         """Count a helm call and its duration."""
         self._helm.labels(operation).observe(seconds)
 
-    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int]) -> None:
+    def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int], backlog: Backlog | None) -> None:
         """Set the pipeline's gauges; a figure that is not known has no series, rather than an old value."""
         labels = (key.namespace, key.name)
-        true = {c.type for c in status.conditions if c.status == "True"}
+        true = {c.type: c.reason for c in status.conditions if c.status == "True"}
         self._ready.labels(*labels).set("Ready" in true)
         self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
         self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
         self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
+        for reason in RETENTION_REASONS:
+            self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
         self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
-        for gauge, figure in ((self._lag, status.lag), (self._epoch, status.epoch)):
+        figures = {
+            self._lag: status.lag,
+            self._epoch: status.epoch,
+            self._time_lag: backlog.time_lag if backlog is not None else None,
+            self._time_to_loss: backlog.time_to_loss if backlog is not None else None,
+        }
+        for gauge, figure in figures.items():
             if figure is None:
                 _drop(gauge, *labels)
             else:
                 gauge.labels(*labels).set(figure)
-        self._commit(key, committed)
+        _set_partitions(self._offsets, self._partitions, key, sorted(committed.items())[:MOST_PARTITIONS])
+        lags = backlog.lags if backlog is not None else {}
+        worst = sorted(lags.items(), key=lambda each: (-each[1], each[0]))[:MOST_LAGS]
+        _set_partitions(self._lags, self._lagging, key, worst)
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
@@ -114,15 +140,18 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
-        gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes)
+        gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes, self._time_lag, self._time_to_loss)
         for gauge in (*gauges, self._open_records, self._stalled_transactions, self._progress_unreadable):
             _drop(gauge, key.namespace, key.name)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)
         for state in State:
             _drop(self._state, key.namespace, key.name, state.value)
-        self._commit(key, {})
-        self._partitions.pop(key, None)
+        for reason in RETENTION_REASONS:
+            _drop(self._retention_risk, key.namespace, key.name, reason)
+        for gauge, known in ((self._offsets, self._partitions), (self._lags, self._lagging)):
+            _set_partitions(gauge, known, key, ())
+            known.pop(key, None)
 
     def stuck_since(self, now: datetime, *, bound: float) -> Mapping[ObjectKey, float]:
         """Return the pipelines whose loop did not begin a pass for more than `bound` seconds, and how long."""
@@ -145,21 +174,28 @@ class PrometheusMetrics:
         self._restarts.labels(key.namespace, key.name).inc(restarts - before)
         self._counted[key] = restarts
 
-    def _commit(self, key: ObjectKey, committed: Mapping[str, int]) -> None:
-        partitions: dict[tuple[str, str], int] = {}
-        for place, offset in sorted(committed.items())[:MOST_PARTITIONS]:
-            topic, _, partition = place.rpartition("/")
-            if _TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition):
-                partitions[topic, partition] = offset
-        for gone in self._partitions.get(key, frozenset()) - partitions.keys():
-            _drop(self._offsets, key.namespace, key.name, *gone)
-        for (topic, partition), offset in partitions.items():
-            self._offsets.labels(key.namespace, key.name, topic, partition).set(offset)
-        self._partitions[key] = frozenset(partitions)
-
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
         return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._registry)
 
 
 def _drop(gauge: Gauge, *labels: str) -> None:
     gauge.remove(*labels)
+
+
+def _set_partitions(
+    gauge: Gauge,
+    known: dict[ObjectKey, frozenset[tuple[str, str]]],
+    key: ObjectKey,
+    figures: Iterable[tuple[str, int]],
+) -> None:
+    """Set the series of these 'topic/partition', and drop the pipeline's others; `known` says which it has."""
+    partitions: dict[tuple[str, str], int] = {}
+    for place, figure in figures:
+        topic, _, partition = place.rpartition("/")
+        if _TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition):
+            partitions[topic, partition] = figure
+    for gone in known.get(key, frozenset()) - partitions.keys():
+        _drop(gauge, key.namespace, key.name, *gone)
+    for (topic, partition), figure in partitions.items():
+        gauge.labels(key.namespace, key.name, topic, partition).set(figure)
+    known[key] = frozenset(partitions)

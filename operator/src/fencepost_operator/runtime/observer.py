@@ -10,11 +10,13 @@ from typing import Protocol, TypeVar
 
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
+from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
+    DRIVER_ONLY,
     ClusterObject,
     Fact,
     Known,
@@ -24,6 +26,7 @@ from fencepost_operator.observation import (
     Run,
     Unknown,
     UnknownReason,
+    UnreadRecords,
     Watermarks,
     may_report_progress,
 )
@@ -60,7 +63,7 @@ class Observer:
     config: ReconcileConfig
 
     async def observe(self, pipeline: Pipeline) -> Observation:
-        """Return one snapshot; all facts are asked for at once, the run's node after the runs."""
+        """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
         key = pipeline.key
         references, release, cluster, runs, (fence, progress), source = await asyncio.gather(
             self._references(pipeline),
@@ -70,8 +73,10 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects = await asyncio.gather(
-            self._run_node(pipeline.status.run, runs), self._cluster_objects(pipeline)
+        run_node, objects, unread = await asyncio.gather(
+            self._run_node(pipeline.status.run, runs),
+            self._cluster_objects(pipeline),
+            self._unread(pipeline, source, fence),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -83,6 +88,7 @@ class Observer:
             run_node=run_node,
             fence=fence,
             source=_source_seen(source, fence),
+            unread=unread,
             progress=progress,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
@@ -120,6 +126,23 @@ class Observer:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+
+    async def _unread(
+        self, pipeline: Pipeline, source: Fact[Watermarks | None], fence: Fact[FenceRow | None]
+    ) -> Fact[UnreadRecords]:
+        """Look at what threatens the records from the committed offsets on; in whatever state the pipeline is."""
+        if isinstance(source, Unknown):
+            return source
+        if isinstance(fence, Unknown):
+            return fence
+        if source.value is None:
+            return DRIVER_ONLY
+        if not isinstance(pipeline.spec, Spec):
+            return UNREADABLE
+        row, spec = fence.value, pipeline.spec
+        positions = unread_positions(spec, row, source.value) if row is not None else {}
+        connection = kafka_connection(pipeline.key, spec)
+        return await self._see(self.ports.offsets.unread(pipeline.key, connection, source.value, positions))
 
     def _run_terminated(self, run: RunStatus | None) -> bool:
         return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)

@@ -111,7 +111,8 @@ class Reconciler:
             pipeline = await self.ports.pipelines.write_status(pipeline, decision.status)
         await self._publish_events(pipeline, decision.events)
         committed = decision.status.committed
-        self.ports.metrics.observed(pipeline.key, decision.status, committed.offsets if committed else {})
+        offsets = committed.offsets if committed else {}
+        self.ports.metrics.observed(pipeline.key, decision.status, offsets, decision.backlog)
         return pipeline
 
     async def _publish_events(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
