@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from fakes.listener import Listener
 
 TOPIC: Final = b"t"
-API_VERSIONS, METADATA, LIST_OFFSETS = 18, 3, 2
-VERSIONS: Final = {API_VERSIONS: (0, 3), METADATA: (12, 12), LIST_OFFSETS: (6, 6)}
+API_VERSIONS, METADATA, LIST_OFFSETS, DESCRIBE_CONFIGS = 18, 3, 2, 32
+VERSIONS: Final = {API_VERSIONS: (0, 3), METADATA: (12, 12), LIST_OFFSETS: (6, 6), DESCRIBE_CONFIGS: (1, 1)}
 ELSEWHERE: Final = 10
 """The first id of the brokers that are named and not there."""
 
 
 class Broker(Listener):
-    """A broker whose topic 't' has one partition that ends at offset 7.
+    """A broker whose topic 't' has one partition that ends at offset 7: it answers `offset` to all questions for one.
 
     `brokers` of an answer are this one and others that do not exist.  `padding` are further bytes of each answer.
+    `settings` are the topic's configuration.
     """
 
     def __init__(self, brokers: int = 1, *, padding: int = 1) -> None:
         self.brokers, self.padding = brokers, padding
+        self.offset = 7
+        self.settings: dict[str, str] = {}
         self.requests: list[int] = []
         self.connections: list[socket.socket] = []
         super().__init__(self._answer_requests)
@@ -51,8 +55,10 @@ class Broker(Listener):
                 return _versions() if version == VERSIONS[API_VERSIONS][1] else struct.pack(">hi", 35, 0)
             case 3:
                 return self._metadata(TOPIC + b"\0" in request[30:])
+            case 32:
+                return _configuration(self.settings)
             case _:
-                return _offsets()
+                return _offsets(self.offset)
 
     def _metadata(self, with_topic: bool) -> bytes:
         nodes = [(1, self.port), *((ELSEWHERE + number, 1) for number in range(self.brokers - 1))]
@@ -74,8 +80,19 @@ def _versions() -> bytes:
     return struct.pack(">h", 0) + _array(keys) + bytes(4) + b"\0"
 
 
-def _offsets() -> bytes:
-    partition = struct.pack(">ihqqi", 0, 0, -1, 7, 0) + b"\0"
+def _configuration(settings: Mapping[str, str]) -> bytes:
+    entries = [_plain(name) + _plain(value) + bytes(3) + struct.pack(">i", 0) for name, value in settings.items()]
+    topic = struct.pack(">hhb", 0, -1, 2) + _plain(TOPIC.decode())
+    return struct.pack(">ii", 0, 1) + topic + struct.pack(">i", len(entries)) + b"".join(entries)
+
+
+def _plain(text: str) -> bytes:
+    """Return a string of the protocol's older messages."""
+    return struct.pack(">h", len(text.encode())) + text.encode()
+
+
+def _offsets(offset: int) -> bytes:
+    partition = struct.pack(">ihqqi", 0, 0, -1, offset, 0) + b"\0"
     return b"\0" + bytes(4) + _array([_text(TOPIC) + _array([partition]) + b"\0"]) + b"\0"
 
 

@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from fakes.kafka import Broker
+from fakes.kafka import DESCRIBE_CONFIGS, LIST_OFFSETS, Broker
 from fencepost_operator.adapters.offsets import ClientLimits, KafkaOffsets
-from fencepost_operator.api import KafkaConnection
+from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.observation import Unknown
 
 
 class NoSecrets:
@@ -51,6 +54,41 @@ async def test_an_honest_broker_is_read(brokers: list[Broker]) -> None:
     found = await offsets.ends(place(brokers[0]))
     assert found is not None
     assert found.ends == {"t/0": 7}
+    await offsets.close()
+
+
+DAY: Final = {"cleanup.policy": "delete", "retention.ms": "86400000", "retention.bytes": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("offset", "settings"),
+    [
+        (3, DAY),
+        (2**63 - 1, DAY),
+        (-1, {**DAY, "retention.ms": "9223372036854775807"}),
+        (-(2**63), {**DAY, "retention.ms": "9" * 40}),
+        (-1, {**DAY, "retention.bytes": "-9223372036854775808", "retention.ms": "\x00; rm -rf /"}),
+        (-1, {"cleanup.policy": "delete" * 3000}),
+        (-1, {f"retention.{number}": "1" for number in range(2000)}),
+    ],
+)
+async def test_whatever_it_says_of_retention_and_timestamps_the_search_ends(
+    brokers: list[Broker], offset: int, settings: dict[str, str]
+) -> None:
+    brokers.append(Broker())
+    brokers[0].settings = settings
+    offsets, reader = KafkaOffsets(NoSecrets()), ObjectKey("loud", "orders")
+    source = await offsets.ends(place(brokers[0]))
+    assert source is not None
+    brokers[0].offset = offset
+    brokers[0].requests.clear()
+    for _ in range(5):
+        found = await offsets.unread(reader, place(brokers[0]), source, {"t/0": 5})
+        fact = found.retention["t"]
+        assert isinstance(fact, Unknown) or fact.value.time is None or fact.value.time < timedelta(days=36_500)
+        assert len(getattr(fact, "message", "") + getattr(fact, "remedy", "")) < 500
+    assert brokers[0].requests.count(LIST_OFFSETS) <= (5 if offset < -1 else 15)
+    assert brokers[0].requests.count(DESCRIBE_CONFIGS) == 1
     await offsets.close()
 
 
