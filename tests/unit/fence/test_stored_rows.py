@@ -46,6 +46,12 @@ def test_a_table_of_the_first_release_has_no_newer_columns() -> None:
     assert fence_row(row).log_ends == {}
 
 
+def test_dead_letters_are_counted_from_none() -> None:
+    assert fence_row(stored(dead_letters=None, last_dead_letter=None)).dead_letters == 0
+    row = fence_row(stored(dead_letters=2, last_dead_letter="flights.v1/0@6"))
+    assert (row.dead_letters, row.last_dead_letter) == (2, "flights.v1/0@6")
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -56,6 +62,8 @@ def test_a_table_of_the_first_release_has_no_newer_columns() -> None:
         ("offsets", {"a/0": None}), ("offsets", {"a/1_0": 1}), ("offsets", {"a/b/0": 1}), ("offsets", {5: 1}),
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
+        ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),
+        ("last_dead_letter", "flights/0"), ("last_dead_letter", "flights/0@-1"), ("last_dead_letter", "a/0@1\n"),
     ],
 )  # fmt: skip
 def test_a_value_that_the_fence_never_writes_is_refused_by_its_column(column: str, value: object) -> None:

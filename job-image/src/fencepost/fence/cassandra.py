@@ -100,7 +100,7 @@ def connect(
     balancing: LoadBalancingPolicy = (
         DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
-    with _translated(f"cassandra at {endpoint.address}"):
+    with translated(f"cassandra at {endpoint.address}"):
         points = list(endpoint.contact_points)
         if not discover:
             points = _addresses(endpoint, permits)
@@ -159,13 +159,13 @@ def create_schema(session: Session, keyspace: str, replication: Mapping[str, str
     `replication` is CQL's map.  Concurrent calls for one keyspace can corrupt it: let one thread in at a time.
     Raises FenceUnavailable, FenceUnauthorized, FenceSchemaInvalid.
     """
-    with _translated(f"creating the schema of keyspace {keyspace}"):
+    with translated(f"creating the schema of keyspace {keyspace}"):
         schema.apply_missing(session, keyspace, replication)
 
 
 def is_current(session: Session, keyspace: str) -> bool:
     """Return whether nothing has to be added: the schema is of this release, or there is none at all."""
-    with _translated(f"reading the schema of keyspace {keyspace}"):
+    with translated(f"reading the schema of keyspace {keyspace}"):
         if not schema.columns_of(session, keyspace, schema.FENCE.name):
             return True
         return next(schema.missing_statements(session, keyspace, {}), None) is None
@@ -265,7 +265,7 @@ class CassandraFenceTable:
             ("snapshots", "", (pipeline,)),
             ("accepted_losses", "", (pipeline,)),
         ):
-            with _translated(f"deleting from {self.keyspace}.{table}"):
+            with translated(f"deleting from {self.keyspace}.{table}"):
                 if schema.columns_of(self.session, self.keyspace, table):
                     forget = self._prepare(f'DELETE FROM "{self.keyspace}".{table} WHERE pipeline = ?{extra}')
                     self.session.execute(forget, values)
@@ -298,7 +298,7 @@ class CassandraFenceTable:
 
     def server_time(self) -> int:
         """Return the time of a Cassandra node in µs since 1970, as precise as a millisecond."""
-        with _translated("reading Cassandra's time"):
+        with translated("reading Cassandra's time"):
             select = self._prepare("SELECT toTimestamp(now()) AS now FROM system.local")
             now: datetime = self.session.execute(select, ()).one().now
         return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
@@ -330,7 +330,7 @@ class CassandraFenceTable:
         text = f"INSERT INTO {self._table(schema.CHANGES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
         for attempt in range(HISTORY_ATTEMPTS):
             try:
-                with _translated("appending to the history"):
+                with translated("appending to the history"):
                     self.session.execute(self._prepare(text), (pipeline, *bound))
             except FenceUnavailable:
                 if attempt == HISTORY_ATTEMPTS - 1:
@@ -367,7 +367,7 @@ class CassandraFenceTable:
 
         A node that refuses what the schema has is one that the schema reaches this moment: the request is tried again.
         """
-        with _translated(doing):
+        with translated(doing):
             try:
                 yield
             except InvalidRequest as error:
@@ -428,7 +428,7 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def translated(doing: str) -> Iterator[None]:
     """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
     try:
         yield

@@ -45,7 +45,8 @@ class FenceRow:
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
     discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
-    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
+    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
+    the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
     """
 
     pipeline: str
@@ -64,6 +65,8 @@ class FenceRow:
     committed_at: datetime | None = None
     records: int | None = None
     duration_ms: int | None = None
+    dead_letters: int = 0
+    last_dead_letter: str | None = None
 
     @property
     def is_released(self) -> bool:
@@ -269,12 +272,14 @@ class Fence:
         leader_epochs: Mapping[str, int] | None = None,
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
+        dead_letter: str | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
         `leader_epochs` are those under which the log was seen to hold all of `offsets`; the row keeps them for the
         partitions that move, and drops what it had for a partition that moves without one.  None leaves
-        `growth_barrier` and `log_ends` as the row has them.
+        `growth_barrier` and `log_ends` as the row has them.  `dead_letter` is the one record of this batch when it was
+        set aside, 'topic/partition@offset'.
         Raises Fenced when the row is no longer ours: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
@@ -283,6 +288,8 @@ class Fence:
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
             records=records,
             duration_ms=duration_ms,
+            dead_letters=before.dead_letters + (dead_letter is not None),
+            last_dead_letter=dead_letter or before.last_dead_letter,
         )
         return self._change(before, after)
 

@@ -71,7 +71,13 @@ FENCE: Final = Table(
         "duration_ms": "bigint",
     },
     key="pipeline",
-    added={"leader_epochs": _LEADER_EPOCHS, "growth_barrier": _OFFSETS, "log_ends": _OFFSETS},
+    added={
+        "leader_epochs": _LEADER_EPOCHS,
+        "growth_barrier": _OFFSETS,
+        "log_ends": _OFFSETS,
+        "dead_letters": "bigint",
+        "last_dead_letter": "text",
+    },
 )
 
 CHANGES: Final = Table(
@@ -115,10 +121,37 @@ PROGRESS: Final = Table(
     key="pipeline",
 )
 
+DEAD_LETTERS: Final = Table(
+    name="dead_letters",
+    columns={
+        "pipeline": "text",
+        "topic": "text",
+        "partition": "int",
+        "offset": "bigint",
+        "epoch": "bigint",
+        "error": "text",
+        "key": "blob",
+        "value": "blob",
+        "at": "timestamp",
+    },
+    key="(pipeline, topic, partition), offset",
+    added={
+        "reason": "text",
+        "traceback": "text",
+        "code": "text",
+        "timestamp": "timestamp",
+        "headers": "text",
+        "value_size": "bigint",
+        "value_sha256": "text",
+        "truncated": "boolean",
+    },
+)
+
 TABLES: Final = (
     FENCE,
     CHANGES,
     PROGRESS,
+    DEAD_LETTERS,
     Table(
         name="snapshots",
         columns={
@@ -132,21 +165,6 @@ TABLES: Final = (
         },
         key="pipeline, id",
         options=("CLUSTERING ORDER BY (id DESC)",),
-    ),
-    Table(
-        name="dead_letters",
-        columns={
-            "pipeline": "text",
-            "topic": "text",
-            "partition": "int",
-            "offset": "bigint",
-            "epoch": "bigint",
-            "error": "text",
-            "key": "blob",
-            "value": "blob",
-            "at": "timestamp",
-        },
-        key="(pipeline, topic, partition), offset",
     ),
     Table(
         name="accepted_losses",

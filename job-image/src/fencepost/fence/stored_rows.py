@@ -19,6 +19,7 @@ _FIGURES: Final = ("records", "duration_ms")
 _OFFSETS: Final = ("offsets", "planned", "leader_epochs", "growth_barrier", "log_ends")
 """Maps of 'topic/partition' to a number."""
 _PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
+_RECORD: Final = re.compile(_PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")
 _SHOWN: Final = 60
 """Characters of a wrong value that a message shows."""
 
@@ -34,11 +35,22 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
         _check(name, values[name], _is_number(values[name]), "a number from 0")
     for name in _FIGURES:
         _check(name, values[name], values[name] is None or _is_number(values[name]), "a number from 0, or null")
+    _check_dead_letters(values)
     for name in values.keys() & {*_OFFSETS, "topic_ids"}:
         values[name] = _map(name, values[name])
     values["committed_at"] = _moment(values["committed_at"])
     row = FenceRow(**values)
     return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
+
+
+def _check_dead_letters(values: dict[str, Any]) -> None:
+    """Check both columns as far as the table has them; Cassandra has null for what was never set."""
+    if "dead_letters" in values:
+        values["dead_letters"] = 0 if values["dead_letters"] is None else values["dead_letters"]
+        _check("dead_letters", values["dead_letters"], _is_number(values["dead_letters"]), "a number from 0, or null")
+    last = values.get("last_dead_letter")
+    is_right = last is None or (isinstance(last, str) and bool(_RECORD.fullmatch(last)))
+    _check("last_dead_letter", last, is_right, "'topic/partition@offset' or null")
 
 
 def _map(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - anything
