@@ -7,7 +7,8 @@ DriverError
 ├── DependencyDown   54  Kafka, Cassandra or the Spark master did not answer in time, or refused the credentials
 ├── NoExecutors      55  no executor in time
 └── BatchFailed       1  anything else that went wrong in a batch
-    └── OutOfMemory   1  a JVM or a Python process had too little memory for the batch
+    ├── OutOfMemory   1  a JVM or a Python process had too little memory for the batch
+    └── RecordFailed  1  the transform or Spark raised for what is in the records
 
 An error of a Python worker reaches the driver as text inside an exception of Spark: `as_worker_error` encodes it, and
 `from_text` decodes it.
@@ -60,11 +61,25 @@ class DataLoss(DriverError):
 
 
 class PoisonRecord(DriverError):
-    """A record that cannot be written however often it is tried."""
+    """A record that cannot be written however often it is tried.
+
+    `record` is its 'topic/partition' and offset once it was tried alone; None while it is a suspicion.
+    """
 
     code = ExitCode.POISON_RECORD
     default_reason = Reason.POISON_RECORD
     default_remedy = "Make the transform drop or mend such records."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Reason | None = None,
+        remedy: str | None = None,
+        record: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(message, reason=reason, remedy=remedy)
+        self.record = record
 
 
 class DependencyDown(DriverError):
@@ -99,9 +114,20 @@ class OutOfMemory(BatchFailed):
     )
 
 
+class RecordFailed(BatchFailed):
+    """The transform or Spark raised for what is in the records: one of them may be why."""
+
+    default_reason = Reason.TRANSFORM_FAILED
+
+
+def suspects_record(error: BaseException) -> bool:
+    """Return whether one record may be why a batch failed: no dependency, memory or lost process is."""
+    return isinstance(error, PoisonRecord | RecordFailed)
+
+
 _KINDS: Final[dict[str, type[DriverError]]] = {
     kind.__name__: kind
-    for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed, OutOfMemory)
+    for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed, OutOfMemory, RecordFailed)
 }
 
 

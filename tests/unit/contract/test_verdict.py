@@ -67,6 +67,24 @@ def test_a_range_that_is_none_is_left_out(batch: object) -> None:
     assert found.batch == {}
 
 
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"a/0": 5}, {"a/0": 5}), ({}, {}), ({"a/0": -1}, {}), ({"a/0": True}, {}), ({"a/0": "5"}, {}), ("a/0", {}),
+        ({"a/0": 5, "b/0": 6}, {}), ({"x" * 999: 5}, {}), ({"a\n": 5}, {}), (None, {}), ([["a/0", 5]], {}),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_record_is_one_place_or_none(record: object, expected: dict[str, int]) -> None:
+    found = read(record=record, suspect=True)
+    assert found is not None
+    assert (found.record, found.suspect) == (expected, True)
+    for no_truth in ("true", 1, [True], None):
+        found = read(suspect=no_truth)
+        assert found is not None
+        assert not found.suspect
+
+
 def test_fields_of_a_later_release_are_ignored() -> None:
     assert read(future=[1]) == read()
 
@@ -90,7 +108,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.fixed_dictionaries({}, optional=dict.fromkeys([*GOOD, "batch"], JSON)))
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys([*GOOD, "batch", "record", "suspect"], JSON)))
 def test_no_json_yields_another_type(raw: dict[str, object]) -> None:
     found = Verdict.from_json(json.dumps({**GOOD, **raw}))
     if found is not None:

@@ -30,6 +30,7 @@ from fencepost.errors import (
     DependencyDown,
     OutOfMemory,
     PoisonRecord,
+    RecordFailed,
     as_worker_error,
     from_text,
 )
@@ -174,6 +175,16 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
     assert (verdict.exit_code, verdict.reason) == (code, reason)
     assert verdict.remedy
     assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+def test_a_verdict_says_which_record_is_poison_or_that_one_may_be() -> None:
+    found = judge(PoisonRecord("t/0 offset 5 fails", record=("t/0", 5)))
+    assert (found.suspect, found.record) == (True, {"t/0": 5})
+    for error in (PoisonRecord("null"), RecordFailed("no JSON"), RuntimeError(str(as_worker_error(PoisonRecord("x"))))):
+        found = judge(error)
+        assert (found.suspect, found.record) == (True, {})
+    for other in (BatchFailed("lost"), OutOfMemory("no memory"), DependencyDown("away"), RuntimeError("unknown")):
+        assert not judge(other).suspect
 
 
 @pytest.mark.parametrize("text", ["x", "Ошибка: ", '"quoted" \\ and\tmore', "\x00\x1b", "😀", "lone \udcff"], ids=ascii)

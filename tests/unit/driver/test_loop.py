@@ -102,6 +102,9 @@ class FakeEngine:
         self.after()
         return Written(rows={"s": batch.records})
 
+    def rehearse(self, batch: Batch) -> None:
+        raise AssertionError(f"only an isolation rehearses {batch}")
+
     def keep_warm(self) -> None:
         self.warmed += 1
 

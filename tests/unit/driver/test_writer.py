@@ -292,6 +292,16 @@ def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Time) ->
     assert time.seconds == 0
 
 
+def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) -> None:
+    """Cassandra's guardrail says it as a wrong request, for every row."""
+    text = "Guardrail disk_usage violated: Write request failed because disk usage exceeds failure threshold"
+    session.executing = always(InvalidRequest(text))
+    found = failure(batch([1], ["a"]))
+    assert isinstance(found, DependencyDown)
+    assert "disk usage" in found.message
+    assert time.seconds > 0
+
+
 def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(session: Session) -> None:
     assert write(batch([1], ["a"])) == 1
     session.preparing = session.executing = always(InvalidRequest("unconfigured table t"))

@@ -71,6 +71,16 @@ def test_a_plan_moves_nothing_and_is_no_commit() -> None:
     assert commits([*told, idle, batch])[-1] == (idle, batch)
 
 
+def test_a_planned_batch_may_be_cut_and_not_enlarged() -> None:
+    told = story()
+    whole = replace(told[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
+    piece = replace(whole, version=9, clock=203, planned={"t/0": 16})
+    done = replace(piece, version=10, clock=204, offsets={"t/0": 16}, records=4)
+    assert check_history([*told, whole, piece, done]).ok
+    found = check_history([*told, whole, replace(piece, planned={"t/0": 21})])
+    assert "did not end where it was planned" in found.violations[0]
+
+
 def two_of_one_version(told: Story) -> None:
     told.append(replace(told[4], driver="zombie"))
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.batch import Batch, Range
-from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, PoisonRecord
+from fencepost.errors import (
+    BadSpec,
+    BatchFailed,
+    DriverError,
+    OutOfMemory,
+    PoisonRecord,
+    suspects_record,
+)
 from fencepost.fence import FenceRow
 from fencepost.sinks.writer import RESULT_COLUMNS
 from fencepost.spark import source
@@ -216,6 +223,84 @@ def test_poison_of_the_authors_own_names_the_ranges(make: Callable[..., SparkEng
     found = failure(lambda: make(refuse).write(BATCH, row()))
     assert isinstance(found, PoisonRecord)
     assert found.message == "record 7 is not JSON; the batch is t/0 [100, 103), t/1 [7, 9)"
+
+
+def in_workers(act: Callable[[], object]) -> Callable[..., DataFrame]:
+    """A transform whose Python workers do this for each part of a batch with records."""
+
+    def transform(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+
+        def run(parts: Any) -> Iterator[Any]:
+            for part in parts:
+                act()
+                yield part
+
+        return batch.mapInArrow(run, batch.schema)
+
+    return transform
+
+
+def expression(text: str) -> Callable[..., DataFrame]:
+    def transform(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+        return batch.selectExpr(f"{text} AS found")
+
+    return transform
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def act() -> object:
+        raise error
+
+    return act
+
+
+def dies() -> object:
+    import os  # noqa: PLC0415
+
+    os._exit(9)
+
+
+def in_the_driver(error: Exception) -> Callable[..., DataFrame]:
+    def transform(*_: Any) -> DataFrame:
+        raise error
+
+    return transform
+
+
+@pytest.mark.parametrize(
+    ("transform", "suspects"),
+    [
+        pytest.param(expression("CAST(concat('x', offset) AS LONG)"), True, id="cast"),
+        pytest.param(
+            expression("from_json(concat('{', offset), 'a INT', map('mode', 'FAILFAST')).a"), True, id="failfast"
+        ),
+        pytest.param(in_workers(raising(ValueError("no JSON"))), True, id="worker"),
+        pytest.param(in_workers(raising(PoisonRecord("no JSON"))), True, id="poison"),
+        pytest.param(in_the_driver(KeyError("city")), True, id="driver"),
+        pytest.param(in_workers(raising(ConnectionResetError("the service hung up"))), False, id="worker-outage"),
+        pytest.param(in_workers(dies), False, id="worker-killed"),
+        pytest.param(in_the_driver(ConnectionRefusedError("no service")), False, id="driver-outage"),
+    ],
+)
+def test_a_record_is_suspected_only_for_what_is_in_it(
+    make: Callable[..., SparkEngine], transform: Callable[..., DataFrame], suspects: bool
+) -> None:
+    assert suspects_record(failure(lambda: make(transform).write(BATCH, row()))) is suspects
+
+
+def test_a_rehearsal_has_the_offsets_and_a_token_under_which_nothing_is_written(
+    make: Callable[..., SparkEngine],
+) -> None:
+    seen: list[tuple[object, int]] = []
+
+    def look(batch: DataFrame, context: BatchContext) -> DataFrame:
+        seen.append((context.offsets, context.token))
+        return batch
+
+    make(look).rehearse(BATCH)
+    assert seen == [({"t/0": (100, 103), "t/1": (7, 9)}, 0)]
 
 
 def test_a_python_worker_without_memory_is_named_as_such(make: Callable[..., SparkEngine]) -> None:

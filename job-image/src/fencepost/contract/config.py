@@ -15,7 +15,7 @@ from fencepost.contract.pod import Variable
 
 T = TypeVar("T")
 
-CONTRACT_VERSION: Final = "1.0"
+CONTRACT_VERSION: Final = "1.1"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
 field; a change that an older driver would misunderstand is a new major version, which they refuse.
 """
@@ -96,6 +96,11 @@ class DriverConfig:
     of a batch that failed.  It doubles every ten minutes.  A later run has none, unless a batch fails again."""
     stall_timeout: float = 60.0
     """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
+    isolate: bool = False
+    """Whether a batch that fails for what may be a record is cut down to that record (since contract 1.1)."""
+    dead_letter_retention: float | None = None
+    """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there (since contract
+    1.1)."""
     contract_version: str = CONTRACT_VERSION
 
     @property
@@ -161,7 +166,9 @@ class DriverConfig:
         return _value(cls, raw, Variable.CONFIG)
 
 
-_SINCE_1_0: Final = frozenset({"owner", "first_batch_limit", "stall_timeout", "contract_version"})
+_SINCE_1_0: Final = frozenset(
+    {"owner", "first_batch_limit", "stall_timeout", "contract_version", "isolate", "dead_letter_retention"}
+)
 
 
 def _check_version(version: object) -> None:

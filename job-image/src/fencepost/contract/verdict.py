@@ -42,7 +42,8 @@ class Verdict:
     """Why the driver ended: JSON in the termination log.
 
     `message` says what happened, `remedy` what to do; `batch` holds the offsets of the batch in progress,
-    {'topic/partition': [from, until)}, when there was one.
+    {'topic/partition': [from, until)}, when there was one.  `suspect` says that one of its records may be why it
+    failed; `record`, {'topic/partition': offset}, is the one that fails alone while others pass.
     """
 
     exit_code: int
@@ -52,6 +53,8 @@ class Verdict:
     epoch: int | None = None
     version: int | None = None
     batch: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    suspect: bool = False
+    record: Mapping[str, int] = field(default_factory=dict)
 
     LIMIT = 4096
 
@@ -95,6 +98,8 @@ class Verdict:
             epoch=_integer(raw.get("epoch")),
             version=_integer(raw.get("version")),
             batch=_batch(raw.get("batch")),
+            suspect=raw.get("suspect") is True,
+            record=_record(raw.get("record")),
         )
 
 
@@ -127,6 +132,16 @@ def _batch(raw: object) -> dict[str, tuple[int, int]]:
             case _:
                 continue
     return found
+
+
+def _record(raw: object) -> dict[str, int]:
+    match list(raw.items()) if isinstance(raw, dict) else ():
+        case [(str(key), at)] if (
+            len(key) <= _LONGEST_KEY and key.isprintable() and (offset := _integer(at)) is not None
+        ):
+            return {key: offset}
+        case _:
+            return {}
 
 
 def _excess(record: Mapping[str, object]) -> int:

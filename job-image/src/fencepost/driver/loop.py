@@ -6,7 +6,8 @@ What holds at each step:
   a part of it that its claim records first;
 - the offsets move only after all its rows are written, in one conditional update; so a crash anywhere repeats the
   batch, and the repetition overwrites every row that the first try left;
-- any exception leaves the loop, and nothing after it is written or committed.
+- any exception leaves the loop, and nothing after it is written or committed, except that a run with an isolator tries
+  smaller pieces of a batch that failed for what is in its records.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
+from fencepost.driver.isolation import Piece
 from fencepost.driver.plan import Plan, Position
-from fencepost.errors import DependencyDown, DriverError
+from fencepost.driver.poison import Isolator
+from fencepost.driver.ports import Engine, Log
+from fencepost.errors import DependencyDown, DriverError, suspects_record
 from fencepost.fence import Fence, FenceRow, Starting
 
 log = logging.getLogger(__name__)
@@ -43,35 +47,12 @@ STOP_CHECK: Final = 0.2
 """Seconds between two checks for a stop while Kafka does not answer."""
 
 
-class Log(Protocol):
-    """The source's log."""
-
-    def state(self) -> Watermarks:
-        """Return what the log holds now. Raises DependencyDown."""
-        ...
-
-
-class Engine(Protocol):
-    """What turns a batch into rows in the sinks."""
-
-    def write(self, batch: Batch, row: FenceRow) -> Written:
-        """Read, transform and write the whole batch at `row.write_timestamp`, or raise."""
-        ...
-
-    def keep_warm(self) -> None:
-        """Exercise the same path with no records."""
-        ...
-
-    def progress(self) -> int:
-        """Return the work done so far in the batch that is being written: it never falls. From any thread."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
 
-    `unavailable` names the partitions that Kafka did not answer for, and that the batches leave out.
+    `unavailable` names the partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is
+    the batch's one record when it was set aside.
     """
 
     epoch: int
@@ -82,6 +63,7 @@ class Report:
     lag: int | None
     unavailable: tuple[str, ...] = ()
     clock_skew_ms: int | None = None
+    dead_letter: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +114,7 @@ class Loop:
         engine: Engine,
         stop: threading.Event,
         report: Callable[[Report], None],
+        isolator: Isolator | None = None,
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         look_ahead: float = LOOK_AHEAD,
@@ -143,6 +126,7 @@ class Loop:
         self._engine = engine
         self._stop = stop
         self._report = report
+        self._isolator = isolator
         self._now = now
         self._wait = wait or stop.wait
         self._look_ahead = look_ahead
@@ -312,6 +296,44 @@ class Loop:
             raise _Stopping
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
+        """Do one batch, without the records that fail alone; return the next one when there is a full one."""
+        try:
+            following = self._whole(batch, watch)
+        except DriverError as error:
+            if self._isolator is None or not suspects_record(error):
+                raise
+            self._looking = None  # the fence row changes meanwhile
+            self._isolator.isolate(batch, error, self)
+            return EMPTY
+        if self._isolator is not None:
+            self._isolator.passed()
+        return following
+
+    def begin(self, piece: Piece) -> Batch:
+        """Record a piece of the batch that failed as the planned batch, and return it."""
+        until = {part.key: part.until for part in piece}
+        self._row = self._fence.plan(self.row, offsets=self.row.offsets, planned={**self.row.offsets, **until})
+        batch = self._planned()
+        self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
+        return batch
+
+    def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
+        """Move the offsets past a piece."""
+        took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0
+        self._row = self._fence.commit(
+            self.row,
+            offsets=part.until,
+            planned=part.until,
+            records=part.records,
+            duration_ms=took,
+            leader_epochs=part.leader_epochs,
+            dead_letter=dead_letter,
+        )
+        self._in_progress = None
+        self._exercised = self._now()
+        self._tell(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
+
+    def _whole(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         # The fence row does not change before the commit, so what comes next can be planned while this is written.
@@ -337,23 +359,37 @@ class Loop:
         if following is not None:
             self._tell_unavailable(following.unavailable)
             self._seen_epochs = following.batch.leader_epochs
+        phases = {**watch.phases, **written.phases, "total": watch.total()}
+        self._tell(batch, written, phases, lag=None if following is None else following.lag)
+        if trouble is not None:
+            if isinstance(trouble, DependencyDown):
+                self._check_stop()
+            raise trouble  # after the commit: what was written is complete
+        return self._planned() if backlog else EMPTY
+
+    def _tell(
+        self,
+        batch: Batch,
+        written: Written,
+        phases: Mapping[str, int],
+        *,
+        lag: int | None = None,
+        dead_letter: str | None = None,
+    ) -> None:
+        """Report a commit."""
         self._report(
             Report(
                 epoch=self.row.epoch,
                 version=self.row.version,
                 records=batch.records,
                 rows=written.rows,
-                phases={**watch.phases, **written.phases, "total": watch.total()},
-                lag=None if following is None else following.lag,
+                phases=phases,
+                lag=lag,
                 unavailable=self._unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
+                dead_letter=dead_letter,
             )
         )
-        if trouble is not None:
-            if isinstance(trouble, DependencyDown):
-                self._check_stop()
-            raise trouble  # after the commit: what was written is complete
-        return self._planned() if backlog else EMPTY
 
     def _looked_ahead(self) -> tuple[Plan | None, DriverError | None]:
         """Return the plan made meanwhile when it is there, or why there is none: the finished batch comes first."""

@@ -28,7 +28,9 @@ from fencepost.contract import (
     Verdict,
 )
 from fencepost.driver import logs, signals, verdict, watches
-from fencepost.driver.loop import Engine, InProgress, Loop, Report
+from fencepost.driver.loop import InProgress, Loop, Report
+from fencepost.driver.poison import Isolator
+from fencepost.driver.ports import Engine
 from fencepost.errors import BatchFailed, DependencyDown, DriverError
 from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.spark import gateway, session
@@ -187,10 +189,30 @@ class Driver:
             engine=engine,
             stop=self._stop,
             report=self._report,
+            isolator=self._isolator(engine, table, source, properties) if config.isolate else None,
         )
         self._watch_progress(self._loop, engine, fence)
         if not self._stop.is_set():
             self._loop.run()
+
+    def _isolator(
+        self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
+    ) -> Isolator:
+        from fencepost.driver.letters import StoredLetters  # noqa: PLC0415 - few runs isolate a record
+        from fencepost.fence.dead_letters import DeadLetters  # noqa: PLC0415
+        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
+
+        config, letters = self._config, None
+        if config.dead_letter_retention is not None:
+            letters = StoredLetters(
+                table=DeadLetters(table.session, config.fence_keyspace, config.pipeline),
+                code=config.code,
+                retention=config.dead_letter_retention,
+                consistency=config.consistency,
+                patience=config.patience,
+            )
+        records = KafkaRecords(properties, config.patience)
+        return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
 
     def _cassandra(self) -> CassandraFenceTable:
         """Connect, and end early when the epoch is over or another driver's."""
@@ -309,6 +331,7 @@ class Driver:
             "lag": report.lag,
             "clock_skew_ms": report.clock_skew_ms,
             **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
+            **({"dead_letter": report.dead_letter} if report.dead_letter else {}),
         }
         log.info("committed", extra={"fields": fields})
 

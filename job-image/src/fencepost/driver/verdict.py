@@ -37,6 +37,7 @@ def judge(
     """Return the verdict for what ended the run; an error of a Python worker is found inside Spark's."""
     code, reason, remedy = _classify(error)
     crossed = errors.from_text(str(error)) if not isinstance(error, DriverError) else None
+    record = error.record if isinstance(error, errors.PoisonRecord) else None
     if crossed is not None:
         code, reason, remedy = crossed.code, crossed.reason, crossed.remedy
     return Verdict(
@@ -47,6 +48,8 @@ def judge(
         epoch=epoch,
         version=version,
         batch=batch or {},
+        suspect=errors.suspects_record(crossed or error),
+        record=dict([record]) if record is not None else {},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ class _Client:
 _clients: dict[tuple[tuple[str, str], ...], _Client] = {}
 
 
-def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Iterator[pa.RecordBatch]:
+def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Generator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
     Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log), of DependencyDown

@@ -12,6 +12,7 @@ Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,9 @@ IN_FLIGHT: Final = 8
 """Requests in flight in one task."""
 REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 """Seconds for one request."""
+
+NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
+"""Cassandra's guardrail for full disks refuses each write, as if the request were wrong."""
 
 REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
@@ -224,6 +228,10 @@ class _Requests:
                 future.result()
                 return
             except InvalidRequest as error:
+                if NODE_REFUSES.search(str(error)):
+                    patience.pause_or_raise(error)
+                    future = self._session.execute_async(request.statement)
+                    continue
                 # The table or a row: only the former makes preparing the same statement fail as well.
                 _prepare(self._session, table, request.insert.prepared.query_string, request.insert.patience)
                 self._blame(request, error)

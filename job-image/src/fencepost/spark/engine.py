@@ -90,6 +90,11 @@ class SparkEngine:
         call_sites.stop_recording(self._config.spark_conf)
         return written
 
+    def rehearse(self, batch: Batch) -> None:
+        """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
+        context = self._context(batch.spans(), version=0, token=WARM_TOKEN)
+        self._run(slices(batch.ranges, self._cores()), context, check=False)
+
     def progress(self) -> int:
         """Return a number that grows while the current batch makes progress, and does not change while it hangs.
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from fencepost.contract import Reason
-from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, from_text
+from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, RecordFailed, from_text
 
 OUT_OF_MEMORY: Final = re.compile(
     r"OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|ArrowMemoryError|\bMemoryError\b|OOMKilled"
@@ -14,8 +14,16 @@ OUT_OF_MEMORY: Final = re.compile(
     r"|exited with code (?:3|52)\b"
 )
 PYTHON_WORKER_CRASHED: Final = "Python worker exited unexpectedly"
+OF_DATA: Final = re.compile(r"SQLSTATE: (?:22|39|P0)")
+"""SQL's classes of data exceptions, of functions that fail, and of errors that a query raises itself."""
 OWN_CODE: Final = re.compile(r'File "[^"]*/fencepost/(?:sinks|kafka)/')
 """A frame of the reader's or the sink's: they run in Python workers of their own, so the author's code is not there."""
+OUTAGE: Final = re.compile(
+    r"^(?:\w+\.)*(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError|HTTPError"
+    r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)",
+    re.MULTILINE,
+)
+"""The last line of a Python worker's traceback: a service that the author's function calls did not answer."""
 OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 LONGEST: Final = 1500
 
@@ -37,7 +45,7 @@ def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
     message = f"the transform raised {type(error).__name__}: {short(error)}"
     if is_warm_up and not _is_infrastructure(error):
         return _fails_on_empty_batch(message)
-    return BatchFailed(message, reason=Reason.TRANSFORM_FAILED)
+    return _kind(error)(message, reason=Reason.TRANSFORM_FAILED)
 
 
 def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
@@ -48,7 +56,7 @@ def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
         return _fails_on_empty_batch(short(error))
     if PYTHON_WORKER_CRASHED in str(error):
         return BatchFailed(short(error), remedy=_CRASHED_REMEDY)
-    return BatchFailed(short(error))
+    return _kind(error)(short(error))
 
 
 _CRASHED_REMEDY: Final = (
@@ -92,6 +100,14 @@ def _is_infrastructure(error: Exception) -> bool:
             return not isinstance(error, OF_FILES)
         case _:
             return False
+
+
+def _kind(error: Exception) -> type[BatchFailed]:
+    """Return RecordFailed when what is in a record may be the cause, and not the cluster or a service."""
+    if OF_DATA.search(short(error)):
+        return RecordFailed
+    is_outage = OUTAGE.search(str(error)) or OUTAGE.search(type(error).__name__)
+    return BatchFailed if is_outage or _is_infrastructure(error) else RecordFailed
 
 
 def short(error: BaseException) -> str:

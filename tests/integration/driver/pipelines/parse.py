@@ -81,3 +81,16 @@ def trickle(batch: DataFrame, context: BatchContext) -> DataFrame:
 
     rows = transform(batch, context)
     return rows.mapInArrow(dribble, rows.schema)
+
+
+def picky(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Refuse records in two ways: a cast in the JVM, and a Python worker's exception."""
+
+    def check(parts: Iterator[Any]) -> Iterator[Any]:
+        for part in parts:
+            if any(b"unreadable" in value for value in part.column("value").to_pylist()):
+                raise ValueError("this record is unreadable")
+            yield part
+
+    rows = transform(batch.mapInArrow(check, batch.schema), context)
+    return rows.withColumn("n", F.when(F.col("city") == "nowhere", F.col("city").cast("long")).otherwise(F.col("n")))

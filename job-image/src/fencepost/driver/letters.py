@@ -1,0 +1,46 @@
+"""What the driver writes about a record that it sets aside."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from fencepost.batch import Range, Record
+from fencepost.errors import DriverError
+from fencepost.fence import FenceRow
+from fencepost.fence.dead_letters import DeadLetters, letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLetters:
+    """Dead letters in the fence's keyspace. `retention` and `patience` are in seconds."""
+
+    table: DeadLetters
+    code: str
+    retention: float
+    consistency: str
+    patience: float
+
+    def write(self, record: Record, part: Range, error: DriverError, row: FenceRow) -> None:
+        """Store a record and why it fails, at the batch's write timestamp. Raises FenceError."""
+        one = letter(
+            topic=part.topic,
+            partition=part.partition,
+            offset=record.offset,
+            epoch=row.epoch,
+            code=self.code,
+            reason=error.reason,
+            error=error.message,
+            traceback="".join(traceback.format_exception(error.__cause__ or error, chain=False)),
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+        )
+        self.table.write(
+            one,
+            write_timestamp=row.write_timestamp,
+            retention=self.retention,
+            consistency=self.consistency,
+            patience=self.patience,
+        )

@@ -1,0 +1,145 @@
+"""A batch that fails for what is in its records is cut down to the records that fail alone.
+
+A record is poison when it fails alone, another record passes after that, and it fails alone again.  So neither code
+that fails for every record nor an outage makes records poison: whatever else goes wrong meanwhile ends the run as
+itself.  Every piece is recorded at the fence before it is written, and committed in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from fencepost.batch import Batch, Range, Written, between
+from fencepost.driver.isolation import Isolation, Piece, witnesses
+from fencepost.driver.ports import Engine, Letters, Log, Records
+from fencepost.errors import DataLoss, DriverError, PoisonRecord, RecordFailed, suspects_record
+from fencepost.fence import FenceRow
+
+log = logging.getLogger(__name__)
+
+MOST_SET_ASIDE: Final = 100
+"""Records that one run sets aside without a whole batch that passes in between."""
+
+
+class Steps(Protocol):
+    """What the loop does with a piece of a batch at the fence."""
+
+    @property
+    def row(self) -> FenceRow:
+        """The fence row as last changed by this run."""
+        ...
+
+    def begin(self, piece: Piece) -> Batch:
+        """Record the piece as the planned batch, and return it."""
+        ...
+
+    def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
+        """Move the offsets past the piece; `dead_letter` is its one record when that was set aside."""
+        ...
+
+
+class Isolator:
+    """Isolates the failing records of a run's batches; without `letters` the first one ends the run."""
+
+    def __init__(
+        self, *, engine: Engine, source: Log, records: Records, letters: Letters | None, stopping: Callable[[], bool]
+    ) -> None:
+        self._engine = engine
+        self._source = source
+        self._records = records
+        self._letters = letters
+        self._stopping = stopping
+        self._set_aside = 0
+
+    def passed(self) -> None:
+        """Note that a whole batch was written without a failure."""
+        self._set_aside = 0
+
+    def isolate(self, batch: Batch, error: DriverError, steps: Steps) -> None:
+        """Write and commit all of a batch that failed with `error`, but for the records that are set aside.
+
+        A stop ends it between two pieces.  Raises PoisonRecord with the record when nothing is set aside, RecordFailed
+        when it may be the code that fails, and whatever else goes wrong.
+        """
+        log.warning("the batch failed: looking for the record", extra={"fields": {"error": error.message}})
+        isolation = Isolation(batch.ranges)
+        while (piece := isolation.piece) is not None and not self._stopping():
+            part = steps.begin(piece)
+            try:
+                written = self._engine.write(part, steps.row)
+            except DriverError as failure:
+                if not suspects_record(failure):
+                    raise
+                suspect = isolation.failed()
+                if suspect is None:
+                    continue
+                self._again(part, suspect, batch.ranges, steps)
+            else:
+                steps.commit(part, written)
+            isolation.done()
+
+    def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
+        """Try a record that failed alone once more, after another one has passed; set it aside if it fails again."""
+        self._find_witness(suspect, batch)
+        try:
+            written = self._engine.write(part, steps.row)
+        except DriverError as failure:
+            if not suspects_record(failure):
+                raise
+            self._letter(suspect, failure, steps.row)
+            steps.commit(part, Written(rows={}), dead_letter=f"{suspect.key}@{suspect.start}")
+        else:
+            steps.commit(part, written)
+
+    def _find_witness(self, suspect: Range, batch: Sequence[Range]) -> None:
+        """Return once another record passes. Raises RecordFailed when none does."""
+        tried: set[tuple[str, int]] = set()
+        for window in witnesses(suspect, batch, self._source.state()):
+            try:
+                record = self._records.first(window)
+                if record is None or (window.key, record.offset) in tried:
+                    continue
+                tried.add((window.key, record.offset))
+                one = Range(window.topic, window.partition, record.offset, record.offset + 1)
+                self._engine.rehearse(between({one.key: one.start}, {one.key: one.until}))
+            except DataLoss:
+                continue  # retention may delete what is committed while we look at it
+            except DriverError as failure:
+                if not suspects_record(failure):
+                    raise
+            else:
+                return
+        others = f"so do the {len(tried)} others that were tried" if tried else "there is no other record to compare"
+        raise RecordFailed(
+            f"{suspect.key} offset {suspect.start} fails alone, and {others}",
+            remedy="Correct the transform: it may fail for every record. Nothing was set aside.",
+        )
+
+    def _letter(self, suspect: Range, error: DriverError, row: FenceRow) -> None:
+        """Store the record, before the offsets move past it. Raises PoisonRecord when nothing is to be set aside."""
+        place = f"{suspect.key} offset {suspect.start}"
+        if self._letters is None:
+            raise PoisonRecord(
+                f"{place} fails each time it is tried alone, while other records pass: {error.message}",
+                remedy=STOP_REMEDY,
+                record=(suspect.key, suspect.start),
+            ) from error
+        if self._set_aside >= MOST_SET_ASIDE:
+            raise RecordFailed(
+                f"{place} fails alone, and {self._set_aside} records were set aside since the last whole batch: this "
+                f"is no matter of single records: {error.message}",
+                remedy="Correct the transform, or what produces these records.",
+            ) from error
+        record = self._records.first(suspect)
+        if record is None:
+            raise RecordFailed(f"{place} holds no record, and its batch fails: {error.message}") from error
+        self._letters.write(record, suspect, error, row)
+        self._set_aside += 1
+        log.warning("a record is set aside", extra={"fields": {"record": place, "error": error.message}})
+
+
+STOP_REMEDY: Final = (
+    "Make the transform drop or mend such a record, or set spec.onPoison.action to deadLetter, which sets it aside."
+)

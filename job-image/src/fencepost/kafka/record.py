@@ -1,0 +1,34 @@
+"""One record of Kafka, read by the driver itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from fencepost.batch import Range, Record
+from fencepost.errors import WorkerError, from_text
+from fencepost.kafka.reader import read
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecords:
+    """The records of a cluster. `patience` is in seconds."""
+
+    properties: Mapping[str, str]
+    patience: float
+
+    def first(self, part: Range) -> Record | None:
+        """Return the first record of a range, None when compaction or transactions left none there.
+
+        Raises DataLoss, DependencyDown.
+        """
+        try:
+            with closing(read([part], self.properties, patience=self.patience)) as batches:
+                for batch in batches:
+                    found = batch.slice(0, 1).to_pylist()[0]
+                    headers = tuple((one["key"], one["value"]) for one in found.pop("headers") or ())
+                    return Record(headers=headers, **found)
+        except WorkerError as error:
+            raise from_text(str(error)) or error from error
+        return None

@@ -1,0 +1,85 @@
+"""Records that fail alone, with real Spark, Kafka and Cassandra: each one is found, and everything else is written."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+
+from fencepost.contract import DriverConfig, ExitCode
+from fencepost.fence.dead_letters import DeadLetters
+from flights.history import check_history
+from integration.driver.support import Pipeline
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Pipeline]
+NOWHERE = b'{"n": 1, "x": 0.5, "city": "nowhere"}'
+UNREADABLE = b"unreadable"
+HEADERS: list[tuple[str, str | bytes | None]] = [("from", b"a test")]
+
+
+def spoil(pipeline: Pipeline, *places: tuple[int, bytes]) -> None:
+    """Append a record to a partition each."""
+    producer = Producer({"bootstrap.servers": pipeline.kafka.servers, "enable.idempotence": True})
+    for partition, value in places:
+        producer.produce(pipeline.topic, value=value, key=b"bad", partition=partition, headers=HEADERS)
+    assert producer.flush(60) == 0
+
+
+def isolating(pipeline: Pipeline, retention: float | None) -> DriverConfig:
+    return replace(
+        pipeline.take_over(),
+        entrypoint="parse:picky",
+        isolate=True,
+        dead_letter_retention=retention,
+        batch_interval=0.2,
+    )
+
+
+def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Make) -> None:
+    """First the run stops and names the first one; then a run sets all of them aside."""
+    one = pipeline()
+    one.kafka.produce(one.topic, 20)
+    spoil(one, (1, UNREADABLE), (2, NOWHERE), (2, UNREADABLE))
+    one.kafka.produce(one.topic, 20, start=20)
+    run = one.start(isolating(one, None))
+    assert run.wait() == ExitCode.POISON_RECORD
+    verdict = run.verdict()
+    assert verdict.record == {f"{one.topic}/1": 5}
+    assert f"{one.topic}/1 offset 5 fails each time it is tried alone" in verdict.message
+    assert "this record is unreadable" in verdict.message
+    assert one.committed_records() == 15
+
+    run = one.start(isolating(one, 3600.0))
+    one.wait_committed(43)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == ExitCode.STOPPED
+    assert sorted(row.n for row in one.rows()) == list(range(40))
+    row = one.row()
+    assert (row.dead_letters, row.last_dead_letter) == (3, f"{one.topic}/2@6")
+    assert check_history(one.history()).violations == ()
+    letters = DeadLetters(one.session, one.config.fence_keyspace, one.config.pipeline)
+    assert [(found.partition, found.offset) for found in letters.of_partitions(row.offsets)] == [(1, 5), (2, 5), (2, 6)]
+    kept = letters.read(one.topic, 1, 5)
+    assert kept is not None
+    assert (kept.key, kept.value, kept.headers) == (b"bad", UNREADABLE, '[["from", "YSB0ZXN0"]]')
+    assert "ValueError: this record is unreadable" in (kept.traceback or "")
+    other = letters.read(one.topic, 2, 5)
+    assert other is not None
+    assert "CAST_INVALID_INPUT" in (other.error or "")
+
+
+def test_code_that_always_fails_sets_nothing_aside(pipeline: Make) -> None:
+    one = pipeline()
+    one.kafka.produce(one.topic, 8)
+    run = one.start(replace(isolating(one, 3600.0), entrypoint="parse:failing"))
+    assert run.wait() == ExitCode.FAILED
+    verdict = run.verdict()
+    assert (verdict.suspect, verdict.record) == (True, {})
+    assert "others that were tried" in verdict.message
+    row = one.row()
+    assert (row.dead_letters, one.committed_records()) == (0, 0)

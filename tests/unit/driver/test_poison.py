@@ -1,0 +1,317 @@
+"""Records that fail alone, with everything in memory: they are set aside exactly, whatever dies at whichever step."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.batch import Batch, Range, Record, Written
+from fencepost.driver.loop import Loop
+from fencepost.driver.poison import MOST_SET_ASIDE, Isolator
+from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
+from fencepost.fence import Fenced, FenceRow
+from unit.driver.test_loop import Crash, FakeEngine, FakeLog, World, config
+
+Place = tuple[str, int]
+Step = Callable[[str], None]
+
+
+def nothing(_step: str) -> None:
+    """Let every step pass."""
+
+
+@dataclass
+class PoisonousEngine(FakeEngine):
+    """Writes what comes before a poison record, as tasks do, and fails there; `step` sees each attempt."""
+
+    poison: set[Place] = field(default_factory=set)
+    step: Step = nothing
+
+    def write(self, batch: Batch, row: FenceRow) -> Written:
+        self.step("write")
+        for part in batch.ranges:
+            for offset in range(part.start, part.until):
+                self._check(part.key, offset)
+                self.store.put(part.key, offset, row.write_timestamp, "")
+        self.step("written")
+        self.batches.append(batch)
+        return Written(rows={"s": batch.records})
+
+    def rehearse(self, batch: Batch) -> None:
+        self.step("rehearse")
+        for part in batch.ranges:
+            self._check(part.key, part.start)
+
+    def _check(self, key: str, offset: int) -> None:
+        if (key, offset) in self.poison:
+            raise RecordFailed(f"{key}@{offset} is bad")
+
+
+@dataclass
+class FakeRecords:
+    """Kafka's records: one at each offset."""
+
+    step: Step = nothing
+
+    def first(self, part: Range) -> Record:
+        self.step("read")
+        return Record(
+            topic=part.topic, partition=part.partition, offset=part.start, timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            key=b"k", value=b"v", headers=(),
+        )  # fmt: skip
+
+
+@dataclass
+class FakeLetters:
+    """Where they go: by place, so that a repetition overwrites."""
+
+    kept: dict[Place, str] = field(default_factory=dict)
+    step: Step = nothing
+
+    def write(self, record: Record, part: Range, error: DriverError, row: FenceRow) -> None:
+        assert row.planned[part.key] == record.offset + 1
+        self.step("letter")
+        self.kept[part.key, record.offset] = error.message
+        self.step("lettered")
+
+
+@dataclass
+class Scene:
+    """A pipeline across its isolating runs."""
+
+    world: World = field(default_factory=World)
+    letters: FakeLetters | None = field(default_factory=FakeLetters)
+    poison: set[Place] = field(default_factory=set)
+
+    def loop(self, *, step: Step = nothing, limit: int = 10, isolate: bool = True) -> tuple[Loop, PoisonousEngine]:
+        engine = PoisonousEngine(self.world.store, poison=self.poison, step=step)
+        if self.letters is not None:
+            self.letters.step = step
+        stop, waits = threading.Event(), Counter[str]()
+
+        def wait(_seconds: float) -> None:
+            waits["n"] += 1
+            if waits["n"] >= 3:
+                stop.set()
+
+        isolator = Isolator(
+            engine=engine, source=self.world.log, records=FakeRecords(step), letters=self.letters, stopping=stop.is_set
+        )
+        epoch = self.world.take_over()
+        loop = Loop(
+            config=config(epoch, limit=limit),
+            driver=f"pod-{epoch}",
+            fence=self.world.fence(),
+            source=self.world.log,
+            engine=engine,
+            stop=stop,
+            report=self.world.reports.append,
+            isolator=isolator if isolate else None,
+            now=lambda: waits["n"] / 1000,
+            wait=wait,
+            look_ahead=30.0,
+        )
+        return loop, engine
+
+    def assert_complete(self) -> None:
+        """Each record is in the sink, except the poison, which is in the letters; the commits are in order."""
+        every = {(key, offset) for key, end in self.world.log.ends.items() for offset in range(end)}
+        assert set(self.world.store.cells) == every - self.poison
+        assert self.letters is not None
+        assert set(self.letters.kept) == self.poison
+        assert self.world.row().offsets == self.world.log.ends
+        self.assert_in_order()
+
+    def assert_in_order(self) -> None:
+        rows = self.world.table.history
+        for before, after in pairwise(rows):
+            assert all(after.offsets.get(key, 0) >= offset for key, offset in before.offsets.items())
+            moved = {key: end for key, end in after.offsets.items() if before.offsets.get(key) != end}
+            if after.driver is not None and before.driver is not None and moved:
+                assert all(before.planned[key] == end for key, end in moved.items())
+
+
+POISON = {("t/0", 3), ("t/0", 4), ("t/1", 0), ("t/1", 19)}
+
+
+def test_poison_is_set_aside_and_everything_else_is_written() -> None:
+    scene = Scene(poison=POISON)
+    loop, _ = scene.loop()
+    loop.run()
+    scene.assert_complete()
+    row = scene.world.row()
+    assert (row.dead_letters, row.last_dead_letter) == (4, "t/1@19")
+    told = [report.dead_letter for report in scene.world.reports if report.dead_letter]
+    assert told == ["t/0@3", "t/0@4", "t/1@0", "t/1@19"]
+    assert scene.letters is not None
+    assert scene.letters.kept["t/0", 3] == "t/0@3 is bad"
+
+
+def test_without_isolation_the_batch_fails_as_a_whole() -> None:
+    scene = Scene(poison=POISON)
+    loop, _ = scene.loop(isolate=False)
+    with pytest.raises(RecordFailed):
+        loop.run()
+    assert scene.world.row().offsets == {"t/0": 0, "t/1": 0}
+
+
+def test_the_run_stops_at_the_first_poison_record_and_names_it() -> None:
+    scene = Scene(poison=POISON, letters=None)
+    loop, _ = scene.loop()
+    with pytest.raises(PoisonRecord, match=r"t/0 offset 3 fails each time it is tried alone") as caught:
+        loop.run()
+    assert caught.value.record == ("t/0", 3)
+    assert "spec.onPoison.action" in caught.value.remedy
+    assert scene.world.row().offsets == {"t/0": 3, "t/1": 0}
+    assert scene.world.row().dead_letters == 0
+
+
+def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
+    scene = Scene()
+    scene.poison = {(key, offset) for key, end in scene.world.log.ends.items() for offset in range(end)}
+    loop, _ = scene.loop()
+    with pytest.raises(RecordFailed, match=r"t/0 offset 0 fails alone, and so do the 8 others that were tried"):
+        loop.run()
+    assert scene.letters is not None
+    assert scene.letters.kept == {}
+    assert sum(scene.world.row().offsets.values()) == 0
+
+
+def test_the_only_record_there_is_cannot_be_told_from_failing_code() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 1})), poison={("t/0", 0)})
+    loop, _ = scene.loop()
+    with pytest.raises(RecordFailed, match="there is no other record to compare"):
+        loop.run()
+    scene.world.log.ends["t/0"] = 2
+    loop, _ = scene.loop()
+    loop.run()
+    scene.assert_complete()
+
+
+def test_a_record_that_passes_when_it_is_tried_again_is_no_poison() -> None:
+    scene = Scene(poison={("t/0", 3)})
+    steps = Counter[str]()
+
+    def recover(step: str) -> None:
+        steps[step] += 1
+        if step == "rehearse":
+            scene.poison.clear()
+
+    loop, _ = scene.loop(step=recover)
+    loop.run()
+    scene.assert_complete()
+    assert steps["rehearse"] == 1
+
+
+@pytest.mark.parametrize("error", [DependencyDown("Kafka is down"), OutOfMemory("no memory")], ids=["outage", "memory"])
+def test_whatever_else_happens_during_an_isolation_is_no_poison(error: DriverError) -> None:
+    """It happens at each step in turn; the run ends as that, and the next run goes on."""
+    at = 0
+    while True:
+        scene = Scene(poison={("t/0", 3), ("t/1", 2)})
+        steps = Counter[str]()
+
+        def fail(_step: str, at: int = at, steps: Counter[str] = steps) -> None:
+            steps["n"] += 1
+            if steps["n"] == at + 1:
+                raise error
+
+        loop, _ = scene.loop(step=fail)
+        with suppress(type(error)):
+            loop.run()
+            break
+        assert scene.letters is not None
+        assert set(scene.letters.kept) <= scene.poison
+        scene.assert_in_order()
+        scene.loop()[0].run()
+        scene.assert_complete()
+        at += 1
+    assert at > 20
+
+
+def only_swaps(step: Step) -> Step:
+    """Pass the fence's changes on to a step."""
+    return lambda call: step(call) if call == "swap" else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sets(st.tuples(st.sampled_from(["t/0", "t/1"]), st.integers(0, 19)), max_size=3),
+    st.lists(st.integers(1, 60), max_size=3),
+    st.sampled_from([7, 10, 100]),
+)
+def test_killed_at_any_step_the_successor_goes_on_and_nothing_is_lost_or_doubled(
+    poison: set[Place], deaths: list[int], limit: int
+) -> None:
+    scene = Scene(poison=poison)
+    for death in deaths:
+        steps = Counter[str]()
+
+        def die(_step: str, death: int = death, steps: Counter[str] = steps) -> None:
+            steps["n"] += 1
+            if steps["n"] == death:
+                raise Crash
+
+        loop, _ = scene.loop(step=die, limit=limit)
+        scene.world.table.before = scene.world.table.after = only_swaps(die)
+        with suppress(Crash):
+            loop.run()
+        scene.world.table.before = scene.world.table.after = nothing
+    scene.loop(limit=limit)[0].run()
+    scene.assert_complete()
+
+
+def test_a_stop_ends_an_isolation_between_two_pieces() -> None:
+    scene = Scene(poison={("t/0", 3)})
+    loop, engine = scene.loop()
+    engine.step = lambda step: loop._stop.set() if step == "written" else None
+    loop.run()
+    assert scene.world.row().offsets == {"t/0": 2, "t/1": 0}
+    scene.loop()[0].run()
+    scene.assert_complete()
+
+
+@pytest.mark.parametrize("at", ["write", "written", "rehearse", "read", "letter", "lettered"])
+def test_a_run_that_is_replaced_commits_nothing_more(at: str) -> None:
+    scene = Scene(poison={("t/0", 3)})
+    done: list[dict[str, int]] = []
+
+    def replace_it(step: str) -> None:
+        if step == at and not done:
+            scene.world.take_over()
+            done.append(dict(scene.world.row().offsets))
+
+    loop, _ = scene.loop(step=replace_it)
+    with pytest.raises(Fenced):
+        loop.run()
+    assert scene.world.row().offsets == done[0]
+    scene.loop()[0].run()
+    scene.assert_complete()
+
+
+def test_many_bad_records_in_a_row_are_no_matter_of_single_records() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 400})))
+    scene.poison = {("t/0", offset) for offset in range(10, 300)}
+    loop, _ = scene.loop(limit=400)
+    with pytest.raises(RecordFailed, match=f"{MOST_SET_ASIDE} records were set aside"):
+        loop.run()
+    assert scene.letters is not None
+    assert len(scene.letters.kept) == MOST_SET_ASIDE == scene.world.row().dead_letters
+
+
+def test_a_batch_that_passes_whole_allows_more_records_to_be_set_aside() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 400})))
+    scene.poison = {("t/0", offset) for offset in range(400) if offset % 20 >= 13}
+    loop, _ = scene.loop(limit=10)
+    loop.run()
+    scene.assert_complete()
+    assert scene.world.row().dead_letters == 140
