@@ -32,7 +32,7 @@ RUN = Run(
         (50, Reason.FENCED_OUT),
         (51, Reason.BAD_SPEC),
         (52, Reason.DATA_LOSS),
-        (53, Reason.POISON_RECORD),
+        (53, Reason.BATCH_FAILED),  # a suspicion: no record is named
         (54, Reason.DEPENDENCY_DOWN),
         (55, Reason.NO_EXECUTORS),
         (137, Reason.KILLED),
@@ -45,6 +45,25 @@ def test_exit_codes(code: int, category: Reason) -> None:
     assert found.category is category
     assert found.exit_code == code
     assert found.summary
+
+
+@pytest.mark.parametrize(
+    ("verdict", "category"),
+    [
+        (Verdict(exit_code=53, reason=Reason.POISON_RECORD, message="m", remedy="r", suspect=True), "BatchFailed"),
+        (
+            Verdict(exit_code=53, reason=Reason.POISON_RECORD, message="m", remedy="r", record={"t/0": 5}),
+            "PoisonRecord",
+        ),
+        (Verdict(exit_code=1, reason=Reason.TRANSFORM_FAILED, message="m", remedy="r", suspect=True), "BatchFailed"),
+        (Verdict(exit_code=1, reason=Reason.BATCH_FAILED, message="m", remedy="r"), "RunFailed"),
+        (Verdict(exit_code=1, reason=Reason.OUT_OF_MEMORY, message="m", remedy="r", suspect=True), "OutOfMemory"),
+        (Verdict(exit_code=54, reason=Reason.DEPENDENCY_DOWN, message="m", remedy="r", suspect=True), "DependencyDown"),
+    ],
+)
+def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, category: str) -> None:
+    pod = replace(POD, exit_code=verdict.exit_code, verdict=verdict)
+    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category == category
 
 
 def test_out_of_memory_goes_before_the_signal() -> None:

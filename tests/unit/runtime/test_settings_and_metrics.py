@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.api import Condition, ObjectKey, OpenTransaction, State, Status
+from fencepost_operator.api import Condition, DeadLettersStatus, ObjectKey, OpenTransaction, State, Status
 from fencepost_operator.logs import PIPELINE, JsonFormatter
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import MOST_LAGS, PrometheusMetrics
@@ -122,6 +122,15 @@ def test_an_open_transaction_has_its_series() -> None:
     found = series(metrics)
     assert found[f"fencepost_pipeline_open_transaction_records{at}"] == 60
     assert found[f"fencepost_pipeline_transaction_stalled{at}"] == 1
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+
+
+def test_dead_letters_have_their_series() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+    for letters, figure in ((None, 0), (DeadLettersStatus(count=4, last="t/0@7"), 4)):
+        metrics.observed(KEY, replace(status(), dead_letters=letters), {}, None)
+        assert series(metrics)[f"fencepost_pipeline_dead_letters{at}"] == figure
     metrics.forget(KEY)
     assert series(metrics) == {}
 

@@ -95,6 +95,7 @@ class Reason(StrEnum):
     TOPIC_DELETED = "TopicDeleted"
     TOPIC_RECREATED = "TopicRecreated"
     POISON_RECORD = "PoisonRecord"
+    DEAD_LETTER_WRITTEN = "DeadLetterWritten"
     DEPENDENCY_DOWN = "DependencyDown"
     NO_EXECUTORS = "NoExecutors"
     JVM_FAILED = "JvmFailed"

@@ -44,6 +44,13 @@ class DeletionPolicy(StrEnum):
     DELETE = "Delete"
 
 
+class PoisonAction(StrEnum):
+    """What becomes of a record that fails alone."""
+
+    STOP = "stop"
+    DEAD_LETTER = "deadLetter"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Model):
     """The author's code and the driver's pod."""
@@ -143,6 +150,15 @@ class RestartSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnPoisonSpec(Model):
+    """What to do about a record that fails each time; `retention` is of its dead letter."""
+
+    action: PoisonAction = PoisonAction.STOP
+    failures: Positive = 3
+    retention: Seconds = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec(Model):
     """The whole spec."""
 
@@ -153,6 +169,7 @@ class Spec(Model):
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     batch_interval: Seconds = 5.0
     restart: RestartSpec = field(default_factory=RestartSpec)
+    on_poison: OnPoisonSpec = field(default_factory=OnPoisonSpec)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     suspend: bool = False
 

@@ -137,6 +137,14 @@ class FailureStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersStatus(Model):
+    """The records that were set aside, as the fence row counts them; `last` is 'topic/partition@offset'."""
+
+    count: int
+    last: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Model):
     """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
 
@@ -151,5 +159,6 @@ class Status(Model):
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None
     failure: FailureStatus | None = None
+    dead_letters: DeadLettersStatus | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
     data_risk: DataRisk | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.contract import ExitCode
+from fencepost.contract import ExitCode, Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
@@ -120,8 +120,8 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ),
     ExitCode.POISON_RECORD: (
         Reason.POISON_RECORD,
-        "A record fails on every attempt",
-        "fix the transform for the record that the message names",
+        "A record fails on every attempt, while others pass",
+        "fix the transform for the record that the message names, or set spec.onPoison.action to deadLetter",
     ),
     ExitCode.DEPENDENCY_DOWN: (
         Reason.DEPENDENCY_DOWN,
@@ -174,13 +174,24 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
     return _of_exit(pod.exit_code, run)
 
 
+def _is_suspicion(code: int, verdict: Verdict | None) -> bool:
+    """Return whether a record may be the cause, and none was found to fail alone."""
+    if code == ExitCode.POISON_RECORD:
+        return verdict is None or not verdict.record
+    return code == ExitCode.FAILED and verdict is not None and verdict.suspect
+
+
 def _of_exit(code: int, run: Run) -> Diagnosis:
     category, summary, remedy = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}", LOGS))
     verdict = run.pod.verdict if run.pod else None
+    if _is_suspicion(code, verdict):
+        category, summary = Reason.BATCH_FAILED, "The batch failed, and one of its records may be the cause"
     if verdict is None:
         return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
+    if verdict.reason == Reason.OUT_OF_MEMORY:
+        category = Reason.OUT_OF_MEMORY
     return Diagnosis(
-        category=Reason.OUT_OF_MEMORY if verdict.reason == Reason.OUT_OF_MEMORY else category,
+        category=category,
         summary=summary,
         detail=detail(f"{verdict.reason}: {verdict.message}"),
         remedy=verdict.remedy or remedy,

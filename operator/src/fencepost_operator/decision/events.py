@@ -39,10 +39,24 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
+    yield from _dead_letters(before, after)
     for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, RETENTION_RISK):
         found, was = condition_of(after, kind), condition_of(before, kind)
         if found is not None and (was is None or was.reason != found.reason):
             yield Event(EventType.WARNING, found.reason, found.message)
+
+
+def _dead_letters(before: Status, after: Status) -> Iterator[Event]:
+    old = before.dead_letters.count if before.dead_letters else 0
+    letters = after.dead_letters
+    if letters is None or letters.count <= old or before.epoch is None:
+        return  # before the first look it is not known which are new
+    found = letters.count - old
+    what = "A record was" if found == 1 else f"{found} records were"
+    message = f"{what} set aside as dead {'letter' if found == 1 else 'letters'}, {letters.count} in all"
+    where = f"; the last one is {letters.last}" if letters.last else ""
+    remedy = "read the table dead_letters in the fence's keyspace, and correct the transform or the producer"
+    yield Event(EventType.WARNING, Reason.DEAD_LETTER_WRITTEN, with_remedy(f"{message}{where}", remedy))
 
 
 def _had_claimed(before: Status, epoch: int) -> bool:

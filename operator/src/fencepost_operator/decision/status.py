@@ -11,6 +11,7 @@ from fencepost_operator.api import (
     RETRY_ANNOTATION,
     ClusterStatus,
     CommittedStatus,
+    DeadLettersStatus,
     FailureStatus,
     OpenTransaction,
     Pipeline,
@@ -39,7 +40,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = pipeline.status
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
-        status = replace(status, epoch=max(row.epoch, status.epoch or 0))
+        status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
     status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
@@ -52,6 +53,10 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
     )
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
+
+
+def _dead_letters(row: FenceRow) -> DeadLettersStatus | None:
+    return DeadLettersStatus(count=row.dead_letters, last=row.last_dead_letter) if row.dead_letters else None
 
 
 def failure_after(  # one place that counts, for runs that ended and runs that are given up

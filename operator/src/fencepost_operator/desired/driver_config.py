@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.contract import CassandraSink, DriverConfig, KafkaSource, StartingOffsets
-from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
+from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, Spec
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import names
 from fencepost_operator.desired.hashes import code_hash
@@ -22,10 +22,12 @@ def driver_config(
     generation: int,
     owner: str = "",
     first_batch_limit: int | None = None,
+    isolate: bool = False,
 ) -> DriverConfig:
     """Return the configuration of the run of an epoch on a generation of the cluster.
 
-    `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit.
+    `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit; `isolate` makes the run
+    cut a failing batch down to the record that fails.
     """
     checkpoint = spec.checkpoint
     return DriverConfig(
@@ -49,6 +51,8 @@ def driver_config(
         stall_timeout=spec.restart.stall_timeout,
         owner=owner,
         first_batch_limit=first_batch_limit,
+        isolate=isolate,
+        dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
     )
 
 

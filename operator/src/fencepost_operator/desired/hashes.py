@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost_operator.api import Spec
+from fencepost_operator.api import PoisonAction, Spec
 from fencepost_operator.api.codec import encode
 
 
@@ -96,7 +96,14 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
         ],
         "batchInterval": spec.batch_interval,
         "references": {name: references.get(name) for name in referenced(spec)},
+        **_dead_letters(spec),
     }
+
+
+def _dead_letters(spec: Spec) -> dict[str, Any]:
+    """Return what a run is told about dead letters; nothing where it writes none, as before there were any."""
+    poison = spec.on_poison
+    return {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -83,6 +83,9 @@ class PrometheusMetrics:
             "partition_lag", "Records past the committed offset, for the partitions with most.", "topic", "partition"
         )
         self._lagging: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
+        self._dead_letters = self._gauge(
+            "dead_letters", "Records set aside as dead letters, as the fence row counts them."
+        )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -107,6 +110,7 @@ class PrometheusMetrics:
         self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
         for reason in RETENTION_REASONS:
             self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
+        self._dead_letters.labels(*labels).set(status.dead_letters.count if status.dead_letters else 0)
         self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
@@ -141,7 +145,8 @@ class PrometheusMetrics:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
         gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes, self._time_lag, self._time_to_loss)
-        for gauge in (*gauges, self._open_records, self._stalled_transactions, self._progress_unreadable):
+        conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
+        for gauge in (*gauges, *conditions):
             _drop(gauge, key.namespace, key.name)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)

@@ -12,7 +12,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.takeover import state_before_run, take_over
 
-FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS})
+FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, Reason.POISON_RECORD})
 """Failures that another attempt with the same spec would only repeat."""
 
 

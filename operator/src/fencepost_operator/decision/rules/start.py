@@ -133,6 +133,24 @@ def first_batch_limit(context: RunContext) -> int | None:
     return max(1, planned >> 1) if planned else None
 
 
+def isolates(context: RunContext) -> bool:
+    """Return whether the next run cuts a failing batch down to the record that fails.
+
+    After some failures in a row of the same batch for which one of its records may be the cause; and where a record was
+    found, whatever has changed since: the batch is tried whole first.
+    """
+    failure = context.status.failure
+    if failure is None or not failure.count:
+        return False
+    if failure.reason == Reason.POISON_RECORD:
+        return True
+    same = (failure.spec_hash, failure.retry) == (context.desired.run, context.retry_token)
+    enough, budget = context.spec.on_poison.failures, context.spec.restart.max_attempts
+    if budget:
+        enough = min(enough, budget - 1)  # the last attempt of the budget looks for the record
+    return same and failure.reason == Reason.BATCH_FAILED and failure.repeats >= enough
+
+
 def _start(context: RunContext, run: RunStatus) -> StartRun:
     config = driver_config(
         key=context.pipeline.key,
@@ -143,6 +161,7 @@ def _start(context: RunContext, run: RunStatus) -> StartRun:
         generation=run.cluster_generation,
         owner=context.owner,
         first_batch_limit=first_batch_limit(context),
+        isolate=isolates(context),
     )
     job = run_job(
         pipeline=context.pipeline,
