@@ -13,7 +13,7 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
-from fencepost.contract import CassandraEndpoint
+from fencepost.contract import Acceptance, CassandraEndpoint, Loss, Reason, ReportedLoss, TopicChange, commit_ms
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -161,6 +161,107 @@ def test_a_driver_that_keeps_committing_is_fenced(table: FenceTable, row: FenceR
     assert [type(error) for error in ends] == [Fenced]
     assert (after.epoch, after.driver) == (taken.epoch + 1, None)
     assert table.read(row.pipeline) == after
+
+
+LOSS = Loss(
+    reason=Reason.TOPIC_RECREATED,
+    ranges={"a/0": (3, 2**40), "b.c/11": (0, 0)},
+    topics={"a": TopicChange("old", "new"), "b.c": TopicChange("older", "newer")},
+    committed_ms=1_767_323_045_678,
+)
+FOUND = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_a_loss_comes_back_as_it_went_and_keeps_its_acceptance(table: FenceTable, row: FenceRow) -> None:
+    report = ReportedLoss(loss=LOSS, epoch=3, at=FOUND)
+    other = replace(report, loss=replace(LOSS, reason=Reason.TOPIC_DELETED, topics={"a": TopicChange("old", None)}))
+    other = replace(other, loss=replace(other.loss, ranges={"a/0": (3, 4)}))
+    for each in (report, other, replace(report, loss=replace(LOSS, committed_ms=0))):
+        table.report_loss(row.pipeline, each)
+    found = table.read_losses(row.pipeline, LOSS.committed_ms)
+    assert {each.loss.id: each for each in found} == {LOSS.id: report, other.loss.id: other}
+    assert [each.loss.committed_ms for each in table.read_losses(row.pipeline, 0)] == [0]
+    assert table.read_losses(row.pipeline, 5) == ()
+    acceptance = Acceptance(by="kim", choice="a/0:5,b.c/11:0", at=datetime(2026, 1, 3, tzinfo=UTC))
+    table.accept_loss(row.pipeline, LOSS, acceptance)
+    table.report_loss(row.pipeline, replace(report, epoch=9))  # found again
+    accepted = {each.loss.id: each for each in table.read_losses(row.pipeline, LOSS.committed_ms)}
+    assert accepted == {LOSS.id: replace(report, epoch=9, acceptance=acceptance), other.loss.id: other}
+    table.forget(row.pipeline)
+    assert table.read_losses(row.pipeline, LOSS.committed_ms) == ()
+
+
+def test_a_commits_time_names_its_losses_in_the_driver_as_in_the_operator(table: FenceTable, row: FenceRow) -> None:
+    """The driver has µs in memory; who reads the row has what Cassandra kept."""
+    fence = Fence(table, row.pipeline)
+    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
+    claimed = fence.claim(epoch=1, driver="pod", code="c", start=_start)
+    read = taken
+    for _ in range(5):
+        claimed = fence.commit(claimed, offsets={"a/0": 2}, planned={"a/0": 2}, records=1, duration_ms=1)
+        read = fence.read() or taken
+        assert commit_ms(read.committed_at) == commit_ms(claimed.committed_at) != commit_ms(taken.committed_at)
+    loss = replace(LOSS, committed_ms=commit_ms(claimed.committed_at))
+    fence.report_loss(ReportedLoss(loss=loss, epoch=1, at=FOUND))
+    assert [each.loss for each in fence.read_losses(read)] == [loss]
+
+
+@pytest.mark.integration
+def test_a_loss_of_a_thousand_partitions_is_kept_whole_and_its_record_has_each(
+    cassandra: CassandraFenceTable, row: FenceRow
+) -> None:
+    ranges = {f"a/{number}": (number, 2 * number) for number in range(1000)}
+    loss = replace(LOSS, ranges=ranges, topics={"a": TopicChange("old", "new")})
+    cassandra.report_loss(row.pipeline, ReportedLoss(loss=loss, epoch=3, at=FOUND))
+    for _ in range(2):
+        cassandra.accept_loss(row.pipeline, loss, Acceptance(by="kim", choice="earliest", at=FOUND))
+    (found,) = cassandra.read_losses(row.pipeline, loss.committed_ms)
+    assert (found.loss, found.acceptance is not None) == (loss, True)
+    select = f"SELECT * FROM {KEYSPACE}.accepted_losses WHERE pipeline = %s"  # noqa: S608 - a constant
+    rows = list(cassandra.session.execute(select, (row.pipeline,)))
+    assert {f"{r.topic}/{r.partition}": (r.from_offset, r.until_offset) for r in rows} == ranges
+    assert {(r.loss, r.accepted_by, r.reason, r.choice, r.topic_id, r.new_topic_id) for r in rows} == {
+        (loss.id, "kim", "TopicRecreated", "earliest", "old", "new")
+    }
+    cassandra.forget(row.pipeline)
+    assert not list(cassandra.session.execute(select, (row.pipeline,)))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "change",
+    [
+        "from_offsets = {'a/0': 4, 'b.c/11': 0}",
+        "until_offsets = null",
+        "old_topic_ids = null",
+        "reason = 'Streaming'",
+        "epoch = null",
+    ],
+)
+def test_a_loss_that_was_changed_by_hand_is_none(cassandra: CassandraFenceTable, row: FenceRow, change: str) -> None:
+    cassandra.report_loss(row.pipeline, ReportedLoss(loss=LOSS, epoch=3, at=FOUND))
+    cassandra.session.execute(
+        f"UPDATE {KEYSPACE}.fence_losses SET {change} WHERE pipeline = %s AND committed_ms = %s AND id = %s",  # noqa: S608 - constants
+        (row.pipeline, LOSS.committed_ms, LOSS.id),
+    )
+    assert cassandra.read_losses(row.pipeline, LOSS.committed_ms) == ()
+
+
+@pytest.mark.integration
+def test_an_older_schema_keeps_what_it_can_of_a_loss(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    keyspace = "fencepost_contract_older"
+    create_schema(cassandra.session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    older = CassandraFenceTable.over(cassandra.session, keyspace)
+    cassandra.session.execute(f"ALTER TABLE {keyspace}.accepted_losses DROP (loss, reason, choice)", timeout=60)
+    older.report_loss(row.pipeline, ReportedLoss(loss=LOSS, epoch=3, at=FOUND))
+    older.accept_loss(row.pipeline, LOSS, Acceptance(by="kim", choice="earliest", at=FOUND))
+    assert [report.acceptance is not None for report in older.read_losses(row.pipeline, LOSS.committed_ms)] == [True]
+    cassandra.session.execute(f"DROP TABLE {keyspace}.fence_losses", timeout=60)
+    assert older.read_losses(row.pipeline, LOSS.committed_ms) == ()
+    with pytest.raises(FenceSchemaMissing):
+        older.report_loss(row.pipeline, ReportedLoss(loss=LOSS, epoch=3, at=FOUND))
+    older.forget(row.pipeline)
+    cassandra.session.execute(f"DROP KEYSPACE {keyspace}", timeout=60)
 
 
 def test_forgetting_takes_the_progress_along_and_leaves_the_row(table: FenceTable, row: FenceRow) -> None:

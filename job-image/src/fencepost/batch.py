@@ -32,6 +32,10 @@ class Watermarks:
     high: Mapping[str, int] = field(default_factory=dict)
     """High watermarks: of readers of committed records, an open transaction withholds what lies beyond the end."""
 
+    def high_watermark(self, key: str) -> int:
+        """Return where the log of a partition ends, whatever transactions are open."""
+        return self.high.get(key, self.ends[key])
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:

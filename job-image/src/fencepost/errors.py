@@ -20,7 +20,7 @@ import json
 import re
 from typing import ClassVar, Final
 
-from fencepost.contract import ExitCode, Reason
+from fencepost.contract import ExitCode, Loss, Reason
 
 _MARK: Final = "fencepost-error:"
 _MARKED: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
@@ -51,13 +51,22 @@ class BadSpec(DriverError):
 
 
 class DataLoss(DriverError):
-    """Kafka no longer has what the fence row points at; the message says which offsets."""
+    """Kafka no longer has what the fence row points at; the message says which offsets.
+
+    `loss` has all of them.  A reader knows its own ranges alone, and none when Kafka does not tell them.
+    """
 
     code = ExitCode.DATA_LOSS
     default_reason = Reason.DATA_LOSS
     default_remedy = (
         "Restore the topic; else docs/runbooks/FencepostPipelineNotReady.md has the way on without what is lost."
     )
+
+    def __init__(
+        self, message: str, *, reason: Reason | None = None, remedy: str | None = None, loss: Loss | None = None
+    ) -> None:
+        super().__init__(message, reason=reason, remedy=remedy)
+        self.loss = loss
 
 
 class PoisonRecord(DriverError):
@@ -137,12 +146,14 @@ class WorkerError(Exception):
 
 def as_worker_error(error: DriverError) -> WorkerError:
     """Return the exception to raise in a Python worker so that the driver sees `error`."""
-    fields = {
+    fields: dict[str, object] = {
         "kind": type(error).__name__,
         "message": error.message,
         "reason": error.reason,
         "remedy": error.remedy,
     }
+    if isinstance(error, DataLoss) and error.loss is not None:
+        fields["ranges"] = error.loss.ranges
     return WorkerError(_MARK + json.dumps(fields))
 
 
@@ -156,6 +167,11 @@ def from_text(text: str) -> DriverError | None:
     try:
         fields = json.loads(found.group(1))
         kind = _KINDS[fields["kind"]]
-        return kind(fields["message"], reason=Reason(fields["reason"]), remedy=fields["remedy"])
-    except (ValueError, KeyError):
+        reason = Reason(fields["reason"])
+        if kind is DataLoss and "ranges" in fields:
+            ranges = {str(key): (int(start), int(until)) for key, (start, until) in fields["ranges"].items()}
+            loss = Loss(reason=reason, ranges=ranges)
+            return DataLoss(fields["message"], reason=reason, remedy=fields["remedy"], loss=loss)
+        return kind(fields["message"], reason=reason, remedy=fields["remedy"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -12,6 +12,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,18 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
+from fencepost.contract import (
+    Acceptance,
+    CassandraEndpoint,
+    CassandraSink,
+    DriverConfig,
+    KafkaSource,
+    Loss,
+    ReportedLoss,
+    Variable,
+    Verdict,
+    commit_ms,
+)
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
 from flights.history import HistoryRow, read_history
@@ -149,7 +161,20 @@ class Pipeline:
 
     @property
     def fence(self) -> Fence:
-        return Fence(CassandraFenceTable.over(self.session, self.config.fence_keyspace), self.config.pipeline)
+        return Fence(self._table, self.config.pipeline)
+
+    @property
+    def _table(self) -> CassandraFenceTable:
+        return CassandraFenceTable.over(self.session, self.config.fence_keyspace)
+
+    def recorded(self, loss: str) -> ReportedLoss:
+        """The loss with this id, as the driver recorded it."""
+        reports = self._table.read_losses(self.config.pipeline, commit_ms(self.row().committed_at))
+        return next(report for report in reports if report.loss.id == loss)
+
+    def accept(self, loss: Loss, choice: str = "") -> None:
+        """Accept a loss as the operator does."""
+        self._table.accept_loss(self.config.pipeline, loss, Acceptance(by="kim", choice=choice, at=datetime.now(UTC)))
 
     def row(self) -> FenceRow:
         row = read_row(self.fence)

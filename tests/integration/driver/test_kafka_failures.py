@@ -82,6 +82,15 @@ def test_a_log_that_was_truncated_and_grew_again_stops_the_next_run_with_the_ran
     assert verdict.reason == "LogTruncated"
     assert f"{key} [60, 100)" in verdict.message
     assert one.committed_records() == 100
+    loss = one.recorded(verdict.loss).loss
+    assert loss.ranges == {key: (60, 100)}
+    one.accept(loss)
+    last = one.start()
+    one.wait_committed(140)
+    last.signal(signal.SIGTERM)
+    assert last.wait() == ExitCode.STOPPED
+    numbers = {row.offset: row.n for row in one.rows()}
+    assert numbers == {**{at: at for at in range(60)}, **{60 + number: number for number in range(80)}}
 
 
 def test_a_broker_that_restarts_is_no_data_loss(one: Pipeline, kafka: Cluster) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode
-from harness.waiting import eventually
 from integration.driver.support import CODE, TABLE, Pipeline, Run, spans
 
 pytestmark = pytest.mark.integration
@@ -109,27 +108,6 @@ def test_a_record_that_breaks_the_transform_is_told_with_the_author_s_line(pipel
         assert (place in verdict.message) == is_told
         assert set(verdict.batch.values()) == {(250, 500)}
     assert one.committed_records() == 1000
-
-
-def test_data_loss_by_retention_and_by_a_recreated_topic(pipeline: Make) -> None:
-    one = pipeline()
-    one.kafka.produce(one.topic, 400)
-    run = one.start()
-    one.wait_committed(400)
-    run.signal(signal.SIGTERM)
-    run.wait()
-    one.kafka.produce(one.topic, 400, start=400)
-    one.kafka.delete_records(one.topic, partition=1, before=150)
-    lost = one.start()
-    assert lost.wait() == ExitCode.DATA_LOSS
-    assert f"{one.topic}/1: offsets [100, 150) were deleted" in lost.verdict().message
-    one.kafka.delete(one.topic)
-    eventually("the topic is gone", lambda: one.topic not in one.kafka.admin.list_topics(timeout=10).topics, seconds=30)
-    one.kafka.create(one.topic)
-    recreated = one.start()
-    assert recreated.wait() == ExitCode.DATA_LOSS
-    assert recreated.verdict().reason == "TopicRecreated"
-    assert_once(one, 400)
 
 
 def test_wrong_password_wrong_table_and_absent_topic_end_quickly_with_their_reason(pipeline: Make) -> None:

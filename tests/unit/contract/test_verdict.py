@@ -116,3 +116,19 @@ def test_no_json_yields_another_type(raw: dict[str, object]) -> None:
         assert all(isinstance(text, str) for text in (found.message, found.remedy))
         assert all(count is None or type(count) is int for count in (found.epoch, found.version))
         assert Verdict.from_json(found.to_json()) is not None
+
+
+@pytest.mark.parametrize(
+    "loss", ["", None, 7, [], "3F0C5A9B7D21", "3f0c5a9b7d2", "3f0c5a9b7d21\n", "x" * 4000, {"id": 1}]
+)
+def test_a_loss_that_is_no_id_is_none(loss: object) -> None:
+    found = Verdict.from_json(json.dumps({"exit_code": 52, "reason": "DataLoss", "loss": loss}))
+    assert found is not None
+    assert found.loss == ""
+
+
+def test_a_long_message_leaves_the_loss_in() -> None:
+    named = Verdict(exit_code=52, reason=Reason.LOG_TRUNCATED, message="x" * 9000, remedy="", loss="3f0c5a9b7d21")
+    found = Verdict.from_json(named.to_json())
+    assert found is not None
+    assert found.loss == "3f0c5a9b7d21"

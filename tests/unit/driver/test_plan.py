@@ -86,8 +86,13 @@ def test_a_topic_that_left_the_spec_keeps_its_offsets_and_is_not_checked() -> No
 @pytest.mark.parametrize(
     ("offsets", "ids", "reason", "message"),
     [
-        ({"a/0": 0, "a/1": 2}, {"a": "id-a"}, "OffsetOutOfRange", r"a/1: offsets \[2, 5\) were deleted by retention"),
-        ({"a/0": 11, "a/1": 5}, {"a": "id-a"}, "LogTruncated", r"a/0: the log was truncated: offsets \[10, 11\)"),
+        ({"a/0": 0, "a/1": 2}, {"a": "id-a"}, "OffsetOutOfRange", r"retention deleted 3 offsets .*: a/1 \[2, 5\)$"),
+        (
+            {"a/0": 11, "a/1": 5},
+            {"a": "id-a"},
+            "LogTruncated",
+            r"truncated: 1 offsets of 1 partition .*: a/0 \[10, 11\)$",
+        ),
         ({"a/0": 0, "a/1": 5}, {"a": "old"}, "TopicRecreated", "its id is id-a, the committed offsets belong to old"),
     ],
 )
@@ -105,7 +110,7 @@ def test_an_offset_beyond_the_last_stable_one_is_no_truncated_log() -> None:
     assert claimed.offsets == claimed.planned == row.offsets
     plan = after(Position(offsets=row.offsets, barrier={}), {"a": "id-a"}, log, ["a"], 100)
     assert (plan.batch.is_empty, plan.batch.until, plan.lag) == (True, row.offsets, 0)
-    with pytest.raises(DataLoss, match=r"truncated: offsets \[15, 16\)"):
+    with pytest.raises(DataLoss, match=r"truncated.* a/0 \[15, 16\)"):
         advance(Position(offsets={"a/0": 16, "a/1": 25}, barrier={}), {"a": "id-a"}, log, ["a"])
 
 
@@ -240,7 +245,7 @@ def test_growth_that_is_discovered_at_the_claim_is_held_too_and_survives_it() ->
 
 
 def test_a_held_partition_that_already_lost_records_is_data_loss() -> None:
-    with pytest.raises(DataLoss, match=r"a/1: offsets \[0, 5\)"):
+    with pytest.raises(DataLoss, match=r"a/1 \[0, 5\)"):
         advance(position({"a/0": 0}), {"a": "id-a"}, LOG, ["a"])
 
 

@@ -19,6 +19,20 @@ from fencepost.contract.config import (
     StartingOffsets,
 )
 from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.losses import (
+    ABANDON,
+    EARLIEST,
+    LONGEST_CHOICE,
+    LOSSES,
+    REPLACED,
+    Acceptance,
+    Loss,
+    ReportedLoss,
+    TopicChange,
+    choice_problem,
+    commit_ms,
+    starts_of,
+)
 from fencepost.contract.offsets import offset_key, split_offset_key
 from fencepost.contract.pod import (
     BLOCK_MANAGER_PORT,
@@ -32,15 +46,21 @@ from fencepost.contract.reasons import Reason
 from fencepost.contract.verdict import ExitCode, Verdict
 
 __all__ = [
+    "ABANDON",
     "BLOCK_MANAGER_PORT",
     "CODE_DIR",
     "CONTRACT_VERSION",
     "DRIVER_PORT",
+    "EARLIEST",
     "KAFKA_PROPERTIES_DIR",
+    "LONGEST_CHOICE",
     "LONGEST_REQUEST",
+    "LOSSES",
+    "REPLACED",
     "TASK_ATTEMPTS",
     "TASK_ATTEMPTS_SETTING",
     "TERMINATION_LOG",
+    "Acceptance",
     "CassandraEndpoint",
     "CassandraSink",
     "ContractError",
@@ -48,10 +68,16 @@ __all__ = [
     "ExitCode",
     "KafkaEndpoint",
     "KafkaSource",
+    "Loss",
     "Reason",
+    "ReportedLoss",
     "StartingOffsets",
+    "TopicChange",
     "Variable",
     "Verdict",
+    "choice_problem",
+    "commit_ms",
     "offset_key",
     "split_offset_key",
+    "starts_of",
 ]

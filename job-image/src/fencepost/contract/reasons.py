@@ -29,6 +29,7 @@ class Reason(StrEnum):
     DELETING = "Deleting"
     RELEASED = "Released"
     FENCE_KEPT = "FenceKept"
+    LOSS_ACCEPTED = "LossAccepted"
     # Steady states
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"

@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 OWN_TABLES: Final = frozenset(
-    {"accepted_losses", "dead_letters", "fence", "fence_changes", "fence_history", "fence_progress", "snapshots"}
+    {
+        "accepted_losses",
+        "dead_letters",
+        "fence",
+        "fence_changes",
+        "fence_history",
+        "fence_losses",
+        "fence_progress",
+        "snapshots",
+    }
 )
 """`fence_history` is that of older releases."""

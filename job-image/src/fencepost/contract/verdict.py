@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+from fencepost.contract.losses import LOSS_ID
 from fencepost.contract.reasons import Reason
 
 _LARGEST: Final = 2**63 - 1
@@ -44,6 +45,7 @@ class Verdict:
     `message` says what happened, `remedy` what to do; `batch` holds the offsets of the batch in progress,
     {'topic/partition': [from, until)}, when there was one.  `suspect` says that one of its records may be why it
     failed; `record`, {'topic/partition': offset}, is the one that fails alone while others pass.
+    `loss` is the id of the recorded loss that ended the run, '' for any other end: it does not fit in here itself.
     """
 
     exit_code: int
@@ -55,6 +57,7 @@ class Verdict:
     batch: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     suspect: bool = False
     record: Mapping[str, int] = field(default_factory=dict)
+    loss: str = ""
 
     LIMIT = 4096
 
@@ -100,6 +103,7 @@ class Verdict:
             batch=_batch(raw.get("batch")),
             suspect=raw.get("suspect") is True,
             record=_record(raw.get("record")),
+            loss=_loss_id(raw.get("loss")),
         )
 
 
@@ -119,6 +123,10 @@ def _text(raw: object) -> str:
     if not isinstance(raw, str):
         return ""
     return "".join(character if character.isprintable() else " " for character in raw[: Verdict.LIMIT])
+
+
+def _loss_id(raw: object) -> str:
+    return raw if isinstance(raw, str) and LOSS_ID.fullmatch(raw) else ""
 
 
 def _batch(raw: object) -> dict[str, tuple[int, int]]:

@@ -19,17 +19,18 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
-from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver import plan
+from fencepost.contract import DriverConfig, Reason, ReportedLoss, split_offset_key
+from fencepost.driver import losses, plan
 from fencepost.driver.isolation import Piece
 from fencepost.driver.plan import Plan, Position
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine, Log
-from fencepost.errors import DependencyDown, DriverError, suspects_record
-from fencepost.fence import Fence, FenceRow, Starting
+from fencepost.errors import BatchFailed, DataLoss, DependencyDown, DriverError, from_text, suspects_record
+from fencepost.fence import Fence, FenceError, FenceRow, FenceUnauthorized, FenceUnavailable, Starting
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Loop:
         self._looks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
         self._looking: Future[Plan] | None = None
         self._row: FenceRow | None = None
+        self._claiming: FenceRow | None = None
         most = config.source.max_records_per_batch
         self._limit = min(most, config.first_batch_limit or most)
         self._limited_since = now()
@@ -180,6 +182,11 @@ class Loop:
             self._stream()
         except _Stopping:
             return
+        except Exception as error:
+            found = self._recorded(error)
+            if found is error:
+                raise
+            raise found from error
         finally:
             self._looks.shutdown(wait=False, cancel_futures=True)
 
@@ -212,16 +219,62 @@ class Loop:
     def _start(self, row: FenceRow) -> Starting:
         """Return what the claim records."""
         source = self._config.source
+        reported = self._fence.read_losses(row)
         state = self._resolved(row)
-        self._seen_epochs = state.leader_epochs
-        return plan.starting(
-            row,
+        going_on = losses.without_accepted(row, reported, state)
+        if going_on.accepted:
+            state = self._resolved(going_on.row)  # a replaced topic starts anew: its start must be resolved too
+            going_on = losses.without_accepted(row, reported, state)
+        self._claiming, self._seen_epochs = going_on.row, state.leader_epochs
+        found = plan.starting(
+            going_on.row,
             state,
             source.topics,
             source.starting_offsets,
             source.max_records_per_batch,
             first_limit=self._config.first_batch_limit,
+            replaced=going_on.starts,
         )
+        for report in going_on.accepted:
+            log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
+        return found
+
+    def _recorded(self, error: Exception) -> Exception:
+        """Return what ends the run; a loss is first made exact, and recorded for the person who may accept it.
+
+        A reader whose offset Kafka refuses does not know what the log holds instead, so the log is asked again.
+        """
+        row = self._row or self._claiming
+        lost = error if isinstance(error, DataLoss) else from_text(str(error))
+        if not isinstance(lost, DataLoss) or row is None:
+            return error
+        if lost.loss is None and lost.reason is Reason.OFFSET_OUT_OF_RANGE:
+            seen = self._seen_again(row, lost)
+            if not isinstance(seen, DataLoss):
+                return seen
+            lost = seen
+        lost = losses.completed(lost, row)
+        if lost.loss is None:
+            return lost
+        report = ReportedLoss(loss=lost.loss, epoch=self._config.epoch, at=datetime.now(UTC))
+        try:
+            self._fence.report_loss(report)
+        except FenceError as refused:
+            if isinstance(refused, FenceUnavailable) and not isinstance(refused, FenceUnauthorized):
+                return refused  # the next run finds the loss again
+            return losses.unrecorded(lost, refused)
+        return lost
+
+    def _seen_again(self, row: FenceRow, refused: DataLoss) -> Exception:
+        """Return what the log lost as it is now; a failure of the batch where it holds all that comes next."""
+        position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
+        topics = [topic for topic in self._config.source.topics if topic in row.topic_ids]
+        try:
+            state = self._looks.submit(self._source.state).result()  # one look at a time
+            plan.advance(position, row.topic_ids, state, topics)
+        except DriverError as found:
+            return found
+        return BatchFailed(f"Kafka refused an offset that its log holds: {refused.message}")
 
     def _resolved(self, row: FenceRow) -> Watermarks:
         """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""
@@ -277,7 +330,7 @@ class Loop:
 
     def _submit(self, offsets: Mapping[str, int]) -> Future[Plan]:
         """Look at the log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop."""
-        position = Position(offsets=offsets, barrier=self.row.growth_barrier)
+        position = Position(offsets=offsets, barrier=self.row.growth_barrier, log_ends=self.row.log_ends)
         topic_ids, topics, limit = self.row.topic_ids, self._config.source.topics, self._limit
         return self._looks.submit(lambda: plan.after(position, topic_ids, self._source.state(), topics, limit))
 

@@ -9,27 +9,28 @@ transactions count: the ends of the barrier are high watermarks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import Reason, StartingOffsets, split_offset_key
-from fencepost.errors import BadSpec, DataLoss
+from fencepost.driver import losses
+from fencepost.errors import BadSpec
 from fencepost.fence import FenceRow, Starting
 
-AGREEMENT: Final = 30.0
-"""Seconds for which all of Kafka's answers must say that a topic does not exist: a broker that starts says so too."""
+AGREEMENT: Final = losses.AGREEMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where reading is: every partition's next offset, and the growth barrier (see FenceRow).
+    """Where reading is: every partition's next offset, the growth barrier and the log's ends (see FenceRow).
 
-    The barrier also maps each partition that is held to 0, where it starts.
+    The barrier also maps each partition that is held to where it starts: 0, or where an accepted loss ends.
     """
 
     offsets: Mapping[str, int]
     barrier: Mapping[str, int]
+    log_ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def start_at(log: Watermarks, topics: Iterable[str], starting: StartingOffsets) 
     edge = log.ends if starting.position == "latest" else log.begins
     found = {key: edge[key] for key in log.ends if split_offset_key(key)[0] in wanted}
     for key in sorted(found.keys() & starting.partitions.keys()):
-        offset, begin, end = starting.partitions[key], log.begins[key], _high(key, log)
+        offset, begin, end = starting.partitions[key], log.begins[key], log.high_watermark(key)
         if not begin <= offset <= end:
             raise BadSpec(
                 f"startingOffsets {key}={offset} is outside the log, which holds [{begin}, {end})",
@@ -76,9 +77,16 @@ def unresolved(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> str:
     return ", ".join(parts)
 
 
-def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: StartingOffsets) -> Position:
+def resume(
+    row: FenceRow,
+    log: Watermarks,
+    topics: Sequence[str],
+    starting: StartingOffsets,
+    replaced: Mapping[str, StartingOffsets] | None = None,
+) -> Position:
     """Return where to go on: committed offsets, new topics at `starting`, new partitions of known topics held or at 0.
 
+    `replaced` has the starts of topics that an acceptance names instead of `starting`.
     Topics that left the spec keep their offsets: a spec that names them again continues from there.
     Raises BadSpec for a topic that does not exist, DataLoss when the log does not hold what comes next.
     """
@@ -90,41 +98,30 @@ def resume(row: FenceRow, log: Watermarks, topics: Sequence[str], starting: Star
                 reason=Reason.TOPIC_NOT_FOUND,
                 remedy="Create the topic, or correct spec.source.kafka.topics.",
             )
-    offsets = {**row.offsets, **start_at(log, set(topics) - set(known), starting)}
-    return advance(Position(offsets=offsets, barrier=row.growth_barrier), row.topic_ids, log, known)
+    offsets = dict(row.offsets)
+    for topic in set(topics) - set(known):
+        offsets |= start_at(log, [topic], (replaced or {}).get(topic, starting))
+    position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
+    return advance(position, row.topic_ids, log, known)
 
 
 def advance(position: Position, topic_ids: Mapping[str, str], log: Watermarks, topics: Sequence[str]) -> Position:
     """Return the position with new partitions held or admitted, having checked that the log holds all from there on.
 
     A topic or partition that Kafka does not answer for at the moment stays as it is.
-    Raises DataLoss naming the range: the topic is deleted or recreated, retention passed, or the log is truncated.
+    Raises DataLoss naming every range: a topic is deleted or recreated, retention passed, or the log is truncated.
     """
+    losses.check_topics(position.offsets, position.log_ends, topic_ids, log, topics)
     for topic in topics:
-        if _is_answered(topic, topic_ids, log):
+        if topic in log.topic_ids:
             position = _grow(topic, position, log)
-    for key in _keys(log.ends, topics):
-        _within(key, position.offsets.get(key, 0), log.begins[key], _high(key, log))
+    losses.check_ranges({**_held(position), **position.offsets}, topic_ids, log, topics)
     return position
 
 
-def _is_answered(topic: str, topic_ids: Mapping[str, str], log: Watermarks) -> bool:
-    """Return whether the log has this topic now. Raises DataLoss when it is deleted or recreated."""
-    now = log.topic_ids.get(topic)
-    if now is None:
-        seconds = log.missing.get(topic, 0.0)
-        if seconds < AGREEMENT:
-            return False
-        raise DataLoss(
-            f"topic {topic!r} does not exist: Kafka says so for {seconds:.0f} s; it had id {topic_ids[topic]}",
-            reason=Reason.TOPIC_DELETED,
-        )
-    if now != topic_ids[topic]:
-        raise DataLoss(
-            f"topic {topic!r} was recreated: its id is {now}, the committed offsets belong to {topic_ids[topic]}",
-            reason=Reason.TOPIC_RECREATED,
-        )
-    return True
+def _held(position: Position) -> dict[str, int]:
+    """Return the partitions that the growth barrier holds, and where they start."""
+    return {key: start for key, start in position.barrier.items() if key not in position.offsets}
 
 
 def _grow(topic: str, position: Position, log: Watermarks) -> Position:
@@ -133,46 +130,25 @@ def _grow(topic: str, position: Position, log: Watermarks) -> Position:
     barrier = {key: position.barrier[key] for key in _keys(position.barrier, [topic])}
     if not _is_passed(barrier, offsets):
         return position
-    offsets = {**dict.fromkeys(barrier, 0), **offsets}
+    offsets = {**barrier, **offsets}
     others = {key: end for key, end in position.barrier.items() if key not in barrier}
     old = _keys(offsets, [topic])
     new = [key for key in _keys(log.ends, [topic]) if key not in offsets]
     if not new:
-        return Position(offsets=offsets, barrier=others)
+        return replace(position, offsets=offsets, barrier=others)
     if any(key not in log.ends for key in old):
         # Where an old partition ends is not known, so the new ones cannot be ordered after it yet.
-        return Position(offsets=offsets, barrier=others)
+        return replace(position, offsets=offsets, barrier=others)
     # Not the last stable offset: records of an open transaction lie beyond it, and they are older than the growth too.
-    found = {**{key: _high(key, log) for key in old}, **dict.fromkeys(new, 0)}
+    found = {**{key: log.high_watermark(key) for key in old}, **dict.fromkeys(new, 0)}
     if _is_passed(found, offsets):
-        return Position(offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
-    return Position(offsets=offsets, barrier={**others, **found})
-
-
-def _high(key: str, log: Watermarks) -> int:
-    """Return where the log ends, whatever transactions are open."""
-    return log.high.get(key, log.ends[key])
+        return replace(position, offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
+    return replace(position, offsets=offsets, barrier={**others, **found})
 
 
 def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
-    return all(offsets.get(key, 0) >= end for key, end in barrier.items())
-
-
-def _within(key: str, offset: int, begin: int, end: int) -> None:
-    """Raise DataLoss unless the log holds what comes at `offset`; `end` is the high watermark.
-
-    An offset may lie beyond the last stable one: it was reached with `read_uncommitted`.
-    """
-    if offset < begin:
-        raise DataLoss(
-            f"{key}: offsets [{offset}, {begin}) were deleted by retention before they were read",
-            reason=Reason.OFFSET_OUT_OF_RANGE,
-        )
-    if offset > end:
-        raise DataLoss(
-            f"{key}: the log was truncated: offsets [{end}, {offset}) are committed and no longer exist",
-            reason=Reason.LOG_TRUNCATED,
-        )
+    """Return whether the old partitions have reached their ends; those that are held have no offset."""
+    return all(offsets[key] >= end for key, end in barrier.items() if key in offsets)
 
 
 def next_batch(offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str], limit: int) -> Batch:
@@ -193,7 +169,7 @@ def after(position: Position, topic_ids: Mapping[str, str], log: Watermarks, top
     return Plan(
         batch=Batch(ranges=batch.ranges, until=batch.until, leader_epochs=log.leader_epochs),
         position=advanced,
-        log_ends=ends,
+        log_ends=_seen_ends(advanced, log, topics),
         lag=sum(max(0, end - advanced.offsets.get(key, 0)) for key, end in ends.items()),
         unavailable=tuple(key for key in _keys(advanced.offsets, topics) if key not in ends),
     )
@@ -221,13 +197,15 @@ def starting(
     limit: int,
     *,
     first_limit: int | None = None,
+    replaced: Mapping[str, StartingOffsets] | None = None,
 ) -> Starting:
     """Return what a claim records: a batch that a predecessor planned comes first.
 
     It is repeated as it was planned, except that more than `first_limit` records are cut to that: a batch that was too
     large is never finished by repeating it.  Nothing of it is written yet when the claim records this.
+    `replaced`: see `resume`.
     """
-    position = resume(row, log, topics, at)
+    position = resume(row, log, topics, at, replaced)
     offsets = position.offsets
     first = limit if first_limit is None else min(limit, first_limit)
     batch = _inherited(row, offsets, log, topics)
@@ -244,8 +222,18 @@ def starting(
             **{key: epoch for key, epoch in row.leader_epochs.items() if offsets.get(key) == row.offsets.get(key)},
         },
         growth_barrier=position.barrier,
-        log_ends={key: log.ends[key] for key in _keys(log.ends, topics)},
+        log_ends=_seen_ends(position, log, topics),
     )
+
+
+def _seen_ends(position: Position, log: Watermarks, topics: Sequence[str]) -> dict[str, int]:
+    """Return where the log ends, and where it last did of topics that Kafka does not know now.
+
+    Once such a topic is known to be deleted, that is all that tells how much of it was not read.
+    """
+    gone = [topic for topic in topics if topic in log.missing]
+    last = {key: position.log_ends[key] for key in _keys(position.log_ends, gone)}
+    return {**last, **{key: log.ends[key] for key in _keys(log.ends, topics)}}
 
 
 def _inherited(row: FenceRow, offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str]) -> Batch:

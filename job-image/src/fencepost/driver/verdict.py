@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from fencepost import errors
 from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Reason, Verdict
-from fencepost.errors import DriverError
+from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import (
     FenceClockSkew,
     FenceCredentialsRejected,
@@ -38,6 +38,7 @@ def judge(
     code, reason, remedy = _classify(error)
     crossed = errors.from_text(str(error)) if not isinstance(error, DriverError) else None
     record = error.record if isinstance(error, errors.PoisonRecord) else None
+    loss = error.loss.id if isinstance(error, DataLoss) and error.loss is not None else ""
     if crossed is not None:
         code, reason, remedy = crossed.code, crossed.reason, crossed.remedy
     return Verdict(
@@ -50,6 +51,7 @@ def judge(
         batch=batch or {},
         suspect=errors.suspects_record(crossed or error),
         record=dict([record]) if record is not None else {},
+        loss=loss,
     )
 
 

@@ -28,6 +28,7 @@ from cassandra import (
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.connection import Connection, ConnectionException
 from cassandra.policies import (
     ConstantReconnectionPolicy,
@@ -41,7 +42,7 @@ from cassandra.policies import (
 from cassandra.protocol import ConfigurationException, ErrorMessage
 from cassandra.query import UNSET_VALUE
 
-from fencepost.contract import CassandraEndpoint
+from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
 from fencepost.fence import (
     BatchProgress,
     FenceCredentialsRejected,
@@ -51,9 +52,11 @@ from fencepost.fence import (
     FenceUnauthorized,
     FenceUnavailable,
     schema,
+    stored_losses,
 )
 from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
 from fencepost.fence.epochs import sealed
+from fencepost.fence.protocol import MOST_LOSSES
 from fencepost.fence.stored_rows import fence_row
 
 log = logging.getLogger(__name__)
@@ -263,7 +266,8 @@ class CassandraFenceTable:
             (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
             (schema.PROGRESS.name, "", (pipeline,)),
             ("snapshots", "", (pipeline,)),
-            ("accepted_losses", "", (pipeline,)),
+            (schema.LOSSES.name, "", (pipeline,)),
+            (schema.ACCEPTED_LOSSES.name, "", (pipeline,)),
         ):
             with translated(f"deleting from {self.keyspace}.{table}"):
                 if schema.columns_of(self.session, self.keyspace, table):
@@ -295,6 +299,54 @@ class CassandraFenceTable:
         if found is None or None in {found.epoch, found.version, found.done, found.at}:
             return None  # a column set to null by hand: there is no report
         return BatchProgress(epoch=found.epoch, version=found.version, done=found.done, at=found.at.replace(tzinfo=UTC))
+
+    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
+        """Insert the loss without the columns of its acceptance, so that one that is there stays."""
+        with self._asking("recording a loss", schema.LOSSES):
+            values = stored_losses.report_values(pipeline, report)
+            insert = self._prepare(
+                f"INSERT INTO {self._table(schema.LOSSES)} ({', '.join(values)}) VALUES ({_marks(tuple(values))})"
+            )
+            self.session.execute(insert, tuple(values.values()))
+
+    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
+        """Return the losses of that commit, none when their table does not exist yet; what is no loss is left out."""
+        try:
+            with self._asking("reading the losses", schema.LOSSES):
+                columns = ", ".join(schema.LOSSES.all_columns)
+                select = self._prepare(
+                    f"SELECT {columns} FROM {self._table(schema.LOSSES)} WHERE pipeline = ? AND committed_ms = ?"
+                    f" LIMIT {MOST_LOSSES}"
+                )
+                # One page: a Cassandra that a tenant runs could go on with pages for ever.
+                found = self.session.execute(select, (pipeline, committed_ms)).current_rows[:MOST_LOSSES]
+        except FenceSchemaMissing:
+            return ()
+        reports = (stored_losses.reported_loss(row) for row in found)
+        return tuple(report for report in reports if report is not None)
+
+    def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
+        """Insert a row for each range, then mark the loss; done again, it is done once.
+
+        The mark is one write, and what a driver reads: the rows before it are too many for one batch.
+        """
+        with self._asking("recording an acceptance", schema.ACCEPTED_LOSSES):
+            found = self._checked(schema.ACCEPTED_LOSSES)
+            columns = tuple(name for name in schema.ACCEPTED_LOSSES.all_columns if name in found)
+            insert = self._prepare(
+                f"INSERT INTO {self._table(schema.ACCEPTED_LOSSES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
+            )
+            rows = stored_losses.accepted_rows(pipeline, loss, acceptance)
+            execute_concurrent_with_args(
+                self.session, insert, [tuple(row[name] for name in columns) for row in rows], concurrency=16
+            )
+        with self._asking("recording an acceptance", schema.LOSSES):
+            mark = self._prepare(
+                f"INSERT INTO {self._table(schema.LOSSES)}"
+                " (pipeline, committed_ms, id, accepted_by, accepted_at, choice) VALUES (?, ?, ?, ?, ?, ?)"
+            )
+            key = (pipeline, loss.committed_ms, loss.id)
+            self.session.execute(mark, (*key, acceptance.by, acceptance.at, acceptance.choice))
 
     def server_time(self) -> int:
         """Return the time of a Cassandra node in µs since 1970, as precise as a millisecond."""

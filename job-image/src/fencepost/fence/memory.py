@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from fencepost.contract import Acceptance, Loss, ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.clock import wall_clock
+from fencepost.fence.protocol import MOST_LOSSES
 
 
 def no_fault(_call: str) -> None:
@@ -28,6 +30,7 @@ class MemoryFenceTable:
     rows: dict[str, FenceRow] = field(default_factory=dict)
     history: list[FenceRow] = field(default_factory=list)
     progress: dict[str, BatchProgress] = field(default_factory=dict)
+    losses: dict[tuple[str, str], ReportedLoss] = field(default_factory=dict)
     now: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
@@ -62,11 +65,12 @@ class MemoryFenceTable:
         return applied
 
     def forget(self, pipeline: str) -> None:
-        """Delete history and progress."""
+        """Delete history, progress and losses."""
         self.before("forget")
         with self._lock:
             self.history = [row for row in self.history if row.pipeline != pipeline]
             self.progress.pop(pipeline, None)
+            self.losses = {key: report for key, report in self.losses.items() if key[0] != pipeline}
         self.after("forget")
 
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
@@ -84,6 +88,35 @@ class MemoryFenceTable:
             found = self.progress.get(pipeline)
         self.after("read_progress")
         return found
+
+    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
+        """Keep the loss; one that is known keeps its acceptance."""
+        self.before("report_loss")
+        with self._lock:
+            known = self.losses.get((pipeline, report.loss.id))
+            accepted = None if known is None else known.acceptance
+            self.losses[pipeline, report.loss.id] = replace(report, acceptance=accepted)
+        self.after("report_loss")
+
+    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
+        """Return the losses of that commit."""
+        self.before("read_losses")
+        with self._lock:
+            found = [
+                report
+                for (owner, _), report in sorted(self.losses.items())
+                if owner == pipeline and report.loss.committed_ms == committed_ms
+            ]
+        self.after("read_losses")
+        return tuple(found[:MOST_LOSSES])
+
+    def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
+        """Mark the loss as accepted."""
+        self.before("accept_loss")
+        with self._lock:
+            report = self.losses[pipeline, loss.id]
+            self.losses[pipeline, loss.id] = replace(report, acceptance=acceptance)
+        self.after("accept_loss")
 
     def server_time(self) -> int:
         """Return the time of `now`, as precise as a millisecond."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from fencepost.contract import Acceptance, Loss, ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
 from fencepost.fence.progress import BatchProgress
@@ -29,6 +30,8 @@ from fencepost.fence.progress import BatchProgress
 UNCLAIMED: Final = None
 NOBODY: Final = ""
 """The owner of a released row."""
+MOST_LOSSES: Final = 100
+"""Losses between two commits that are read: each one needs a person, so there are no more."""
 RETRY_PAUSE: Final = 0.25
 """Seconds between two requests to a database that does not answer; it doubles up to two seconds."""
 
@@ -108,7 +111,7 @@ class FenceTable(Protocol):
         ...
 
     def forget(self, pipeline: str) -> None:
-        """Delete the pipeline's history, snapshots and progress; the row itself stays."""
+        """Delete the pipeline's history, snapshots, progress and losses; the row itself stays."""
         ...
 
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
@@ -117,6 +120,18 @@ class FenceTable(Protocol):
 
     def read_progress(self, pipeline: str) -> BatchProgress | None:
         """Return the newest report, of whichever epoch and version."""
+        ...
+
+    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
+        """Record a loss, unless it is recorded; an acceptance that is there stays."""
+        ...
+
+    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
+        """Return the losses of the row's last commit (see `commit_ms`), MOST_LOSSES at most."""
+        ...
+
+    def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
+        """Record who accepted a loss: each range in accepted_losses, then the loss as accepted."""
         ...
 
     def server_time(self) -> int:
@@ -328,6 +343,26 @@ class Fence:
     def report_progress(self, row: FenceRow, done: int) -> None:
         """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
         self._table.report_progress(self._pipeline, epoch=row.epoch, version=row.version, done=done)
+
+    def report_loss(self, report: ReportedLoss) -> None:
+        """Record a loss for as long as the patience; done twice, it is done once. Raises FenceError."""
+        deadline = _Deadline(self)
+        while True:
+            try:
+                self._table.report_loss(self._pipeline, report)
+            except FenceUnavailable as error:
+                deadline.pause_or_raise(error)
+                continue
+            return
+
+    def read_losses(self, row: FenceRow) -> tuple[ReportedLoss, ...]:
+        """Return the losses that were reported since the row's last commit, accepted or not. Raises FenceError."""
+        deadline = _Deadline(self)
+        while True:
+            try:
+                return self._table.read_losses(self._pipeline, commit_ms(row.committed_at))
+            except FenceUnavailable as error:
+                deadline.pause_or_raise(error)
 
     def _taken(self, before: FenceRow, owner: str) -> FenceRow:
         return replace(

@@ -147,11 +147,49 @@ DEAD_LETTERS: Final = Table(
     },
 )
 
+LOSSES: Final = Table(
+    name="fence_losses",
+    columns={
+        "pipeline": "text",
+        "committed_ms": "bigint",
+        "id": "text",
+        "epoch": "bigint",
+        "reason": "text",
+        "from_offsets": _OFFSETS,
+        "until_offsets": _OFFSETS,
+        "old_topic_ids": _IDS,
+        "new_topic_ids": _IDS,
+        "at": "timestamp",
+        "accepted_by": "text",
+        "accepted_at": "timestamp",
+        "choice": "text",
+    },
+    # By the last commit before the loss: a claim reads what may apply to its row, however many losses there have been.
+    key="pipeline, committed_ms, id",
+)
+
+ACCEPTED_LOSSES: Final = Table(
+    name="accepted_losses",
+    columns={
+        "pipeline": "text",
+        "topic": "text",
+        "partition": "int",
+        "from_offset": "bigint",
+        "until_offset": "bigint",
+        "accepted_by": "text",
+        "at": "timestamp",
+    },
+    key="pipeline, topic, partition, from_offset",
+    added={"loss": "text", "reason": "text", "choice": "text", "topic_id": "text", "new_topic_id": "text"},
+)
+
 TABLES: Final = (
     FENCE,
     CHANGES,
     PROGRESS,
     DEAD_LETTERS,
+    LOSSES,
+    ACCEPTED_LOSSES,
     Table(
         name="snapshots",
         columns={
@@ -165,19 +203,6 @@ TABLES: Final = (
         },
         key="pipeline, id",
         options=("CLUSTERING ORDER BY (id DESC)",),
-    ),
-    Table(
-        name="accepted_losses",
-        columns={
-            "pipeline": "text",
-            "topic": "text",
-            "partition": "int",
-            "from_offset": "bigint",
-            "until_offset": "bigint",
-            "accepted_by": "text",
-            "at": "timestamp",
-        },
-        key="pipeline, topic, partition, from_offset",
     ),
 )
 

@@ -18,8 +18,8 @@ _COUNTERS: Final = ("epoch", "version", "clock")
 _FIGURES: Final = ("records", "duration_ms")
 _OFFSETS: Final = ("offsets", "planned", "leader_epochs", "growth_barrier", "log_ends")
 """Maps of 'topic/partition' to a number."""
-_PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
-_RECORD: Final = re.compile(_PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")
+PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
+_RECORD: Final = re.compile(PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")
 _SHOWN: Final = 60
 """Characters of a wrong value that a message shows."""
 
@@ -62,7 +62,7 @@ def _map(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - anything
             _check(name, key, isinstance(key, str), "a map of topics")
             _check(name, inside, isinstance(inside, str), "a map to texts")
         else:
-            is_key = isinstance(key, str) and bool(_PARTITION.fullmatch(key))
+            is_key = isinstance(key, str) and bool(PARTITION.fullmatch(key))
             is_seal = name == "leader_epochs" and key == CHECKSUM
             _check(name, key, is_key or is_seal, "a map of 'topic/partition'")
             _check(name, inside, _is_number(inside), "a map to numbers from 0")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from fencepost.batch import Range
-from fencepost.contract import Reason
+from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.log import refused, unreachable
@@ -121,7 +121,7 @@ class _Reading:
         self._servers = servers
         self._patience = patience
         self._missing: set[str] = set()
-        self._truncated: dict[tuple[str, int], str] = {}
+        self._truncated: dict[tuple[str, int], tuple[int | None, int]] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._complaints.clear()  # of an earlier task, or of the time between two: they do not explain what comes now
@@ -192,8 +192,16 @@ class _Reading:
         deadline = time.monotonic() + TRUNCATIONS_WITHIN
         while time.monotonic() < deadline and len(self._truncated) < len(self._ranges):
             self._accept(self._consumer.consume(len(self._ranges), timeout=0.1))
-        found = ", ".join(self._truncated[key] for key in sorted(self._truncated))
-        return DataLoss(f"the log was truncated: {found} no longer exist", reason=Reason.LOG_TRUNCATED)
+        found = {self._ranges[key].key: bounds for key, bounds in sorted(self._truncated.items())}
+        shown = ", ".join(
+            f"{key} [{'?' if start is None else start}, {until})" for key, (start, until) in found.items()
+        )
+        known = {key: (start, until) for key, (start, until) in found.items() if start is not None}
+        return DataLoss(
+            f"the log was truncated: {shown} no longer exist",
+            reason=Reason.LOG_TRUNCATED,
+            loss=Loss(reason=Reason.LOG_TRUNCATED, ranges=known) if known else None,
+        )
 
     def _accept(self, messages: Sequence[Message]) -> list[Message]:
         """Return the records inside the ranges, and note which partitions are done."""
@@ -242,10 +250,10 @@ class _Reading:
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
 
-    def _lost(self, key: tuple[str, int], report: str) -> str:
-        """Return the offsets of one partition that were read and are no longer in the log, '<key> [from, until)'."""
-        part, found = self._ranges[key], _DIVERGENCE.search(report)
-        return f"{part.key} [{found[1] if found else '?'}, {part.until - self._left[key]})"
+    def _lost(self, key: tuple[str, int], report: str) -> tuple[int | None, int]:
+        """Return the offsets of one partition that were read and are no longer in the log; None if Kafka hides it."""
+        found = _DIVERGENCE.search(report)
+        return int(found[1]) if found else None, self._ranges[key].until - self._left[key]
 
     def _waiting(self) -> str:
         parts = (self._ranges[key] for key in self._left)

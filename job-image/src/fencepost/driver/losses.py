@@ -1,0 +1,263 @@
+"""What Kafka lost, and how reading goes on once that is accepted: pure functions over offsets.
+
+An acceptance is used up by position.  It applies to the fence row that it was given for: the row has the topic ids and
+offsets of the loss, and nothing was committed since.  What is lost besides is another loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fencepost.batch import Watermarks
+from fencepost.contract import (
+    ABANDON,
+    EARLIEST,
+    REPLACED,
+    Loss,
+    Reason,
+    ReportedLoss,
+    StartingOffsets,
+    TopicChange,
+    choice_problem,
+    commit_ms,
+    split_offset_key,
+    starts_of,
+)
+from fencepost.errors import DataLoss
+from fencepost.fence import FenceError, FenceRow
+
+AGREEMENT: Final = 30.0
+"""Seconds for which all of Kafka's answers must say that a topic does not exist: a broker that starts says so too."""
+_LARGEST: Final = 2**63 - 1
+SHOWN: Final = 5
+"""Ranges that a message names; the recorded loss has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """The fence row without what is accepted as lost, which losses these were, and where replaced topics start."""
+
+    row: FenceRow
+    accepted: tuple[ReportedLoss, ...] = ()
+    starts: Mapping[str, StartingOffsets] = field(default_factory=dict)
+
+
+def check_topics(
+    offsets: Mapping[str, int],
+    log_ends: Mapping[str, int],
+    topic_ids: Mapping[str, str],
+    log: Watermarks,
+    topics: Iterable[str],
+) -> None:
+    """Raise DataLoss for every topic that Kafka has deleted, else for every one that was recreated.
+
+    A topic that Kafka does not know is deleted once all answers have said so for AGREEMENT seconds.
+    """
+    changes = {topic: TopicChange(topic_ids[topic], log.topic_ids.get(topic)) for topic in topics}
+    deleted = {
+        topic: change
+        for topic, change in changes.items()
+        if change.new_id is None and log.missing.get(topic, 0.0) >= AGREEMENT
+    }
+    recreated = {topic: change for topic, change in changes.items() if change.new_id not in {None, change.old_id}}
+    for reason, lost in ((Reason.TOPIC_DELETED, deleted), (Reason.TOPIC_RECREATED, recreated)):
+        if lost:
+            loss = Loss(reason=reason, ranges=_estimated(offsets, log_ends, lost), topics=lost)
+            raise DataLoss(_topics_message(loss, log), reason=reason, loss=loss)
+
+
+def check_ranges(
+    offsets: Mapping[str, int], topic_ids: Mapping[str, str], log: Watermarks, topics: Iterable[str]
+) -> None:
+    """Raise DataLoss for every partition of which the log does not hold what comes at its offset.
+
+    A partition without an offset starts at 0.  The log reaches to the high watermark: an offset beyond the last stable
+    one was reached with `read_uncommitted`.
+    """
+    wanted = set(topics)
+    next_offsets = {key: offsets.get(key, 0) for key in log.ends if split_offset_key(key)[0] in wanted}
+    deleted = {key: (at, log.begins[key]) for key, at in next_offsets.items() if at < log.begins[key]}
+    truncated = {key: (log.high_watermark(key), at) for key, at in next_offsets.items() if at > log.high_watermark(key)}
+    if deleted:
+        raise _lost(Reason.OFFSET_OUT_OF_RANGE, deleted, topic_ids)
+    if truncated:
+        raise _lost(Reason.LOG_TRUNCATED, truncated, topic_ids)
+
+
+def completed(error: DataLoss, row: FenceRow) -> DataLoss:
+    """Return the error with what only the fence row knows of its loss: the topics' ids and the last commit.
+
+    A reader's ranges have crossed Spark as text, which the author's code can write too: what is no range of the row's
+    partitions is left out.
+    """
+    loss = error.loss
+    if loss is not None and not loss.topics:
+        ranges = {
+            key: (start, until)
+            for key, (start, until) in loss.ranges.items()
+            if key in row.offsets and 0 <= start <= until <= _LARGEST
+        }
+        loss = replace(loss, ranges=ranges, topics=_unchanged(ranges, row.topic_ids)) if ranges else None
+    if loss is not None:
+        loss = replace(loss, committed_ms=commit_ms(row.committed_at))
+    return DataLoss(error.message, reason=error.reason, remedy=error.remedy, loss=loss)
+
+
+def unrecorded(error: DataLoss, refused: FenceError) -> DataLoss:
+    """Return the error of a loss that the fence's keyspace did not take: nobody can accept it before it does."""
+    remedy = (
+        f"The loss could not be recorded ({refused}). Create table fence_losses as docs/fence-schema.cql has it, and"
+        " grant the driver's account MODIFY and SELECT on it; then request a new attempt."
+    )
+    return DataLoss(error.message, reason=error.reason, remedy=remedy)
+
+
+def log_fields(report: ReportedLoss) -> Mapping[str, object]:
+    """Return what the log says of a loss that is taken out."""
+    loss, acceptance = report.loss, report.acceptance
+    return {
+        "loss": loss.id,
+        "reason": str(loss.reason),
+        "ranges": _shown(loss),
+        "by": acceptance.by if acceptance else None,
+        "choice": acceptance.choice[:200] if acceptance else None,
+    }
+
+
+def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued:
+    """Return how to go on from a row: each accepted loss that is of this very row is taken out, oldest first.
+
+    The planned batch keeps what is left of it.  Of a truncated partition and a replaced topic nothing of it is left:
+    those records are gone, whatever is at their offsets now.
+    """
+    found = Continued(row=row)
+    for report in sorted(reported, key=lambda report: report.epoch):
+        if _is_of(report, found.row, log):
+            found = _taken_out(found, report)
+    return found
+
+
+def _is_of(report: ReportedLoss, row: FenceRow, log: Watermarks) -> bool:
+    loss, acceptance = report.loss, report.acceptance
+    if acceptance is None or choice_problem(loss, acceptance.choice):
+        return False
+    same_topics = all(row.topic_ids.get(topic) == change.old_id for topic, change in loss.topics.items())
+    if not same_topics or loss.committed_ms != commit_ms(row.committed_at):
+        return False
+    match loss.reason:
+        case Reason.OFFSET_OUT_OF_RANGE:
+            starts = {**row.growth_barrier, **row.offsets}
+            return all(starts.get(key, 0) == start for key, (start, _) in loss.ranges.items())
+        case Reason.LOG_TRUNCATED:
+            return all(row.offsets.get(key, 0) <= until for key, (_, until) in loss.ranges.items())
+        case Reason.TOPIC_RECREATED if acceptance.choice != ABANDON:
+            return all(log.topic_ids.get(topic) == change.new_id for topic, change in loss.topics.items())
+        case _:
+            return True
+
+
+def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
+    loss, row = report.loss, found.row
+    accepted, starts = (*found.accepted, report), dict(found.starts)
+    if loss.reason in REPLACED:
+        choice = report.acceptance.choice if report.acceptance else ABANDON
+        if choice != ABANDON:
+            partitions = starts_of(choice)
+            starts |= {
+                topic: StartingOffsets(
+                    position=EARLIEST,
+                    partitions={key: at for key, at in partitions.items() if split_offset_key(key)[0] == topic},
+                )
+                for topic in loss.topics
+            }
+        return Continued(row=_without_topics(row, loss.topics), accepted=accepted, starts=starts)
+    if loss.reason is Reason.LOG_TRUNCATED:
+        moved = {key: min(start, row.offsets.get(key, 0)) for key, (start, _) in loss.ranges.items()}
+        barrier = {key: min(end, moved.get(key, end)) for key, end in row.growth_barrier.items()}
+        row = replace(row, planned={**row.planned, **moved}, growth_barrier=barrier)
+    else:
+        moved = {key: until for key, (_, until) in loss.ranges.items()}
+    held = {key: at for key, at in moved.items() if key not in row.offsets}
+    row = replace(
+        row,
+        offsets={**row.offsets, **{key: at for key, at in moved.items() if key not in held}},
+        growth_barrier={**row.growth_barrier, **held},
+        leader_epochs=_without(row.leader_epochs, moved),
+    )
+    return Continued(row=row, accepted=accepted, starts=starts)
+
+
+def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
+    """Return the row as if these topics had never been read."""
+    gone = set(topics)
+    keys = {
+        key
+        for known in (row.offsets, row.planned, row.leader_epochs, row.growth_barrier, row.log_ends)
+        for key in known
+        if split_offset_key(key)[0] in gone
+    }
+    return replace(
+        row,
+        offsets=_without(row.offsets, keys),
+        planned=_without(row.planned, keys),
+        topic_ids={topic: name for topic, name in row.topic_ids.items() if topic not in gone},
+        leader_epochs=_without(row.leader_epochs, keys),
+        growth_barrier=_without(row.growth_barrier, keys),
+        log_ends=_without(row.log_ends, keys),
+    )
+
+
+def _without(values: Mapping[str, int], keys: Iterable[str]) -> dict[str, int]:
+    dropped = set(keys)
+    return {key: value for key, value in values.items() if key not in dropped}
+
+
+def _estimated(
+    offsets: Mapping[str, int], log_ends: Mapping[str, int], topics: Iterable[str]
+) -> dict[str, tuple[int, int]]:
+    """Return what is lost of topics that are gone: from the committed offsets to the ends that were last seen."""
+    gone = set(topics)
+    starts = {**dict.fromkeys(log_ends, 0), **offsets}
+    return {
+        key: (start, max(start, log_ends.get(key, start)))
+        for key, start in starts.items()
+        if split_offset_key(key)[0] in gone
+    }
+
+
+def _unchanged(ranges: Iterable[str], topic_ids: Mapping[str, str]) -> dict[str, TopicChange]:
+    topics = {split_offset_key(key)[0] for key in ranges}
+    return {topic: TopicChange(topic_ids[topic], topic_ids[topic]) for topic in topics if topic in topic_ids}
+
+
+def _lost(reason: Reason, ranges: Mapping[str, tuple[int, int]], topic_ids: Mapping[str, str]) -> DataLoss:
+    loss = Loss(reason=reason, ranges=ranges, topics=_unchanged(ranges, topic_ids))
+    if reason is Reason.OFFSET_OUT_OF_RANGE:
+        message = f"retention deleted {_counted(loss)} before they were read: {_shown(loss)}"
+    else:
+        message = f"the log was truncated: {_counted(loss)} are committed and no longer exist: {_shown(loss)}"
+    return DataLoss(message, reason=reason, loss=loss)
+
+
+def _topics_message(loss: Loss, log: Watermarks) -> str:
+    what = [
+        f"topic {topic!r} does not exist: Kafka says so for {log.missing[topic]:.0f} s; it had id {change.old_id}"
+        if change.new_id is None
+        else f"topic {topic!r} was recreated: its id is {change.new_id}, the committed offsets belong to"
+        f" {change.old_id}"
+        for topic, change in sorted(loss.topics.items())[:SHOWN]
+    ]
+    return f"{'; '.join(what)}. Estimated loss: {_counted(loss)}: {_shown(loss)}"
+
+
+def _counted(loss: Loss) -> str:
+    return f"{loss.records} offsets of {len(loss.ranges)} {'partition' if len(loss.ranges) == 1 else 'partitions'}"
+
+
+def _shown(loss: Loss) -> str:
+    """Return the first ranges, and how many more there are."""
+    shown = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in sorted(loss.ranges.items())[:SHOWN])
+    more = len(loss.ranges) - SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
