@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from contract.cassandra import open_session
 from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
+from fencepost.contract import ReportedLoss
+from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
@@ -42,6 +45,8 @@ from testbed.environment import Environment
 
 T = TypeVar("T")
 
+KEYSPACE = "fencepost_contract"
+
 REPOSITORY = Path(__file__).parents[2]
 PIPELINES = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
 CONFIG_MAPS = Resource(prefix="/api/v1", plural="configmaps")
@@ -53,7 +58,7 @@ class Stage:
 
     `owner` is the uid that Jobs are made under, `reference` who that is, `stranger` (name, uid) another object of that
     kind.  `wait` lets some time pass, `topic` names
-    one with two empty partitions.
+    one with two empty partitions.  `report` records a loss as a driver does.
     """
 
     ports: Ports
@@ -64,6 +69,7 @@ class Stage:
     cassandra: CassandraConnection
     kafka: KafkaConnection
     wait: Callable[[], Awaitable[None]]
+    report: Callable[[str, ReportedLoss], None]
     attempts: int = field(default=60)
 
     async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
@@ -81,7 +87,7 @@ def _cassandra(namespace: str, *, port: int, account: str | None) -> CassandraCo
         contact_points=("127.0.0.1",),
         port=port,
         local_datacenter="datacenter1",
-        keyspace="fencepost_contract",
+        keyspace=KEYSPACE,
         consistency="ONE",
         credentials_secret=account,
         create_schema=True,
@@ -110,6 +116,7 @@ async def in_memory() -> AsyncIterator[Stage]:
         cassandra=_cassandra("shop", port=9042, account=None),
         kafka=KafkaConnection(namespace="shop", bootstrap_servers="kafka:9092", topics=("empty",)),
         wait=wait,
+        report=world.table.report_loss,
     )
 
 
@@ -161,7 +168,14 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             cassandra=_cassandra(key.namespace, port=testbed.cassandra_port, account="account"),
             kafka=kafka,
             wait=wait,
+            report=_report,
         )
+
+
+def _report(row: str, loss: ReportedLoss) -> None:
+    table = CassandraFenceTable.over(open_session(), KEYSPACE)
+    table.report_loss(row, loss)
+    table.close()
 
 
 @asynccontextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
+from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -278,6 +281,27 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
     assert await fences.read(place, row) is None
     with pytest.raises(Conflict):
         await fences.take_over(place, row, 1, 1, "me")
+
+
+async def test_a_loss_is_read_by_its_id_and_accepted_once_it_is_reported(stage: Stage) -> None:
+    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/losing"
+    loss = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (3, 9)}, topics={"t": TopicChange("id", "id")})
+    await fences.create(place, row, "me")
+    assert await fences.read_loss(place, row, 0, loss.id) is None
+    with pytest.raises(Conflict):
+        await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
+    await asyncio.to_thread(stage.report, row, ReportedLoss(loss=loss, epoch=2, at=datetime(2026, 1, 2, tzinfo=UTC)))
+    found = await fences.read_loss(place, row, 0, loss.id)
+    assert found is not None
+    assert (found.loss, found.epoch, found.acceptance) == (loss, 2, None)
+    assert await fences.read_loss(place, row, 1, loss.id) is None
+    assert await fences.read_loss(place, row, 0, "0123456789ab") is None
+    for _ in range(2):
+        await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
+        found = await fences.read_loss(place, row, 0, loss.id)
+        assert found is not None
+        assert found.acceptance is not None
+        assert (found.acceptance.by, found.acceptance.choice) == ("kim", "")
 
 
 # Kafka

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from fencepost.batch import Watermarks
-from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict, split_offset_key
-from fencepost.driver import plan
+from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
+from fencepost.driver import losses, plan
 from fencepost.driver.loop import RAISE_LIMIT
 from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT
+from fencepost.errors import DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
@@ -48,6 +50,13 @@ class Driver:
     limit: int = field(init=False)
     """Maximum number of records of a batch; a reduced one doubles once in a while."""
     limited_since: datetime | None = None
+    lost: Mapping[str, Any] = field(default_factory=dict)
+    """How the log differs from one that has everything; fields of Watermarks."""
+    claiming: FenceRow | None = None
+    accepted: list[str] = field(default_factory=list)
+    """Ids of the losses that its claim took out."""
+    moved: tuple[Mapping[str, int], Mapping[str, int]] | None = None
+    """The offsets before its claim and after it, when that took a loss out."""
     commits: list[tuple[int, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,9 +102,13 @@ class Driver:
         if self.row is None:
             if ends is None:
                 return
-            self.row = self.fence.claim(
-                epoch=self.config.epoch, driver=self.uid, code="code", start=self._start, owner=self.config.owner
-            )
+            try:
+                self.row = self.fence.claim(
+                    epoch=self.config.epoch, driver=self.uid, code="code", start=self._start, owner=self.config.owner
+                )
+            except DataLoss as error:
+                self._lose(now, error)
+                return
         elif ends is not None and self._due(now):
             self._batch(now, ends)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
@@ -103,14 +116,31 @@ class Driver:
 
     def _start(self, row: FenceRow) -> Starting:
         source = self.config.source
-        return plan.starting(
-            row,
-            _log(self.ends() or {}),
+        log = replace(_log(self.ends() or {}), **self.lost)
+        going_on = losses.without_accepted(row, self.fence.read_losses(row), log)
+        self.accepted = [report.loss.id for report in going_on.accepted]
+        self.claiming = going_on.row
+        found = plan.starting(
+            going_on.row,
+            log,
             source.topics,
             source.starting_offsets,
             source.max_records_per_batch,
             first_limit=self.config.first_batch_limit,
+            replaced=going_on.starts,
         )
+        self.moved = (row.offsets, found.offsets) if going_on.accepted else None
+        return found
+
+    def _lose(self, now: datetime, error: DataLoss) -> None:
+        """Record a loss, and end with it."""
+        assert self.claiming is not None
+        lost = losses.completed(error, self.claiming)
+        assert lost.loss is not None
+        self.fence.report_loss(ReportedLoss(loss=lost.loss, epoch=self.config.epoch, at=now))
+        self.end(now, ExitCode.DATA_LOSS, lost.message, reason=lost.reason)
+        assert self.verdict is not None
+        self.verdict = replace(self.verdict, loss=lost.loss.id)
 
     def _due(self, now: datetime) -> bool:
         interval = timedelta(seconds=self.config.batch_interval)

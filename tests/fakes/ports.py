@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
+from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -358,6 +359,29 @@ class FakeFences:
         after = await self.read(connection, pipeline)
         assert after is not None
         return after
+
+    async def read_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str
+    ) -> ReportedLoss | None:
+        del connection
+        return await self.gate.read("loss", lambda: self._read_loss(pipeline, committed_ms, loss))
+
+    def _read_loss(self, pipeline: str, committed_ms: int, loss: str) -> ReportedLoss | None:
+        try:
+            reports = self.world.table.read_losses(pipeline, committed_ms)
+        except FenceUnavailable as error:
+            raise Unreachable(str(error), remedy="check Cassandra") from error
+        return next((report for report in reports if report.loss.id == loss), None)
+
+    async def accept_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
+    ) -> None:
+        del connection
+        report = self._read_loss(pipeline, committed_ms, loss)
+        if report is None:
+            raise Conflict("there is no such loss")
+        found, acceptance = report.loss, Acceptance(by=by, choice=choice, at=self.world.now)
+        await self._write("accept_loss", lambda: self.world.table.accept_loss(pipeline, found, acceptance))
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         row = await self.read(connection, pipeline)

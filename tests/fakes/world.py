@@ -133,6 +133,8 @@ class World:
     """Log ends of each partition, and from when on it was that long."""
     rate: float = 10.0
     """Records a second that each partition gets."""
+    lost: dict[str, Any] = field(default_factory=dict)
+    """What Kafka no longer has, for drivers that start from now on; see `Driver.lost`."""
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     kafka_down: bool = False
     cassandra_down: bool = False
@@ -348,7 +350,7 @@ class World:
 
     def _pod(self, job: Job) -> Pod:
         config, uid = DriverConfig.from_json(self._config(job)), f"pod-{next(self.uids)}"
-        driver = Driver(config, uid, self.fence(config.pipeline), self._ends)
+        driver = Driver(config, uid, self.fence(config.pipeline), self._ends, lost=self.lost)
         if self.issue is None:
             driver.started_at = self.now
         return Pod(f"{job.name}-{uid}", uid, next(iter(self.nodes)), driver)

@@ -61,6 +61,19 @@ class TakeOverFence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptLoss:
+    """Record that a person accepts a loss, before the run that goes on without it is started.
+
+    `committed_ms` and `loss` name it; `choice` says how a replaced topic goes on.
+    """
+
+    committed_ms: int
+    loss: str
+    by: str
+    choice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
     """Create the driver Job of an epoch. Dangerous; nothing to do when this very Job exists."""
 
@@ -102,6 +115,7 @@ Action: TypeAlias = (
     | PruneCluster
     | CreateFence
     | TakeOverFence
+    | AcceptLoss
     | StartRun
     | StopRun
     | DeleteRun

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from fencepost.contract import Verdict
+from fencepost.contract import ReportedLoss, Verdict
 from fencepost.fence import BatchProgress, FenceRow
 
 T_co = TypeVar("T_co", covariant=True)
@@ -277,5 +277,7 @@ class Observation:
     """What is there of all generations of the cluster; up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
     """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
+    loss: Fact[ReportedLoss | None] = Known(None)
+    """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from fencepost.contract import ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
@@ -157,6 +158,18 @@ class FenceStore(Protocol):
         Without a version, commits of the driver of `epoch` do not stop the takeover.  Raises Conflict when the row is
         elsewhere.
         """
+        ...
+
+    async def read_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str
+    ) -> ReportedLoss | None:
+        """Return the loss with this id that was reported since that commit; None without one."""
+        ...
+
+    async def accept_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
+    ) -> None:
+        """Record who accepts a loss and how to go on, now. Raises Conflict when there is no such loss."""
         ...
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:

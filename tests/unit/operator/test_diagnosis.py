@@ -66,6 +66,21 @@ def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, cat
     assert diagnose_end(replace(RUN, pod=pod), RUN.name).category == category
 
 
+@pytest.mark.parametrize(
+    ("code", "told", "category"),
+    [
+        (52, Reason.LOG_TRUNCATED, Reason.LOG_TRUNCATED),
+        (52, Reason.TOPIC_DELETED, Reason.TOPIC_DELETED),
+        (52, Reason.STREAMING, Reason.DATA_LOSS),
+        (1, Reason.LOG_TRUNCATED, Reason.RUN_FAILED),
+    ],
+)
+def test_a_loss_has_the_reason_that_the_driver_tells(code: int, told: Reason, category: Reason) -> None:
+    verdict = Verdict(exit_code=code, reason=told, message="m", remedy="", loss="3f0c5a9b7d21")
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=code, verdict=verdict)), RUN.name)
+    assert (found.category, found.loss) == (category, "3f0c5a9b7d21" if code == 52 else "")
+
+
 def test_out_of_memory_goes_before_the_signal() -> None:
     found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=137, termination_reason="OOMKilled")), RUN.name)
     assert found.category is Reason.OUT_OF_MEMORY

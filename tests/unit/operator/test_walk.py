@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.manifests import KEY, body
+from fencepost.contract import Acceptance, Loss, ReportedLoss, TopicChange, choice_problem
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import (
+    AcceptLoss,
     AddFinalizer,
     CreateFence,
     InstallCluster,
@@ -21,11 +23,13 @@ from fencepost_operator.actions import (
     TakeOverFence,
 )
 from fencepost_operator.api import (
+    ACCEPT_LOSS_ANNOTATION,
     FINALIZER,
     ClusterStatus,
     CommittedStatus,
     FailureStatus,
     Pipeline,
+    Reason,
     ReconcileConfig,
     RunStatus,
     Spec,
@@ -80,6 +84,23 @@ SOURCES = (
     Watermarks(ends={"orders/0": 1_000_000}),
     Watermarks(ends={"orders/0": 5}),
     Watermarks(ends={}, missing_topics=("orders",)),
+)
+
+
+LOST = (
+    Loss(
+        reason=Reason.OFFSET_OUT_OF_RANGE,
+        ranges={"orders/0": (5, 9)},
+        topics={"orders": TopicChange("id", "id")},
+    ),
+    Loss(
+        reason=Reason.TOPIC_RECREATED,
+        ranges={f"orders/{number}": (0, number) for number in range(1000)},
+        topics={"orders": TopicChange("id", "new")},
+    ),
+)
+ACCEPTANCES = tuple(
+    f"{loss.id} by=kim{choice}" for loss in LOST for choice in ("", " continue=earliest", " continue=orders/0:3", " x")
 )
 
 
@@ -170,11 +191,19 @@ def a_failure(dice: Dice, epoch: int) -> FailureStatus:
         count=dice.any(0, 1, 2, 3),
         epoch=dice.often(epoch, max(0, epoch - 1)),
         at=NOW - timedelta(seconds=3),
-        reason=dice.often("RunFailed", "BadSpec", "DataLoss"),
+        reason=dice.often("RunFailed", "BadSpec", "DataLoss", "OffsetOutOfRange", "TopicRecreated"),
+        loss=dice.any("", *(loss.id for loss in LOST)),
         message="it failed",
         remedy="mend it",
         next_attempt_at=dice.any(None, NOW - timedelta(seconds=1), NOW + timedelta(seconds=9)),
         spec_hash=dice.often(PRINTS.run, "another"),
+    )
+
+
+def a_loss(dice: Dice) -> ReportedLoss:
+    acceptance = Acceptance(by="kim", choice=dice.any("", "earliest"), at=dice.moment())
+    return ReportedLoss(
+        loss=dice.any(*LOST), epoch=dice.any(1, 2, 3), at=dice.moment(), acceptance=dice.any(None, acceptance)
     )
 
 
@@ -241,13 +270,17 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
         run_node=dice.fact(dice.any(*NODES)),
         fence=dice.fact(a_row(dice, in_row) if dice.seldom(True, False) else None),
         source=dice.fact(dice.any(*SOURCES)),
+        loss=dice.fact(a_loss(dice) if dice.often(False, True) else None),
     )
     pipeline = replace(
         read_pipeline(body(**dice.often({}, *CHANGES))),
         status=a_status(dice, epoch),
         finalizers=dice.seldom((FINALIZER,), ()),
         deleting_since=dice.seldom(None, NOW, NOW - timedelta(hours=1)),
-        annotations=dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": f"cluster-2@{in_row}"}),
+        annotations={
+            **dice.seldom({}, {"streaming.fencepost.dev/adopt-fence": f"cluster-2@{in_row}"}),
+            **dice.any({}, *({ACCEPT_LOSS_ANNOTATION: text} for text in ACCEPTANCES)),
+        },
     )
     return pipeline, observation
 
@@ -308,6 +341,12 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
             assert (run.epoch, run.name) == (epoch, job["metadata"]["name"])
             assert not [job for job in known(observation.runs) if job.epoch == epoch]
             assert pipeline.deleting_since is None
+        case AcceptLoss(loss=loss, by=by, choice=choice):
+            report = known(observation.loss)
+            assert report.loss.id == loss
+            assert not choice_problem(report.loss, choice)
+            assert pipeline.annotations[ACCEPT_LOSS_ANNOTATION].startswith(f"{loss} by={by}")
+            assert report.acceptance is None or (report.acceptance.by, report.acceptance.choice) != (by, choice)
         case TakeOverFence(epoch=epoch, version=version):
             row, run = known(observation.fence), decision.status.run
             assert row.epoch == epoch

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import (
     BatchProgress,
     Fence,
@@ -91,6 +93,26 @@ class CassandraFenceStore:
 
         await self._migrate(connection)
         return await self._with_table(connection, fence)
+
+    async def read_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str
+    ) -> ReportedLoss | None:
+        """Return the loss with this id, None without one or without its table."""
+        return await self._with_table(connection, lambda table: _loss(table, pipeline, committed_ms, loss))
+
+    async def accept_loss(
+        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
+    ) -> None:
+        """Record the acceptance, adding what the tables of an older release lack."""
+
+        def accept(table: CassandraFenceTable) -> None:
+            report = _loss(table, pipeline, committed_ms, loss)
+            if report is None:
+                raise Conflict(f"the loss {loss} of {pipeline} is not recorded any more")
+            table.accept_loss(pipeline, report.loss, Acceptance(by=by, choice=choice, at=datetime.now(UTC)))
+
+        await self._migrate(connection)
+        await self._with_table(connection, accept)
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
@@ -222,6 +244,11 @@ def _expected(row: FenceRow | None, pipeline: str, epoch: int, version: int | No
         wanted = f"epoch {epoch}" + (f" version {version}" if version is not None else "")
         raise Conflict(f"the fence row of {pipeline} is at epoch {row.epoch} version {row.version}, not at {wanted}")
     return row
+
+
+def _loss(table: CassandraFenceTable, pipeline: str, committed_ms: int, loss: str) -> ReportedLoss | None:
+    reports = table.read_losses(pipeline, committed_ms)
+    return next((report for report in reports if report.loss.id == loss), None)
 
 
 class _SchemaMissing(Rejected):

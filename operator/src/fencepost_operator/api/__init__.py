@@ -22,16 +22,21 @@ from fencepost_operator.api.spec import (
     WorkerSpec,
 )
 from fencepost_operator.api.status import (
+    AcceptedLossStatus,
     ClusterStatus,
     CommittedStatus,
     DataRisk,
     DeadLettersStatus,
     FailureStatus,
+    LossStatus,
+    LostRange,
     OpenTransaction,
+    ReplacedTopic,
     RunStatus,
     Status,
 )
 from fencepost_operator.api.vocabulary import (
+    ACCEPT_LOSS_ANNOTATION,
     ADOPT_ANNOTATION,
     FINALIZER,
     GROUP,
@@ -48,6 +53,7 @@ from fencepost_operator.api.vocabulary import (
 )
 
 __all__ = [
+    "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "FINALIZER",
     "GROUP",
@@ -55,6 +61,7 @@ __all__ = [
     "PLURAL",
     "RETRY_ANNOTATION",
     "VERSION",
+    "AcceptedLossStatus",
     "CassandraConnection",
     "CheckpointSpec",
     "ClusterSpec",
@@ -70,6 +77,8 @@ __all__ = [
     "JobSpec",
     "KafkaConnection",
     "KafkaSpec",
+    "LossStatus",
+    "LostRange",
     "MasterSpec",
     "ObjectKey",
     "OnPoisonSpec",
@@ -78,6 +87,7 @@ __all__ = [
     "PoisonAction",
     "Reason",
     "ReconcileConfig",
+    "ReplacedTopic",
     "RestartSpec",
     "RunStatus",
     "SinkSpec",

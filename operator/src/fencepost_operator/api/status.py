@@ -132,6 +132,8 @@ class FailureStatus(Model):
     next_attempt_at: datetime | None = None
     spec_hash: str = ""
     repeats: int = 1
+    loss: str = ""
+    """The id of the recorded loss that ended it; '' for any other failure."""
     retry: str = ""
     """The retry annotation's value at that time; another one starts the budget anew."""
 
@@ -142,6 +144,61 @@ class DeadLettersStatus(Model):
 
     count: int
     last: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRange(Model):
+    """Offsets [from_offset, until_offset) of a partition that Kafka no longer has."""
+
+    partition: str
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedTopic(Model):
+    """A topic that was deleted, or recreated under a new id."""
+
+    topic: str
+    old_id: str
+    new_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossStatus(Model):
+    """The loss that the pipeline waits for a person with, until a run has claimed the fence without it.
+
+    `ranges` and `topics` have the first ones; `records` counts the offsets of all `partitions`.  `estimated`: the
+    log is gone, so the ranges end where the driver last saw the log end.
+    """
+
+    id: str
+    reason: str
+    epoch: int
+    at: datetime
+    records: int = 0
+    partitions: int = 0
+    estimated: bool = False
+    ranges: tuple[LostRange, ...] = ()
+    topics: tuple[ReplacedTopic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLossStatus(Model):
+    """An acceptance, as table accepted_losses of the fence's keyspace has it whole; `choice` is cut.
+
+    `epoch` is of the newest run when the acceptance was first seen: failures up to that run stand in no one's way.
+    """
+
+    id: str
+    epoch: int
+    reason: str
+    by: str
+    at: datetime
+    choice: str = ""
+    records: int = 0
+    partitions: int = 0
+    ranges: tuple[LostRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +219,5 @@ class Status(Model):
     dead_letters: DeadLettersStatus | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
     data_risk: DataRisk | None = None
+    loss: LossStatus | None = None
+    accepted_losses: tuple[AcceptedLossStatus, ...] = ()

@@ -11,6 +11,7 @@ from fencepost.contract import Reason
 from fencepost_operator.api.fields import Model
 
 __all__ = [
+    "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "FINALIZER",
     "GROUP",
@@ -31,6 +32,8 @@ VERSION: Final = "v1alpha1"
 PLURAL: Final = "streamingpipelines"
 KIND: Final = "StreamingPipeline"
 FINALIZER: Final = f"{GROUP}/cleanup"
+ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
+"""Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"

@@ -16,7 +16,7 @@ from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.retention import backlog
-from fencepost_operator.decision.rules import deletion, health, preconditions, restart, start, suspend, upgrade
+from fencepost_operator.decision.rules import deletion, health, losses, preconditions, restart, start, suspend, upgrade
 from fencepost_operator.decision.status import update_status
 from fencepost_operator.observation import Backlog, Observation
 
@@ -45,6 +45,7 @@ RULES: Final[tuple[Rule, ...]] = (
     # Whether or not a run is active.
     restart.unconfirmed_run_holds_the_fence,
     restart.unconfirmed_run_is_not_deleted,
+    losses.loss_needs_an_acceptance,
     restart.failure_needs_a_person,
     restart.failure_is_backing_off,
     health.topics_are_missing,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.contract import ExitCode, Verdict
+from fencepost.contract import LOSSES, ExitCode, Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
@@ -25,6 +25,7 @@ class Diagnosis:
     detail: str = ""
     remedy: str = ""
     exit_code: int | None = None
+    loss: str = ""
 
     @property
     def message(self) -> str:
@@ -191,9 +192,15 @@ def _of_exit(code: int, run: Run) -> Diagnosis:
     if verdict.reason == Reason.OUT_OF_MEMORY:
         category = Reason.OUT_OF_MEMORY
     return Diagnosis(
-        category=category,
+        category=_category(category, verdict.reason),
         summary=summary,
         detail=detail(f"{verdict.reason}: {verdict.message}"),
         remedy=verdict.remedy or remedy,
         exit_code=code,
+        loss=verdict.loss if code == ExitCode.DATA_LOSS else "",
     )
+
+
+def _category(by_code: Reason, told: Reason) -> Reason:
+    """Return the category of a run's end: of a loss it is the driver's own reason, which decides how to go on."""
+    return told if by_code is Reason.DATA_LOSS and told in LOSSES else by_code

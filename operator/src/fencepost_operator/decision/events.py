@@ -7,11 +7,12 @@ from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
 from fencepost_operator.decision.conditions import PROGRESS_UNREADABLE, TRANSACTION_STALLED
+from fencepost_operator.decision.losses import told
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
-TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.PENDING})
+TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
 
 
@@ -39,6 +40,8 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if failure is not None and failure.count and (before.failure is None or before.failure.epoch != failure.epoch):
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
+    if after.accepted_losses and after.accepted_losses[-1:] != before.accepted_losses[-1:]:
+        yield _normal(Reason.LOSS_ACCEPTED, told(after.accepted_losses[-1]))
     yield from _dead_letters(before, after)
     for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, RETENTION_RISK):
         found, was = condition_of(after, kind), condition_of(before, kind)

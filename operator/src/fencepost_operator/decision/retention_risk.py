@@ -61,7 +61,7 @@ def _expired(risk: DataRisk, partition: str) -> str:
     return with_remedy(
         f"Kafka has deleted {risk.lost_records} records of {partition} from offset {risk.offset} on that were not "
         "committed",
-        "see DataLoss in the runbook FencepostPipelineNotReady: a driver stops where it finds them gone",
+        "see lost records in the runbook FencepostPipelineNotReady: a driver stops where it finds them gone",
     )
 
 

@@ -22,6 +22,7 @@ from fencepost_operator.api import (
     Status,
 )
 from fencepost_operator.backoff import restart_delay
+from fencepost_operator.decision import losses
 from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.lag import lags, readable
@@ -52,6 +53,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         open_transactions=_open_transactions(status.open_transactions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
     )
+    status = losses.update(status, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
 
@@ -79,6 +81,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         next_attempt_at=now + restart_delay(count, longest=longest),
         spec_hash=run.spec_hash,
         repeats=repeats + 1,
+        loss=diagnosis.loss,
         retry=retry,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from fencepost_operator.actions import (
+    AcceptLoss,
     Action,
     AddFinalizer,
     CreateFence,
@@ -68,6 +69,10 @@ class Executor:
                 await ports.fences.create(self._connection(pipeline), self._row(pipeline), owner)
             case TakeOverFence(epoch=epoch, version=version, owner=owner):
                 await ports.fences.take_over(self._connection(pipeline), self._row(pipeline), epoch, version, owner)
+            case AcceptLoss(committed_ms=committed_ms, loss=loss, by=by, choice=choice):
+                await ports.fences.accept_loss(
+                    self._connection(pipeline), self._row(pipeline), committed_ms, loss, by=by, choice=choice
+                )
             case ReleaseFence(epoch=epoch, version=version):
                 await ports.fences.release(self._connection(pipeline), self._row(pipeline), epoch, version)
             case _:
@@ -96,7 +101,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED
-        case CreateFence() | TakeOverFence() | ReleaseFence():
+        case CreateFence() | TakeOverFence() | AcceptLoss() | ReleaseFence():
             return _reason_of_checkpoint(error)
         case _:
             assert_never(action)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
-from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec
+from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec, Status
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
@@ -73,10 +74,11 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread = await asyncio.gather(
+        run_node, objects, unread, loss = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
+            self._loss(pipeline, runs, fence),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -90,6 +92,7 @@ class Observer:
             source=_source_seen(source, fence),
             unread=unread,
             progress=progress,
+            loss=loss,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
 
@@ -119,6 +122,23 @@ class Observer:
         if fence.value is None or not may_report_progress(fence.value):
             return fence, Known(None)
         return fence, await self._see(fences.read_progress(connection, name))
+
+    async def _loss(
+        self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
+    ) -> Fact[ReportedLoss | None]:
+        """Look for the loss that ended the newest run, as long as no later one has got past it."""
+        loss = _loss_of(pipeline.status, runs)
+        if not loss or not isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None:
+            return Known(None)
+        if isinstance(fence, Unknown):
+            return fence
+        if fence.value is None:
+            return Known(None)
+        key = pipeline.key
+        connection = cassandra_connection(key, pipeline.spec)
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
+        committed_ms = commit_ms(fence.value.committed_at)
+        return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
         if not isinstance(pipeline.spec, Spec):
@@ -173,6 +193,18 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def _loss_of(status: Status, runs: Fact[tuple[Run, ...]]) -> str:
+    """Return the id of the loss that the recorded run's verdict, or else the status, names; '' without one."""
+    recorded = status.run.name if status.run is not None else None
+    for run in runs.value if isinstance(runs, Known) else ():
+        if run.name == recorded and run.pod is not None and run.pod.verdict is not None and run.pod.verdict.loss:
+            return run.pod.verdict.loss
+    failure = status.failure
+    if failure is not None and failure.count and failure.loss:
+        return failure.loss
+    return status.loss.id if status.loss is not None else ""
 
 
 def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) -> Fact[Watermarks]:

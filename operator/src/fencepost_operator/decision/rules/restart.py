@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from fencepost.contract import LOSSES
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import RETRY_ANNOTATION, FailureStatus, Reason, State
 from fencepost_operator.api.quantities import format_duration
@@ -12,7 +13,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.takeover import state_before_run, take_over
 
-FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, Reason.POISON_RECORD})
+FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})
 """Failures that another attempt with the same spec would only repeat."""
 
 
@@ -41,7 +42,7 @@ def unconfirmed_run_is_not_deleted(context: RunContext) -> Outcome | None:
 
 def failure_needs_a_person(context: RunContext) -> Outcome | None:
     """Wait for a person after a final failure or an exhausted restart budget; a change of the spec tries again."""
-    failure = _current_failure(context)
+    failure = current_failure(context)
     if failure is None:
         return None
     retry = f"or set the annotation {RETRY_ANNOTATION} to a new value"
@@ -62,7 +63,7 @@ def failure_needs_a_person(context: RunContext) -> Outcome | None:
 
 def failure_is_backing_off(context: RunContext) -> Outcome | None:
     """Wait longer after each run that fails without a commit."""
-    failure = _current_failure(context)
+    failure = current_failure(context)
     if failure is None or failure.next_attempt_at is None or failure.next_attempt_at <= context.now:
         return None
     left = (failure.next_attempt_at - context.now).total_seconds()
@@ -79,10 +80,16 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
     )
 
 
-def _current_failure(context: RunContext) -> FailureStatus | None:
-    """Return the failure of the newest run as long as neither the spec nor the retry annotation has changed."""
+def current_failure(context: RunContext) -> FailureStatus | None:
+    """Return the failure of the newest run until something changes that the next run may succeed with.
+
+    That is the spec, the retry annotation, or the acceptance of a loss.
+    """
     run, failure = context.run, context.status.failure
     if run is None or failure is None or not failure.count or failure.epoch != run.epoch:
+        return None
+    accepted = context.status.accepted_losses
+    if accepted and accepted[-1].epoch >= failure.epoch:
         return None
     same = failure.spec_hash == context.desired.run and failure.retry == context.retry_token
     return failure if same else None

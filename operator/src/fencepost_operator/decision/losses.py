@@ -1,0 +1,105 @@
+"""What the status says of a loss and of its acceptance: the first ranges, and counts of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from fencepost.contract import REPLACED, Loss, ReportedLoss
+from fencepost_operator.api import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic, Status
+from fencepost_operator.decision.messages import listed
+from fencepost_operator.observation import Known, Observation
+from fencepost_operator.text import single_line
+
+RANGES: Final = 10
+"""Ranges and topics in the status; table fence_losses has all."""
+ACCEPTED: Final = 10
+"""Acceptances in the status; table accepted_losses has all."""
+LONGEST_TEXT: Final = 253
+"""Characters of a topic's name or id, of who accepts, and of a choice."""
+
+
+def update(status: Status, observation: Observation) -> Status:
+    """Return the status with the loss that was observed, without one that a later run has got past."""
+    seen = observation.loss.value if isinstance(observation.loss, Known) else None
+    if seen is not None:
+        epoch = status.run.epoch if status.run is not None else 0
+        accepted = _with_acceptance(status.accepted_losses, seen, epoch)
+        status = replace(status, loss=_reported(seen), accepted_losses=accepted)
+    run, loss = status.run, status.loss
+    if run is not None and loss is not None and run.claimed_at is not None and run.epoch > loss.epoch:
+        return replace(status, loss=None)
+    return status
+
+
+def told(accepted: AcceptedLossStatus) -> str:
+    """Return an acceptance as one sentence."""
+    choice = f", continue={accepted.choice}" if accepted.choice else ""
+    return (
+        f"{accepted.by} accepted loss {accepted.id} ({accepted.reason}{choice}): "
+        f"{counted(accepted.records, accepted.partitions)}, {shown(accepted.ranges)}"
+    )
+
+
+def counted(records: int, partitions: int) -> str:
+    """Return how much is lost."""
+    return f"{records} offsets of {partitions} {'partition' if partitions == 1 else 'partitions'}"
+
+
+def shown(ranges: Sequence[LostRange]) -> str:
+    """Return the first ranges."""
+    return listed([f"{found.partition} [{found.from_offset}, {found.until_offset})" for found in ranges])
+
+
+def _reported(seen: ReportedLoss) -> LossStatus:
+    loss = seen.loss
+    replaced = sorted(loss.topics.items())[:RANGES] if loss.reason in REPLACED else []
+    return LossStatus(
+        id=loss.id,
+        reason=loss.reason,
+        epoch=seen.epoch,
+        at=seen.at,
+        records=loss.records,
+        partitions=len(loss.ranges),
+        estimated=loss.reason in REPLACED,
+        ranges=_first(loss),
+        topics=tuple(
+            ReplacedTopic(topic=_text(topic), old_id=_text(change.old_id), new_id=_text(change.new_id) or None)
+            for topic, change in replaced
+        ),
+    )
+
+
+def _with_acceptance(
+    before: tuple[AcceptedLossStatus, ...], seen: ReportedLoss, epoch: int
+) -> tuple[AcceptedLossStatus, ...]:
+    loss, acceptance = seen.loss, seen.acceptance
+    if acceptance is None:
+        return before
+    told = (loss.id, _text(acceptance.by), _text(acceptance.choice))
+    if any((known.id, known.by, known.choice) == told for known in before):
+        return before
+    accepted = AcceptedLossStatus(
+        id=loss.id,
+        epoch=epoch,
+        reason=loss.reason,
+        by=_text(acceptance.by),
+        at=acceptance.at,
+        choice=_text(acceptance.choice),
+        records=loss.records,
+        partitions=len(loss.ranges),
+        ranges=_first(loss),
+    )
+    return (*before, accepted)[-ACCEPTED:]
+
+
+def _first(loss: Loss) -> tuple[LostRange, ...]:
+    return tuple(
+        LostRange(partition=_text(key), from_offset=start, until_offset=until)
+        for key, (start, until) in sorted(loss.ranges.items())[:RANGES]
+    )
+
+
+def _text(text: str | None) -> str:
+    return single_line(text, limit=LONGEST_TEXT)

@@ -1,0 +1,88 @@
+"""The annotation that accepts a loss: every word of it is a tenant's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.contract import Loss, Reason, TopicChange, starts_of
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.decision.acceptance import LONGEST, Given, Refused, commands, read_acceptance
+
+LOST = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", "id")})
+RECREATED = Loss(reason=Reason.TOPIC_RECREATED, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", "new")})
+DELETED = Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", None)})
+
+
+@pytest.mark.parametrize(
+    ("loss", "words", "found"),
+    [
+        (LOST, "by=kim", Given("kim", "")),
+        (LOST, "  by=kim@shop.example ", Given("kim@shop.example", "")),
+        (RECREATED, "by=kim continue=earliest", Given("kim", "earliest")),
+        (RECREATED, "continue=abandon by=kim", Given("kim", "abandon")),
+        (RECREATED, "by=kim continue=t/0:0,t/12:9000000000", Given("kim", "t/0:0,t/12:9000000000")),
+        (DELETED, "by=kim continue=abandon", Given("kim", "abandon")),
+    ],
+)
+def test_an_acceptance(loss: Loss, words: str, found: Given) -> None:
+    assert read_acceptance(f"{loss.id} {words}", loss) == found
+
+
+@pytest.mark.parametrize(
+    ("loss", "words", "problem"),
+    [
+        (LOST, "", "add by="),
+        (LOST, "by=", "'by='"),
+        (LOST, "by=a by=b", "'by=b'"),
+        (LOST, "by=a please", "'please'"),
+        (LOST, "by=a force=true", "'force=true'"),
+        (LOST, "by=a continue=earliest", "takes no 'continue='"),
+        (RECREATED, "by=a", "needs continue=earliest"),
+        (RECREATED, "by=a continue=latest", "'latest'"),
+        (RECREATED, "by=a continue=t/0:-1", "'t/0:-1'"),
+        (RECREATED, "by=a continue=t/0:1,", "''"),
+        (RECREATED, "by=a continue=u/0:1", "'u/0'"),
+        (RECREATED, "by=a continue=t/0:99999999999999999999", "belongs"),
+        (RECREATED, "by=a continue=t/01:1", "belongs"),
+        (DELETED, "by=a continue=earliest", "needs continue=abandon"),
+        (DELETED, "by=a", "needs continue=abandon"),
+    ],
+)
+def test_what_is_refused(loss: Loss, words: str, problem: str) -> None:
+    found = read_acceptance(f"{loss.id} {words}", loss)
+    assert isinstance(found, Refused)
+    assert problem in found.problem
+
+
+def test_another_loss_is_named_with_the_right_one() -> None:
+    assert read_acceptance("0123456789ab by=kim", LOST) == Refused(f"is about loss '0123456789ab', not about {LOST.id}")
+    assert read_acceptance(" \n", LOST) is None
+
+
+def test_a_map_of_a_thousand_partitions_fits() -> None:
+    choice = ",".join(f"t/{number}:{10**15 + number}" for number in range(1000))
+    found = read_acceptance(f"{RECREATED.id} by=kim continue={choice}", RECREATED)
+    assert found == Given("kim", choice)
+    assert starts_of(choice)["t/999"] == 10**15 + 999
+
+
+@given(st.text(), st.sampled_from([LOST, RECREATED, DELETED]), st.booleans())
+def test_no_text_raises_or_makes_a_message_of_more_than_a_line(text: str, loss: Loss, is_named: bool) -> None:
+    found = read_acceptance(f"{loss.id} by=kim {text}" if is_named else text, loss)
+    if isinstance(found, Refused):
+        assert found.problem.isprintable()
+        assert len(found.problem) < 400
+
+
+def test_a_long_annotation_is_not_read() -> None:
+    assert isinstance(read_acceptance(f"{LOST.id} by=kim" + " " * LONGEST, LOST), Refused)
+
+
+@pytest.mark.parametrize("loss", [LOST, RECREATED, DELETED])
+def test_the_command_of_the_message_is_an_acceptance(loss: Loss) -> None:
+    text = commands(ObjectKey("shop", "orders"), loss)
+    assert text.count("kubectl annotate spl -n shop orders streaming.fencepost.dev/accept-loss=") == 1
+    value = text.split('"')[1].replace("$USER", "kim")
+    assert isinstance(read_acceptance(value, loss), Given)
