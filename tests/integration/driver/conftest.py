@@ -38,5 +38,5 @@ def pipeline(environment: Environment, session: Session, tmp_path: Path) -> Iter
     for one in made:
         for run in one.runs:
             run.end()
-        session.execute(f"DROP TABLE IF EXISTS driver_tests.{one.config.sinks[0].table}", timeout=30)
+        session.execute(f"DROP TABLE IF EXISTS driver_tests.{one.topic}", timeout=30)
         one.kafka.admin.delete_topics([one.topic])

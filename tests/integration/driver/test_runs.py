@@ -129,7 +129,7 @@ def test_wrong_password_wrong_table_and_absent_topic_end_quickly_with_their_reas
 
 def test_two_sinks_in_one_job_and_a_stop_in_the_middle_of_a_batch(pipeline: Make) -> None:
     one = pipeline(max_records_per_batch=500)
-    name = one.config.sinks[0].table
+    name = one.topic
     one.session.execute(TABLE.format(keyspace="driver_tests", table=f"{name}_even"))
     one.kafka.produce(one.topic, 1000)
     one.take_over()

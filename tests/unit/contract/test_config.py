@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from fencepost.contract import LONGEST_REQUEST, ContractError, DriverConfig, KafkaSource, StartingOffsets
+from fencepost.contract import (
+    CONTRACT_VERSION,
+    LONGEST_REQUEST,
+    CassandraSink,
+    ContractError,
+    DriverConfig,
+    FunctionSink,
+    KafkaSource,
+    PluginSink,
+    StartingOffsets,
+    lowest_version,
+)
 
 CONFIGS = Path(__file__).with_name("configs")
 FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
@@ -44,8 +55,28 @@ def test_an_image_of_the_previous_release_finds_its_own_fields_alone() -> None:
 
 
 def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ContractError, match=r"contract version 2\.0.*set spec\.job\.image"):
-        DriverConfig.from_json(json.dumps({"contract_version": "2.0", "everything": "else"}))
+    with pytest.raises(ContractError, match=r"contract version 3\.0.*set spec\.job\.image"):
+        DriverConfig.from_json(json.dumps({"contract_version": "3.0", "everything": "else"}))
+
+
+def test_a_table_is_written_as_images_of_contract_1_read_it() -> None:
+    table = CassandraSink(name="rows", keyspace="shop", table="orders")
+    written = json.loads(replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=(table,)).to_json())
+    assert written["sinks"] == [{"name": "rows", "keyspace": "shop", "table": "orders"}]
+    assert lowest_version((table,), otherwise=CONTRACT_VERSION) == CONTRACT_VERSION
+
+
+def test_a_sink_of_another_kind_is_read_back_and_refused_by_images_of_contract_1() -> None:
+    sinks = (
+        CassandraSink(name="rows", keyspace="shop", table="orders"),
+        FunctionSink(name="mine", entrypoint="a.b:write", options={"url": "x"}),
+        PluginSink(name="theirs", plugin="postgresql", options={"table": "t"}),
+    )
+    config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=sinks)
+    assert DriverConfig.from_json(config.to_json()).sinks == sinks
+    assert lowest_version(sinks, otherwise=CONTRACT_VERSION).partition(".")[0] == "2"
+    for text in (config.to_json(), config.to_json_before_1_0()):
+        assert all("table" not in sink for sink in json.loads(text)["sinks"][1:]), "an older image misses the table"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +85,9 @@ def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
         ({"epoch": "5"}, "epoch is of type str, not int"),
         ({"epoch": True}, "epoch is of type bool, not int"),
         ({"sinks": [{"name": "a", "keyspace": "k"}]}, r"sinks\[0\]\.table is missing"),
+        ({"sinks": [{"name": "a", "kind": "carrier-pigeon"}]}, r"sinks\[0\]\.kind is 'carrier-pigeon'.*newer"),
+        ({"sinks": [{"name": "a", "kind": "plugin"}]}, r"sinks\[0\]\.plugin is missing"),
+        ({"sinks": [{"name": "a", "kind": ["plugin"]}]}, r"sinks\[0\]\.kind"),
         ({"source": {"topics": ["a"]}}, r"source\.bootstrap_servers is missing"),
         ({"cassandra": {"contact_points": [1]}}, r"cassandra\.contact_points\[0\] is of type int, not str"),
         ({"spark_conf": {"a": 1}}, r"spark_conf\.a is of type int"),

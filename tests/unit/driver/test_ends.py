@@ -21,8 +21,8 @@ from fencepost.contract import (
     Variable,
     Verdict,
 )
-from fencepost.driver.entrypoint import load
 from fencepost.driver.verdict import judge
+from fencepost.entrypoint import load
 from fencepost.errors import (
     BadSpec,
     BatchFailed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from fencepost.errors import (
     suspects_record,
 )
 from fencepost.fence import FenceRow
-from fencepost.sinks.writer import RESULT_COLUMNS
+from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import source
 from fencepost.spark.engine import SparkEngine
 from unit.spark.conftest import CONFIG
@@ -28,10 +28,11 @@ from unit.spark.conftest import CONFIG
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from fencepost.context import BatchContext
 
-Writing = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+Writing = Callable[[Iterable["pa.RecordBatch"]], Iterator[int]]
 BATCH = Batch(ranges=(Range("t", 0, 100, 103), Range("t", 1, 7, 9)), until={"t/0": 103, "t/1": 9})
 
 
@@ -43,30 +44,45 @@ def row() -> FenceRow:
     return replace(Fence(MemoryFenceTable(), "s/ns/n").create("s/ns"), clock=1_000)
 
 
-class Counting:
-    """A sink that counts its rows, or does what `writing` says with them."""
+class Task:
+    """Calls a function of the test, which is pickled with it."""
 
-    name = "rows"
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
 
-    def __init__(self, writing: Writing | None = None) -> None:
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        assert batch.token >= 0
+        return self._writing(batches)
+
+
+class Counting(Sink):
+    """A sink that counts its rows, or does what `writing` says with them; it keeps what it is told."""
+
+    def __init__(self, writing: Writing | None = None, failing: Callable[[str], None] = lambda _call: None) -> None:
         self._writing = writing or counting()
+        self._failing = failing
+        self.calls: list[tuple[str, int]] = []
 
-    def check(self, frame: DataFrame) -> None:
-        """Take every frame."""
+    def check(self, schema: StructType) -> None:
+        self._failing("check")
+        self.calls.append(("check", len(schema.fields)))
 
-    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
-        assert timestamp >= 0
-        return frame.mapInArrow(self._writing, RESULT_COLUMNS).select("sink", "rows")
+    def task(self) -> SinkTask:
+        return Task(self._writing)
+
+    def begin(self, batch: BatchToken) -> None:
+        self._failing("begin")
+        self.calls.append(("begin", batch.token))
+
+    def finish(self, batch: BatchToken) -> None:
+        self._failing("finish")
+        self.calls.append(("finish", batch.token))
 
 
 def counting() -> Writing:
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from fencepost.sinks.writer import _Counter  # noqa: PLC0415
-
-        counter = _Counter("rows")
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         for batch in batches:
-            counter.rows += batch.num_rows
-        yield counter.report()
+            yield batch.num_rows
 
     return count
 
@@ -90,7 +106,9 @@ def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(source, "frame", records)
 
     def build(transform: Any, sink: Counting | None = None) -> SparkEngine:
-        return SparkEngine(spark=spark, config=CONFIG, transform=transform, sinks=[sink or Counting()], properties={})
+        return SparkEngine(
+            spark=spark, config=CONFIG, transform=transform, sinks={"rows": sink or Counting()}, properties={}
+        )
 
     return build
 
@@ -121,6 +139,29 @@ def test_batches_leave_no_path_in_the_jvm(spark: SparkSession, make: Callable[..
     for _ in range(5):
         engine.write(BATCH, row())
     assert paths_to_delete(spark) == before
+
+
+def test_a_sink_is_told_of_each_batch_and_of_no_warm_up(make: Callable[..., SparkEngine]) -> None:
+    sink = Counting()
+    engine = make(same, sink)
+    engine.warm()
+    engine.keep_warm()
+    assert sink.calls == [("check", 7)]
+    claimed = row()
+    engine.write(BATCH, claimed)
+    assert sink.calls[1:] == [("begin", claimed.write_timestamp), ("finish", claimed.write_timestamp)]
+
+
+@pytest.mark.parametrize("call", ["begin", "finish"])
+def test_a_batch_fails_with_a_driver_half_of_its_sink(make: Callable[..., SparkEngine], call: str) -> None:
+    def fail(now: str) -> None:
+        if now == call:
+            raise RuntimeError("the store is gone")
+
+    engine = make(same, Counting(failing=fail))
+    found = failure(lambda: engine.write(BATCH, row()))
+    assert isinstance(found, BatchFailed)
+    assert (found.reason, found.message) == ("SinkFailed", "sink 'rows' raised RuntimeError: the store is gone")
 
 
 def test_a_transform_that_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
@@ -345,19 +386,18 @@ def test_progress_grows_while_one_task_writes_slowly(make: Callable[..., SparkEn
     gate = Gate(tmp_path)
     path = gate.path
 
-    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         import os  # noqa: PLC0415
         import time  # noqa: PLC0415
 
-        from fencepost.sinks.writer import FILLER, _Counter  # noqa: PLC0415
+        from fencepost.sinks import tasks  # noqa: PLC0415
 
-        counter = _Counter("rows")
+        tasks.REPORT_INTERVAL = 0.1  # type: ignore[misc]
         for batch in batches:
-            counter.rows += batch.num_rows
+            yield batch.num_rows
             while not os.path.exists(path):  # noqa: PTH110
-                yield counter.report(FILLER)
+                yield 0
                 time.sleep(0.2)
-        yield counter.report()
 
     engine = make(same, Counting(slowly))
     thread = in_background(lambda: engine.write(BATCH, row()))

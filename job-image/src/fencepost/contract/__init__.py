@@ -12,7 +12,6 @@ from fencepost.contract.config import (
     LONGEST_REQUEST,
     TASK_ATTEMPTS,
     TASK_ATTEMPTS_SETTING,
-    CassandraSink,
     ContractError,
     DriverConfig,
     KafkaSource,
@@ -39,10 +38,12 @@ from fencepost.contract.pod import (
     CODE_DIR,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
+    SINK_OPTIONS_DIR,
     TERMINATION_LOG,
     Variable,
 )
 from fencepost.contract.reasons import Reason
+from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, PluginSink, lowest_version
 from fencepost.contract.verdict import ExitCode, Verdict
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "LONGEST_REQUEST",
     "LOSSES",
     "REPLACED",
+    "SINK_OPTIONS_DIR",
     "TASK_ATTEMPTS",
     "TASK_ATTEMPTS_SETTING",
     "TERMINATION_LOG",
@@ -64,11 +66,14 @@ __all__ = [
     "CassandraEndpoint",
     "CassandraSink",
     "ContractError",
+    "DeclaredSink",
     "DriverConfig",
     "ExitCode",
+    "FunctionSink",
     "KafkaEndpoint",
     "KafkaSource",
     "Loss",
+    "PluginSink",
     "Reason",
     "ReportedLoss",
     "StartingOffsets",
@@ -77,6 +82,7 @@ __all__ = [
     "Verdict",
     "choice_problem",
     "commit_ms",
+    "lowest_version",
     "offset_key",
     "split_offset_key",
     "starts_of",

@@ -12,12 +12,14 @@ from typing import Any, Final, Self, TypeVar
 
 from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
 from fencepost.contract.pod import Variable
+from fencepost.contract.sinks import SINK_KINDS, SINK_KINDS_VERSION, CassandraSink, DeclaredSink
 
 T = TypeVar("T")
 
 CONTRACT_VERSION: Final = "1.1"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
-field; a change that an older driver would misunderstand is a new major version, which they refuse.
+field; a change that an older driver would misunderstand is a new major version, which they refuse.  A configuration
+with such a change alone has the newer version (`fencepost.contract.sinks.lowest_version`).
 """
 
 LONGEST_REQUEST: Final = 12.0
@@ -56,15 +58,6 @@ class KafkaSource(KafkaEndpoint):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CassandraSink:
-    """One declared output: rows of the author's frame named `name` go to keyspace.table, column by column name."""
-
-    name: str
-    keyspace: str
-    table: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
     """Everything that a run is given, fixed for its life. Units: seconds.
 
@@ -78,7 +71,7 @@ class DriverConfig:
     code: str
     """Identity of the code for the fence row: image and entrypoint (and the ConfigMap's hash)."""
     source: KafkaSource
-    sinks: tuple[CassandraSink, ...]
+    sinks: tuple[DeclaredSink, ...]
     cassandra: CassandraEndpoint
     fence_keyspace: str
     consistency: str
@@ -175,9 +168,9 @@ def _check_version(version: object) -> None:
     major = str(version).partition(".")[0]
     if not major.isdecimal():
         raise ContractError(f"{Variable.CONFIG}.contract_version: {version!r} is not MAJOR.MINOR")
-    if int(major) > int(CONTRACT_VERSION.partition(".")[0]):
+    if int(major) > int(SINK_KINDS_VERSION.partition(".")[0]):
         raise ContractError(
-            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {CONTRACT_VERSION}:"
+            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {SINK_KINDS_VERSION}:"
             " set spec.job.image to an image of the operator's release or newer"
         )
 
@@ -186,7 +179,13 @@ def _value(kind: type[T], raw: object, path: str) -> T:
     """Return `raw` as `kind`, a type that a field of this module has. Raises ContractError naming the path."""
     found: Any
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType:
+    if kind == DeclaredSink:
+        found = _sink(_expect(dict, raw, path), path)
+    elif origin is typing.Literal:
+        if raw not in parts:
+            raise ContractError(f"{path} is {raw!r}, not {' or '.join(map(repr, parts))}")
+        found = raw
+    elif origin is types.UnionType:
         (inner,) = (part for part in parts if part is not types.NoneType)
         found = None if raw is None else _value(inner, raw, path)
     elif origin is tuple:
@@ -201,6 +200,17 @@ def _value(kind: type[T], raw: object, path: str) -> T:
     else:
         found = _expect(kind, raw, path)
     return typing.cast("T", found)
+
+
+def _sink(raw: Mapping[str, object], path: str) -> DeclaredSink:
+    name = raw.get("kind")
+    if name is None:
+        return _object(CassandraSink, raw, path)
+    if not isinstance(name, str) or name not in SINK_KINDS:
+        raise ContractError(
+            f"{path}.kind is {name!r}, which this image does not know: set spec.job.image to a newer one"
+        )
+    return _object(SINK_KINDS[name], raw, path)
 
 
 def _object(kind: type[T], raw: Mapping[str, object], path: str) -> T:

@@ -16,6 +16,9 @@ BLOCK_MANAGER_PORT: Final = 7079
 KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 """Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
 
+SINK_OPTIONS_DIR: Final = "/etc/fencepost/sinks"
+"""Under it, in the driver, each sink's `optionsFrom` is mounted at the sink's name: one file per option."""
+
 CODE_DIR: Final = "/opt/fencepost/code"
 """Mount path of `job.codeFrom`, in the driver and in every worker; it is on PYTHONPATH."""
 

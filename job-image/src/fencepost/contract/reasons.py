@@ -90,6 +90,7 @@ class Reason(StrEnum):
     BAD_SPEC = "BadSpec"
     BATCH_FAILED = "BatchFailed"
     TRANSFORM_FAILED = "TransformFailed"
+    SINK_FAILED = "SinkFailed"
     DATA_LOSS = "DataLoss"
     OFFSET_OUT_OF_RANGE = "OffsetOutOfRange"
     LOG_TRUNCATED = "LogTruncated"

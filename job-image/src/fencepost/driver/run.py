@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from fencepost.contract import (
     CODE_DIR,
     KAFKA_PROPERTIES_DIR,
+    SINK_OPTIONS_DIR,
     DriverConfig,
     ExitCode,
     Reason,
@@ -62,6 +63,7 @@ class Environment:
     termination_log: Path
     code_dir: Path = Path(CODE_DIR)
     kafka_properties: Path = Path(KAFKA_PROPERTIES_DIR)
+    sink_options: Path = Path(SINK_OPTIONS_DIR)
 
     @classmethod
     def read(cls, variables: Mapping[str, str], *, termination_log: Path) -> Environment:
@@ -162,8 +164,8 @@ class Driver:
         self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
-        from fencepost.driver.entrypoint import load  # noqa: PLC0415
-        from fencepost.sinks.cassandra import bind  # noqa: PLC0415
+        from fencepost.entrypoint import load  # noqa: PLC0415
+        from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         config = self._config
@@ -171,7 +173,13 @@ class Driver:
             spark=spark,
             config=config,
             transform=load(config.entrypoint, self._environment.code_dir),
-            sinks=bind(config, table.session, self._environment.credentials),
+            sinks=open_sinks(
+                config,
+                session=table.session,
+                credentials=self._environment.credentials,
+                code_dir=self._environment.code_dir,
+                options_dir=self._environment.sink_options,
+            ),
             properties=properties,
         )
         self._watch_executors(spark)

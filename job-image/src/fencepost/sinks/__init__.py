@@ -1,1 +1,10 @@
-"""Where rows go: the driver checks frames against tables, Python workers write them."""
+"""Where rows go: the driver checks frames against sinks, Python workers write them.
+
+`Sink` is the interface, also for sinks of other packages; docs/sinks.md is their guide.
+"""
+
+from __future__ import annotations
+
+from fencepost.sinks.interface import BatchToken, OpenSink, Sink, SinkContext, SinkTask
+
+__all__ = ["BatchToken", "OpenSink", "Sink", "SinkContext", "SinkTask"]

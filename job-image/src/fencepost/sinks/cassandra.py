@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.errors import BadSpec
+from fencepost.sinks.interface import BatchToken, Sink
 from fencepost.sinks.types import mismatch
-from fencepost.sinks.writer import RESULT_COLUMNS, Target, write
+from fencepost.sinks.writer import Target, write
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from cassandra.cluster import Session
-    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +45,43 @@ class Table:
         return found
 
 
-class CassandraSinkWriter:
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """The task's half: writes the rows at the batch's token."""
+
+    target: Target
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        """Write all rows; see `fencepost.sinks.writer.write`."""
+        return write(self.target, batch.token, batches)
+
+
+class TableSink(Sink):
     """One declared sink, bound to its table."""
 
-    def __init__(self, sink: CassandraSink, table: Table, target: Target) -> None:
-        self._sink = sink
+    def __init__(self, name: str, table: Table, target: Target) -> None:
+        self._name = name
         self._table = table
-        self._target = target
+        self._task = TableTask(target)
 
-    @property
-    def name(self) -> str:
-        """The sink's name in the spec."""
-        return self._sink.name
-
-    def check(self, frame: DataFrame) -> None:
+    def check(self, schema: StructType) -> None:
         """Raise BadSpec naming every column that does not fit the table."""
-        columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         problems = self._table.problems(columns)
         if problems:
             raise BadSpec(
-                f"sink {self.name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
+                f"sink {self._name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
                 reason=Reason.SINK_MISMATCH,
                 remedy="Make the transform's columns and the table agree.",
             )
 
-    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
-        """Return the lazy frame whose evaluation writes the rows: (sink, rows), one row or more per task."""
-        return frame.mapInArrow(partial(write, self._target, timestamp), RESULT_COLUMNS).select("sink", "rows")
+    def task(self) -> TableTask:
+        """Return the task's half."""
+        return self._task
 
 
-def bind(config: DriverConfig, session: Session, credentials: tuple[str, str] | None) -> list[CassandraSinkWriter]:
-    """Return a writer for each declared sink. Raises BadSpec for a table that does not exist."""
-    return [_bind_one(config, sink, session, credentials) for sink in config.sinks]
-
-
-def _bind_one(
-    config: DriverConfig, sink: CassandraSink, session: Session, credentials: tuple[str, str] | None
-) -> CassandraSinkWriter:
+def bind(config: DriverConfig, sink: CassandraSink, session: Session, credentials: tuple[str, str] | None) -> TableSink:
+    """Return a declared sink. Raises BadSpec for a table that does not exist."""
     keyspaces: Mapping[str, Any] = session.cluster.metadata.keyspaces
     if sink.keyspace not in keyspaces:
         raise BadSpec(
@@ -104,7 +105,6 @@ def _bind_one(
         partition_key=_names(found.partition_key),
     )
     target = Target(
-        sink=sink.name,
         cassandra=config.cassandra,
         credentials=credentials,
         consistency=config.consistency,
@@ -113,7 +113,7 @@ def _bind_one(
         partition_key=table.partition_key,
         patience=config.task_patience,
     )
-    return CassandraSinkWriter(sink, table, target)
+    return TableSink(sink.name, table, target)
 
 
 def _names(columns: Iterable[Any]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from cassandra.cluster import ResponseFuture, Session
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
-from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, as_worker_error
+from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
 from fencepost.sinks.requests import Insert, Request, send_encoded
@@ -39,20 +39,11 @@ REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
 """Cassandra's guardrail for full disks refuses each write, as if the request were wrong."""
 
-REPORT_INTERVAL: Final = 2.0
-"""Seconds between two reports of a task's rows."""
-FILLER: Final = bytes(65_536)
-"""As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
-RESULT_SCHEMA: Final = pa.schema([("sink", pa.string()), ("rows", pa.int64()), ("filler", pa.binary())])
-RESULT_COLUMNS: Final = "sink string, rows long, filler binary"
-"""RESULT_SCHEMA as Spark's DDL."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A table, and how to reach it. The password travels in the task's closure, over Spark's encrypted RPC."""
 
-    sink: str
     cassandra: CassandraEndpoint
     credentials: tuple[str, str] | None
     consistency: str
@@ -67,50 +58,25 @@ _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] 
 _statements: dict[tuple[Target, tuple[str, ...]], Insert] = {}
 
 
-def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write all rows at `timestamp` (µs); yield rows of RESULT_SCHEMA whose `rows` add up to what is written.
+def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Write all rows at `timestamp` (µs); yield numbers of rows, which add up to what is written.
 
     At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
-    Raises WorkerError: of BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that
-    does not fit (the message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for
-    `target.patience` seconds.
+    Raises BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that does not fit (the
+    message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for `target.patience`
+    seconds.
     """
-    try:
-        session = _session(target)
-        requests = _Requests(session)
-        counter = _Counter(target.sink)
-        for batch in batches:
-            if batch.num_rows:
-                insert = _insert(session, target, tuple(batch.schema.names))
-                if timestamp == WARM_TOKEN:
-                    continue
-                for request in insert.requests(batch, timestamp):
-                    requests.send(request)
-                    counter.rows += request.count
-                    if counter.is_due():
-                        yield counter.report(FILLER)
-        requests.finish()
-    except DriverError as error:
-        raise as_worker_error(error) from error
-    yield counter.report()
-
-
-class _Counter:
-    """Rows since the last report. A report every REPORT_INTERVAL shows the driver that this task makes progress."""
-
-    def __init__(self, sink: str) -> None:
-        self.rows = 0
-        self._sink = sink
-        self._last = time.monotonic()
-
-    def is_due(self) -> bool:
-        return time.monotonic() - self._last >= REPORT_INTERVAL
-
-    def report(self, filler: bytes = b"") -> pa.RecordBatch:
-        """Return one row of RESULT_SCHEMA and begin again at zero."""
-        columns = [pa.array([self._sink]), pa.array([self.rows], pa.int64()), pa.array([filler])]
-        self.rows, self._last = 0, time.monotonic()
-        return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
+    session = _session(target)
+    requests = _Requests(session)
+    for batch in batches:
+        if batch.num_rows:
+            insert = _insert(session, target, tuple(batch.schema.names))
+            if timestamp == WARM_TOKEN:
+                continue
+            for request in insert.requests(batch, timestamp):
+                requests.send(request)
+                yield request.count
+    requests.finish()
 
 
 def _session(target: Target) -> Session:

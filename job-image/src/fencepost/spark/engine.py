@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Final
 
 from fencepost.batch import Batch, Written
 from fencepost.context import WARM_TOKEN, BatchContext
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
+from fencepost.sinks import BatchToken, Sink, tasks
 from fencepost.spark import call_sites, failures, source
 from fencepost.spark.progress import Progress
 from fencepost.spark.tasks import slices
@@ -28,25 +29,8 @@ if TYPE_CHECKING:
     from fencepost.fence import FenceRow
 
 
-class SinkWriter(Protocol):
-    """A declared sink."""
-
-    @property
-    def name(self) -> str:
-        """The sink's name in the spec."""
-        ...
-
-    def check(self, frame: DataFrame) -> None:
-        """Raise BadSpec when the frame's columns do not fit the sink."""
-        ...
-
-    def write(self, frame: DataFrame, timestamp: int) -> DataFrame:
-        """Return the lazy frame (sink, rows) whose evaluation writes the rows at `timestamp` (µs)."""
-        ...
-
-
 class SparkEngine:
-    """Runs batches in a session. The transform's frame is checked against the tables once, on an empty batch."""
+    """Runs batches in a session. The transform's frame is checked against the sinks once, on an empty batch."""
 
     def __init__(
         self,
@@ -54,13 +38,13 @@ class SparkEngine:
         spark: SparkSession,
         config: DriverConfig,
         transform: Transform,
-        sinks: Sequence[SinkWriter],
+        sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
     ) -> None:
         self._spark = spark
         self._config = config
         self._transform = transform
-        self._sinks = {sink.name: sink for sink in sinks}
+        self._sinks = dict(sinks)
         self._properties = properties
         self._progress = Progress(spark)
 
@@ -86,7 +70,12 @@ class SparkEngine:
         """Read, transform and write a batch. Raises DriverError."""
         before = time.monotonic()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
+        token = _token(context)
+        for name, sink in self._sinks.items():
+            _guarded(name, partial(sink.begin, token))
         written = self._run(slices(batch.ranges, self._cores()), context, check=False, since=before)
+        for name, sink in self._sinks.items():
+            _guarded(name, partial(sink.finish, token))
         call_sites.stop_recording(self._config.spark_conf)
         return written
 
@@ -117,8 +106,8 @@ class SparkEngine:
             )
             if check:
                 for name, frame in outputs.items():
-                    self._sinks[name].check(frame)
-            written = [self._sinks[name].write(frame, context.token) for name, frame in outputs.items()]
+                    _guarded(name, partial(self._sinks[name].check, frame.schema))
+            written = [self._written(name, frame, _token(context)) for name, frame in outputs.items()]
             prepared = time.monotonic()
             rows = _row_counts(reduce(lambda left, right: left.union(right), written), tuple(outputs))
         except (PySparkException, Py4JError) as error:
@@ -128,6 +117,11 @@ class SparkEngine:
             "job": round((time.monotonic() - prepared) * 1000),
         }
         return Written(rows=rows, phases=phases)
+
+    def _written(self, name: str, frame: DataFrame, token: BatchToken) -> DataFrame:
+        """Return the lazy frame (sink, rows) whose evaluation writes the rows."""
+        write = partial(tasks.write, self._sinks[name].task(), token, name)
+        return frame.mapInArrow(write, tasks.RESULT_COLUMNS).select("sink", "rows")
 
     def _outputs(self, batch: DataFrame, context: BatchContext, *, is_warm_up: bool) -> dict[str, DataFrame]:
         """Call the author's function and name its frames. Raises DriverError."""
@@ -177,6 +171,28 @@ def name_outputs(result: object, sinks: Sequence[str]) -> dict[str, DataFrame]:
             remedy="Make the mapping's keys the names of spec.sinks.",
         )
     return dict(result)
+
+
+def _token(context: BatchContext) -> BatchToken:
+    return BatchToken(
+        pipeline=context.pipeline,
+        epoch=context.epoch,
+        version=context.version,
+        token=context.token,
+        offsets=context.offsets,
+    )
+
+
+def _guarded(name: str, act: Callable[[], None]) -> None:
+    """Call a sink's driver half. Raises DriverError: of anything else that it raises, with the sink's name."""
+    try:
+        act()
+    except DriverError:
+        raise
+    except Exception as error:
+        raise BatchFailed(
+            f"sink {name!r} raised {type(error).__name__}: {failures.short(error)}", reason=Reason.SINK_FAILED
+        ) from error
 
 
 def _row_counts(written: DataFrame, sinks: Sequence[str]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 Executors send the metrics of running tasks with each heartbeat, also in local mode, and Spark's live status store adds
 them up. Counted are the rows that operators and Python workers have produced, and the tasks that have ended. A sink
-that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.writer`).
+that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.tasks`).
 """
 
 from __future__ import annotations

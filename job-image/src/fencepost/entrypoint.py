@@ -1,4 +1,4 @@
-"""The author's function, found by its name `module:function`."""
+"""An author's function, found by its name `module:function`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from fencepost.contract import Reason
 from fencepost.errors import BadSpec
 
 if TYPE_CHECKING:
-    from fencepost.context import Transform
+    from collections.abc import Callable
 
 
-def load(entrypoint: str, code_dir: Path | None = None) -> Transform:
-    """Import and return the function; `code_dir` goes first on the path when it exists.
+def load(entrypoint: str, code_dir: Path | None = None, *, field: str = "spec.job.entrypoint") -> Callable[..., Any]:
+    """Import and return the function; `code_dir` goes first on the path when it exists. `field` is that of the spec.
 
     Raises BadSpec saying what is wrong: the name's form, the import (with the author's own traceback line), or the
     attribute.
     """
+    remedy = f"Correct {field}, or put the module into the image or the ConfigMap of spec.job.codeFrom."
     name, separator, attribute = entrypoint.partition(":")
     if not separator or not name or not attribute:
         raise BadSpec(
@@ -31,22 +32,19 @@ def load(entrypoint: str, code_dir: Path | None = None) -> Transform:
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise BadSpec(_missing(entrypoint, name, error), reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=_REMEDY) from error
+        raise BadSpec(_missing(entrypoint, name, error), reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=remedy) from error
     except Exception as error:
         raise BadSpec(
-            f"importing {name!r} failed: {_innermost(error)}", reason=Reason.ENTRYPOINT_FAILED, remedy=_REMEDY
+            f"importing {name!r} failed: {_innermost(error)}", reason=Reason.ENTRYPOINT_FAILED, remedy=remedy
         ) from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not callable(found):
         raise BadSpec(
-            f"module {name!r} has no function {attribute!r}", reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=_REMEDY
+            f"module {name!r} has no function {attribute!r}", reason=Reason.ENTRYPOINT_NOT_FOUND, remedy=remedy
         )
-    transform: Transform = found
-    return transform
-
-
-_REMEDY = "Correct spec.job.entrypoint, or put the module into the image or the ConfigMap of spec.job.codeFrom."
+    loaded: Callable[..., Any] = found
+    return loaded
 
 
 def _missing(entrypoint: str, name: str, error: ModuleNotFoundError) -> str:

@@ -1,0 +1,53 @@
+"""The declared outputs of a run, as the operator writes them and the driver reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSink:
+    """Rows of the author's frame named `name` go to keyspace.table, column by column name.
+
+    Without a `kind`, and so in the form that images of contract 1 read.
+    """
+
+    name: str
+    keyspace: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSink:
+    """Rows go to a function of the author, `module:function`."""
+
+    name: str
+    entrypoint: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["function"] = "function"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSink:
+    """Rows go to a sink of another package: `plugin` is its name in the entry-point group `fencepost.sinks`."""
+
+    name: str
+    plugin: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["plugin"] = "plugin"
+
+
+DeclaredSink: TypeAlias = CassandraSink | FunctionSink | PluginSink
+
+SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {"function": FunctionSink, "plugin": PluginSink}
+"""By the field `kind`; a sink without one is a CassandraSink."""
+
+SINK_KINDS_VERSION: Final = "2.0"
+"""Contract version of a configuration with a `kind`: images of contract 1 know Cassandra sinks alone."""
+
+
+def lowest_version(sinks: Iterable[DeclaredSink], otherwise: str) -> str:
+    """Return the lowest contract version that understands these sinks; `otherwise` is that of Cassandra sinks."""
+    return otherwise if all(isinstance(sink, CassandraSink) for sink in sinks) else SINK_KINDS_VERSION

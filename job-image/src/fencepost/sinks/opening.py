@@ -1,0 +1,109 @@
+"""Opens the declared sinks of a run, each by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from fencepost.contract import CassandraSink, DriverConfig, FunctionSink, PluginSink, Reason
+from fencepost.entrypoint import load
+from fencepost.errors import BadSpec, BatchFailed, DriverError
+from fencepost.sinks import cassandra, function
+from fencepost.sinks.interface import Sink, SinkContext
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+
+    from fencepost.contract import DeclaredSink
+
+GROUP: Final = "fencepost.sinks"
+"""The entry-point group of sinks of other packages."""
+
+
+def open_sinks(
+    config: DriverConfig,
+    *,
+    session: Session,
+    credentials: tuple[str, str] | None,
+    code_dir: Path | None = None,
+    options_dir: Path | None = None,
+) -> dict[str, Sink]:
+    """Return every declared sink by its name.
+
+    `code_dir` holds the author's code; `options_dir` has a folder per sink whose options come from a Secret, with one
+    file per option.  Raises BadSpec for what does not exist or does not fit, DependencyDown, BatchFailed.
+    """
+
+    def one(sink: DeclaredSink) -> Sink:
+        match sink:
+            case CassandraSink():
+                return cassandra.bind(config, sink, session, credentials)
+            case FunctionSink():
+                field = f"function.entrypoint of sink {sink.name!r} in spec.sinks"
+                write = load(sink.entrypoint, code_dir, field=field)
+                return function.FunctionSink(sink.name, write, _options(sink, options_dir))
+            case PluginSink():
+                context = SinkContext(
+                    name=sink.name, pipeline=config.pipeline, epoch=config.epoch, patience=config.task_patience
+                )
+                return open_plugin(sink.plugin, _options(sink, options_dir), context)
+            case _:
+                assert_never(sink)
+
+    return {sink.name: one(sink) for sink in config.sinks}
+
+
+def open_plugin(plugin: str, options: Mapping[str, str], context: SinkContext) -> Sink:
+    """Return a sink of another package. Raises BadSpec when there is none of that name, or it is no sink."""
+    found = entry_points(group=GROUP, name=plugin)
+    if not found:
+        known = sorted(entry_points(group=GROUP).names)
+        raise BadSpec(
+            f"sink {context.name!r}: no installed package has a sink {plugin!r}; found: {', '.join(known) or 'none'}",
+            reason=Reason.SINK_NOT_FOUND,
+            remedy="Install the package into the image of spec.job.image (docs/authors.md), or correct spec.sinks.",
+        )
+    try:
+        made = _loaded(next(iter(found)), context)(options, context)
+    except DriverError:
+        raise
+    except Exception as error:
+        raise BatchFailed(
+            f"sink {context.name!r}: {plugin!r} did not open: {type(error).__name__}: {error}",
+            reason=Reason.SINK_FAILED,
+            remedy="See the driver's log; a sink names what is wrong with its options by BadSpec.",
+        ) from error
+    if not isinstance(made, Sink):
+        raise BadSpec(
+            f"sink {context.name!r}: {plugin!r} made a {type(made).__name__}, which is not a fencepost.sinks.Sink",
+            reason=Reason.SINK_INVALID,
+        )
+    return made
+
+
+def _loaded(entry_point: EntryPoint, context: SinkContext) -> Any:  # noqa: ANN401 - code of another package
+    try:
+        return entry_point.load()
+    except Exception as error:
+        raise BadSpec(
+            f"sink {context.name!r}: importing {entry_point.value!r} failed: {type(error).__name__}: {error}",
+            reason=Reason.SINK_INVALID,
+            remedy="Install what the package needs into the image of spec.job.image.",
+        ) from error
+
+
+def _options(sink: FunctionSink | PluginSink, options_dir: Path | None) -> dict[str, str]:
+    """Return the options of the spec, and over them those of the Secret."""
+    mounted = options_dir / sink.name if options_dir else None
+    if mounted is None or not mounted.is_dir():
+        return dict(sink.options)
+    # Kubernetes' own files in the volume begin with two dots.
+    files = [path for path in mounted.iterdir() if path.is_file() and not path.name.startswith("..")]
+    try:
+        return {**sink.options, **{path.name: path.read_text(encoding="utf-8") for path in files}}
+    except UnicodeDecodeError as error:
+        raise BadSpec(
+            f"sink {sink.name!r}: a value of the Secret of optionsFrom is not text in UTF-8", reason=Reason.SINK_INVALID
+        ) from error
