@@ -168,6 +168,19 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
             {"sinks": [{"name": "a", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]},
             "spec.sinks[0].cassandra.table",
         ),
+        ({"sinks": [{"name": "a"}]}, "spec.sinks[0]"),
+        ({"sinks": [{"name": "a", "function": {"entrypoint": "a:b"}, "plugin": {"kind": "c"}}]}, "spec.sinks[0]"),
+        ({"sinks": [{"name": "../../tmp", "plugin": {"kind": "c"}}]}, "spec.sinks[0].name"),
+        ({"sinks": [{"name": "a", "plugin": {"kind": "os system"}}]}, "spec.sinks[0].plugin.kind"),
+        ({"sinks": [{"name": "a", "function": {"entrypoint": "a"}}]}, "spec.sinks[0].function.entrypoint"),
+        (
+            {"sinks": [{"name": "a", "plugin": {"kind": "c", "options": {"port": 1}}}]},
+            "spec.sinks[0].plugin.options.port",
+        ),
+        (
+            {"sinks": [{"name": "a", "plugin": {"kind": "c", "optionsFrom": "secret"}}]},
+            "spec.sinks[0].plugin.optionsFrom",
+        ),
         ({"checkpoint": {"cassandra": {"contactPoints": []}}}, "spec.checkpoint.cassandra.contactPoints"),
         ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy"),
         (

@@ -11,7 +11,15 @@ import pytest
 import yaml
 
 from fakes.manifests import body
-from fencepost.contract import DriverConfig, StartingOffsets, Variable
+from fencepost.contract import (
+    SINK_OPTIONS_DIR,
+    CassandraSink,
+    DriverConfig,
+    FunctionSink,
+    PluginSink,
+    StartingOffsets,
+    Variable,
+)
 from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -230,6 +238,41 @@ def test_references() -> None:
     _, spec = pipeline_and_spec("full")
     assert referenced(spec) == ("ConfigMap/code", "ConfigMap/settings", "Secret/account", "Secret/kafka", "Secret/s")
     assert optional_references(spec) == {"ConfigMap/settings"}
+
+
+SINKS: list[dict[str, Any]] = [
+    {"name": "orders", "cassandra": {"keyspace": "shop", "table": "orders"}},
+    {"name": "search_index", "function": {"entrypoint": "a:b", "optionsFrom": {"secretName": "search"}}},
+    {"name": "copy", "plugin": {"kind": "postgresql", "options": {"table": "t"}}},
+]
+
+
+def test_the_options_of_a_sinks_secret_are_in_the_driver_alone() -> None:
+    pipeline = read_pipeline(body(sinks=SINKS))
+    assert isinstance(pipeline.spec, Spec)
+    assert "Secret/search" in referenced(pipeline.spec)
+    config = config_of(pipeline, pipeline.spec)
+    assert config.sinks == (
+        CassandraSink(name="orders", keyspace="shop", table="orders"),
+        FunctionSink(name="search_index", entrypoint="a:b"),
+        PluginSink(name="copy", plugin="postgresql", options={"table": "t"}),
+    )
+    job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=2, spec_hash="h")
+    pod = job["spec"]["template"]["spec"]
+    assert {"name": "sink-1", "secret": {"secretName": "search"}} in pod["volumes"]
+    mounts = pod["containers"][0]["volumeMounts"]
+    assert {"name": "sink-1", "mountPath": f"{SINK_OPTIONS_DIR}/search_index", "readOnly": True} in mounts
+    values = cluster_values(
+        pipeline=pipeline, spec=pipeline.spec, references=HASHES, generation=2, cluster_domain="cluster.local"
+    )
+    assert "search" not in json.dumps(values)
+
+
+PRINTS_OF_0_1_0 = ("e3cfbc87c94bcb95", "50d9a442ffeea736")
+
+
+def test_an_upgrade_of_the_operator_restarts_no_run_that_writes_to_tables() -> None:
+    assert prints() == PRINTS_OF_0_1_0
 
 
 def test_memory() -> None:

@@ -27,6 +27,8 @@ class Model:
 
 
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_SINK_NAME: Final = re.compile(r"[a-z]([-_a-z0-9]*[a-z0-9])?")
+_PLUGIN_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -77,6 +79,13 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that must not be empty."""
 Entrypoint = Annotated[str, _matching(_ENTRYPOINT, "module:function, such as flights.departures:transform")]
 Identifier = Annotated[str, _matching(_IDENTIFIER, "a Cassandra name: lower-case letters, digits and underscores")]
+SinkName = Annotated[
+    str, Field(max_length=40), _matching(_SINK_NAME, "a sink's name: lower-case letters, digits, - and _")
+]
+"""Also the name of a folder in the driver's pod."""
+PluginName = Annotated[
+    str, Field(max_length=100), _matching(_PLUGIN_NAME, "the name of an entry point: letters, digits, -, _ and .")
+]
 Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
 Bytes = Annotated[int, _quantity(parse_bytes)]
 """A quantity, as whole bytes."""

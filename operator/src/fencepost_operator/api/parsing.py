@@ -18,7 +18,7 @@ from fencepost.contract import kafka_properties, spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.size import size_violations
-from fencepost_operator.api.spec import SMALLEST_WORKER, Spec, Violation
+from fencepost_operator.api.spec import SINK_KINDS, SMALLEST_WORKER, Spec, Violation
 from fencepost_operator.api.text import forbidden_text, printable
 
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
@@ -142,13 +142,19 @@ def _sink_contradictions(spec: Spec) -> Iterator[Violation]:
     names, tables = set[str](), set[tuple[str, str]]()
     for index, sink in enumerate(spec.sinks):
         place = f"spec.sinks[{index}]"
+        if len(sink.kinds) != 1:
+            found = " and ".join(sink.kinds) or "none of them"
+            yield Violation(place, f"has {found}", f"set exactly one of {', '.join(SINK_KINDS)}")
         if sink.name in names:
             yield Violation(f"{place}.name", f"{sink.name!r} is there twice", "give each sink its own name")
-        if (sink.keyspace, sink.table) in tables:
+        names.add(sink.name)
+        if sink.cassandra is None:
+            continue
+        table = (sink.cassandra.keyspace, sink.cassandra.table)
+        if table in tables:
             yield Violation(
                 f"{place}.cassandra.table", "another sink writes to this table", "give each sink its own table"
             )
-        if sink.keyspace == spec.checkpoint.keyspace and sink.table in OWN_TABLES:
+        if table[0] == spec.checkpoint.keyspace and table[1] in OWN_TABLES:
             yield Violation(f"{place}.cassandra.table", "is Fencepost's own table", "name another table")
-        names.add(sink.name)
-        tables.add((sink.keyspace, sink.table))
+        tables.add(table)

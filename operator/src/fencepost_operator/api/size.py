@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from fencepost_operator.api.codec import encode
 from fencepost_operator.api.spec import Spec, Violation
 
 LONGEST_CONFIG: Final = 1_000_000
@@ -21,7 +22,7 @@ def size_violations(spec: Spec) -> Iterator[Violation]:
         "spec.source.kafka.topics": _size(spec.source.topics),
         "spec.source.kafka.properties": _size(dict(spec.source.properties)),
         "spec.source.kafka.startingOffsets.partitions": _size(dict(spec.source.starting_partitions)),
-        "spec.sinks": sum(_size([sink.name, sink.keyspace, sink.table]) for sink in spec.sinks),
+        "spec.sinks": sum(_size(encode(sink)) for sink in spec.sinks),
         "spec.checkpoint.cassandra.contactPoints": _size(spec.checkpoint.contact_points),
     }
     total = sum(sizes.values())

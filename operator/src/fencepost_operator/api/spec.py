@@ -22,10 +22,12 @@ from fencepost_operator.api.fields import (
     Identifier,
     Model,
     Names,
+    PluginName,
     Position,
     Positive,
     QuantityText,
     Seconds,
+    SinkName,
     Text,
 )
 
@@ -117,12 +119,61 @@ class KafkaSpec(Model, KafkaEndpoint):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSpec(Model):
-    """One output table of the checkpoint's Cassandra cluster."""
+class CassandraSinkSpec(Model):
+    """A table of the checkpoint's Cassandra cluster."""
 
-    name: Text
-    keyspace: Annotated[Identifier, At("cassandra", "keyspace")]
-    table: Annotated[Identifier, At("cassandra", "table")]
+    keyspace: Identifier
+    table: Identifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretReference(Model):
+    """A Secret in the pipeline's namespace."""
+
+    secret_name: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSinkSpec(Model):
+    """A function of the author. `options_from` takes precedence over `options`, name by name."""
+
+    entrypoint: Entrypoint
+    options: Mapping[str, str] = field(default_factory=dict)
+    options_from: SecretReference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSinkSpec(Model):
+    """A sink of another package, by its name in the entry-point group `fencepost.sinks`."""
+
+    kind: PluginName
+    options: Mapping[str, str] = field(default_factory=dict)
+    options_from: SecretReference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec(Model):
+    """One output, of exactly one kind."""
+
+    name: SinkName
+    cassandra: CassandraSinkSpec | None = None
+    function: FunctionSinkSpec | None = None
+    plugin: PluginSinkSpec | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that are set."""
+        return tuple(name for name in SINK_KINDS if getattr(self, name) is not None)
+
+    @property
+    def options_secret(self) -> str | None:
+        """The Secret with options."""
+        part = self.function or self.plugin
+        return part.options_from.secret_name if part and part.options_from else None
+
+
+SINK_KINDS: Final = ("cassandra", "function", "plugin")
+"""Fields of a sink of which exactly one is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.contract import CassandraSink, DriverConfig, KafkaSource, StartingOffsets
-from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, Spec
+from fencepost.contract import (
+    CONTRACT_VERSION,
+    CassandraSink,
+    DeclaredSink,
+    DriverConfig,
+    FunctionSink,
+    KafkaSource,
+    PluginSink,
+    StartingOffsets,
+    lowest_version,
+)
+from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import names
 from fencepost_operator.desired.hashes import code_hash
@@ -30,6 +40,7 @@ def driver_config(
     cut a failing batch down to the record that fails.
     """
     checkpoint = spec.checkpoint
+    sinks = tuple(_sink(sink) for sink in spec.sinks)
     return DriverConfig(
         pipeline=names.fence_key(config.scope, key.namespace, key.name),
         epoch=epoch,
@@ -37,7 +48,7 @@ def driver_config(
         args=spec.job.args,
         code=_code(spec, references),
         source=_source(spec),
-        sinks=tuple(CassandraSink(name=s.name, keyspace=s.keyspace, table=s.table) for s in spec.sinks),
+        sinks=sinks,
         cassandra=checkpoint.endpoint,
         fence_keyspace=checkpoint.keyspace,
         consistency=checkpoint.consistency,
@@ -53,6 +64,7 @@ def driver_config(
         first_batch_limit=first_batch_limit,
         isolate=isolate,
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
+        contract_version=lowest_version(sinks, otherwise=CONTRACT_VERSION),
     )
 
 
@@ -67,6 +79,16 @@ def _source(spec: Spec) -> KafkaSource:
         max_records_per_batch=source.max_records_per_batch,
         properties=dict(source.properties),
     )
+
+
+def _sink(sink: SinkSpec) -> DeclaredSink:
+    if sink.function:
+        return FunctionSink(name=sink.name, entrypoint=sink.function.entrypoint, options=dict(sink.function.options))
+    if sink.plugin:
+        return PluginSink(name=sink.name, plugin=sink.plugin.kind, options=dict(sink.plugin.options))
+    if sink.cassandra:
+        return CassandraSink(name=sink.name, keyspace=sink.cassandra.keyspace, table=sink.cassandra.table)
+    raise ValueError(f"sink {sink.name!r} has no kind")  # `parse` refuses such a spec
 
 
 def _spark_conf(spec: Spec) -> dict[str, str]:

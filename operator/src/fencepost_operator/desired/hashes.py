@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost_operator.api import PoisonAction, Spec
+from fencepost_operator.api import PoisonAction, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 
 
@@ -43,7 +43,11 @@ def executor_references(spec: Spec) -> tuple[str, ...]:
 
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
-    secrets = (spec.source.properties_secret, spec.checkpoint.credentials_secret)
+    secrets = (
+        spec.source.properties_secret,
+        spec.checkpoint.credentials_secret,
+        *(sink.options_secret for sink in spec.sinks),
+    )
     return tuple(sorted({*executor_references(spec), *(f"Secret/{name}" for name in secrets if name)}))
 
 
@@ -85,7 +89,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
     return {
         "job": encode(spec.job),
         "source": encode(spec.source),
-        "sinks": encode(spec.sinks),
+        "sinks": [_sink_inputs(sink) for sink in spec.sinks],
         "checkpoint": [
             list(checkpoint.contact_points),
             checkpoint.port,
@@ -104,6 +108,11 @@ def _dead_letters(spec: Spec) -> dict[str, Any]:
     """Return what a run is told about dead letters; nothing where it writes none, as before there were any."""
     poison = spec.on_poison
     return {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
+
+
+def _sink_inputs(sink: SinkSpec) -> dict[str, Any]:
+    # A table's fields beside the name: in any other form, an upgrade of the operator would restart every run.
+    return {"name": sink.name, **encode(sink.cassandra)} if sink.cassandra else encode(sink)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -13,10 +13,11 @@ from fencepost.contract import (
     CODE_DIR,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
+    SINK_OPTIONS_DIR,
     DriverConfig,
     Variable,
 )
-from fencepost_operator.api import Pipeline, Spec
+from fencepost_operator.api import Pipeline, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.desired.owner import owner_reference
@@ -151,6 +152,10 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
     if spec.source.properties_secret:
         mounts.append({"name": "kafka", "mountPath": KAFKA_PROPERTIES_DIR, "readOnly": True})
+    mounts += [
+        {"name": volume, "mountPath": f"{SINK_OPTIONS_DIR}/{sink.name}", "readOnly": True}
+        for volume, sink in _sinks_with_secrets(spec)
+    ]
     return mounts
 
 
@@ -163,7 +168,15 @@ def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
         volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
     if spec.source.properties_secret:
         volumes.append({"name": "kafka", "secret": {"secretName": spec.source.properties_secret}})
+    volumes += [
+        {"name": volume, "secret": {"secretName": sink.options_secret}} for volume, sink in _sinks_with_secrets(spec)
+    ]
     return volumes
+
+
+def _sinks_with_secrets(spec: Spec) -> list[tuple[str, SinkSpec]]:
+    """Return each sink with options in a Secret, after the name of its volume (a sink's own may not be one)."""
+    return [(f"sink-{index}", sink) for index, sink in enumerate(spec.sinks) if sink.options_secret]
 
 
 def _tolerations(spec: Spec) -> list[dict[str, Any]]:
