@@ -168,6 +168,30 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
             {"sinks": [{"name": "a", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]},
             "spec.sinks[0].cassandra.table",
         ),
+        ({"sinks": [{"name": "a", "kafka": {"topic": "orders"}}]}, "spec.sinks[0].kafka.topic"),
+        (
+            {"sinks": [{"name": n, "kafka": {"topic": "out"}} for n in ("a", "b")]},
+            "spec.sinks[1].kafka.topic",
+        ),
+        (
+            {"sinks": [{"name": "a", "kafka": {"topic": "out", "propertiesFrom": {"secretName": "s"}}}]},
+            "spec.sinks[0].kafka.bootstrapServers",
+        ),
+        (
+            {"sinks": [{"name": "a", "kafka": {"topic": "t", "bootstrapServers": "k:1", "properties": {"x": "1"}}}]},
+            "spec.sinks[0].kafka.properties.x",
+        ),
+        (
+            {
+                "sinks": [
+                    {
+                        "name": "a",
+                        "kafka": {"topic": "t", "bootstrapServers": "k:1", "properties": {"sasl.password": "1"}},
+                    }
+                ]
+            },
+            "spec.sinks[0].kafka.properties.sasl.password",
+        ),
         ({"sinks": [{"name": "a"}]}, "spec.sinks[0]"),
         ({"sinks": [{"name": "a", "function": {"entrypoint": "a:b"}, "plugin": {"kind": "c"}}]}, "spec.sinks[0]"),
         ({"sinks": [{"name": "../../tmp", "plugin": {"kind": "c"}}]}, "spec.sinks[0].name"),

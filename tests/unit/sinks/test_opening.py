@@ -40,9 +40,17 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return install
 
 
-def opened(sink: DeclaredSink, **places: Path) -> Sink:
+def opened(sink: DeclaredSink, *, code_dir: Path | None = None, options_dir: Path | None = None) -> Sink:
     config = replace(DriverConfig.from_json(json.dumps({**CONFIG, "sinks": []})), sinks=(sink,))
-    return open_sinks(config, session=cast("Any", None), credentials=None, **places)[sink.name]
+    sinks = open_sinks(
+        config,
+        session=cast("Any", None),
+        credentials=None,
+        kafka_properties={},
+        code_dir=code_dir,
+        options_dir=options_dir,
+    )
+    return sinks[sink.name]
 
 
 def test_a_plugin_is_found_by_its_entry_point(installed: Callable[..., None], tmp_path: Path) -> None:

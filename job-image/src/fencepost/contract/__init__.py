@@ -43,7 +43,7 @@ from fencepost.contract.pod import (
     Variable,
 )
 from fencepost.contract.reasons import Reason
-from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, PluginSink, lowest_version
+from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, KafkaSink, PluginSink, lowest_version
 from fencepost.contract.verdict import ExitCode, Verdict
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "ExitCode",
     "FunctionSink",
     "KafkaEndpoint",
+    "KafkaSink",
     "KafkaSource",
     "Loss",
     "PluginSink",

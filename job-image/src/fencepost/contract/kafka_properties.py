@@ -205,6 +205,13 @@ def _problem(key: str, value: str) -> PropertyProblem | None:
     return PropertyProblem(key, "has a value that is not allowed", f"set it to {wanted}") if wanted else None
 
 
+def is_of_readers(key: str) -> bool:
+    """Return whether a property is for consumers alone: a producer would warn of it."""
+    return key in {"check.crcs", "isolation.level", "max.partition.fetch.bytes"} or key.startswith(
+        ("fetch.", "queued.")
+    )
+
+
 def of_secret(data: Mapping[str, str]) -> dict[str, str]:
     """Return the properties in a Secret's data: a newline at the end of a value, as editors leave it, is dropped."""
     return {key: value.rstrip("\n") for key, value in data.items()}

@@ -20,6 +20,20 @@ class CassandraSink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSink:
+    """Rows go to a topic, as records with key, value and headers.
+
+    `bootstrap_servers` None means the source's cluster, with the source's properties; `properties` are librdkafka's.
+    """
+
+    name: str
+    topic: str
+    bootstrap_servers: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["kafka"] = "kafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSink:
     """Rows go to a function of the author, `module:function`."""
 
@@ -39,9 +53,13 @@ class PluginSink:
     kind: Literal["plugin"] = "plugin"
 
 
-DeclaredSink: TypeAlias = CassandraSink | FunctionSink | PluginSink
+DeclaredSink: TypeAlias = CassandraSink | KafkaSink | FunctionSink | PluginSink
 
-SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {"function": FunctionSink, "plugin": PluginSink}
+SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {
+    "kafka": KafkaSink,
+    "function": FunctionSink,
+    "plugin": PluginSink,
+}
 """By the field `kind`; a sink without one is a CassandraSink."""
 
 SINK_KINDS_VERSION: Final = "2.0"

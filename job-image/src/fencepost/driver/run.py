@@ -177,6 +177,7 @@ class Driver:
                 config,
                 session=table.session,
                 credentials=self._environment.credentials,
+                kafka_properties=properties,
                 code_dir=self._environment.code_dir,
                 options_dir=self._environment.sink_options,
             ),

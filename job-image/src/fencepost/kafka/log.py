@@ -32,22 +32,23 @@ _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def client_properties(source: KafkaEndpoint, folder: Path) -> dict[str, str]:
+def client_properties(source: KafkaEndpoint, folder: Path, *, place: str = "spec.source.kafka") -> dict[str, str]:
     """Return librdkafka's properties: the spec's, over them one file per property from `folder` (a mounted Secret).
 
-    Raises BadSpec naming each property that is not allowed and where it is set.
+    `place` is the field of the spec that holds both. Raises BadSpec naming each property that is not allowed and where
+    it is set.
     """
     files = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
     secret = kafka_properties.of_secret(
         {path.name: path.read_text(errors="replace") for path in files if not path.name.startswith(".")}
     )
     places = {
-        "spec.source.kafka.properties": source.properties,
-        "the Secret of spec.source.kafka.propertiesFrom": secret,
+        f"{place}.properties": source.properties,
+        f"the Secret of {place}.propertiesFrom": secret,
     }
     found = [
-        f"{place}: {problem.key} {problem.problem}; {problem.remedy}"
-        for place, properties in places.items()
+        f"{where}: {problem.key} {problem.problem}; {problem.remedy}"
+        for where, properties in places.items()
         for problem in kafka_properties.problems(properties)
     ]
     if found:

@@ -7,10 +7,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from fencepost.contract import CassandraSink, DriverConfig, FunctionSink, PluginSink, Reason
+from fencepost.contract import CassandraSink, DriverConfig, FunctionSink, KafkaEndpoint, KafkaSink, PluginSink, Reason
 from fencepost.entrypoint import load
 from fencepost.errors import BadSpec, BatchFailed, DriverError
-from fencepost.sinks import cassandra, function
+from fencepost.kafka.log import client_properties
+from fencepost.sinks import cassandra, function, kafka
 from fencepost.sinks.interface import Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -27,19 +28,24 @@ def open_sinks(
     *,
     session: Session,
     credentials: tuple[str, str] | None,
+    kafka_properties: Mapping[str, str],
     code_dir: Path | None = None,
     options_dir: Path | None = None,
 ) -> dict[str, Sink]:
     """Return every declared sink by its name.
 
-    `code_dir` holds the author's code; `options_dir` has a folder per sink whose options come from a Secret, with one
-    file per option.  Raises BadSpec for what does not exist or does not fit, DependencyDown, BatchFailed.
+    `kafka_properties` are the source's, with those of its Secret.  `code_dir` holds the author's code.  `options_dir`
+    has a folder per sink with a Secret, and in it one file per option or property.  Raises BadSpec for what does not
+    exist or does not fit, DependencyDown, BatchFailed.
     """
 
     def one(sink: DeclaredSink) -> Sink:
         match sink:
             case CassandraSink():
                 return cassandra.bind(config, sink, session, credentials)
+            case KafkaSink():
+                properties = kafka_properties if sink.bootstrap_servers is None else _own_kafka(sink, options_dir)
+                return kafka.bind(sink, properties, patience=config.task_patience)
             case FunctionSink():
                 field = f"function.entrypoint of sink {sink.name!r} in spec.sinks"
                 write = load(sink.entrypoint, code_dir, field=field)
@@ -94,6 +100,13 @@ def _loaded(entry_point: EntryPoint, context: SinkContext) -> Any:  # noqa: ANN4
         ) from error
 
 
+def _own_kafka(sink: KafkaSink, options_dir: Path | None) -> dict[str, str]:
+    """Return the properties of a sink with a cluster of its own."""
+    address = KafkaEndpoint(bootstrap_servers=sink.bootstrap_servers or "", properties=sink.properties)
+    place = f"kafka of sink {sink.name!r} in spec.sinks"
+    return client_properties(address, (options_dir or Path()) / sink.name, place=place)
+
+
 def _options(sink: FunctionSink | PluginSink, options_dir: Path | None) -> dict[str, str]:
     """Return the options of the spec, and over them those of the Secret."""
     mounted = options_dir / sink.name if options_dir else None
@@ -102,7 +115,7 @@ def _options(sink: FunctionSink | PluginSink, options_dir: Path | None) -> dict[
     # Kubernetes' own files in the volume begin with two dots.
     files = [path for path in mounted.iterdir() if path.is_file() and not path.name.startswith("..")]
     try:
-        return {**sink.options, **{path.name: path.read_text(encoding="utf-8") for path in files}}
+        return {**sink.options, **{path.name: path.read_text(encoding="utf-8").rstrip("\n") for path in files}}
     except UnicodeDecodeError as error:
         raise BadSpec(
             f"sink {sink.name!r}: a value of the Secret of optionsFrom is not text in UTF-8", reason=Reason.SINK_INVALID

@@ -18,7 +18,14 @@ from fencepost.contract import kafka_properties, spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.size import size_violations
-from fencepost_operator.api.spec import SINK_KINDS, SMALLEST_WORKER, Spec, Violation
+from fencepost_operator.api.spec import (
+    SINK_KINDS,
+    SMALLEST_WORKER,
+    CassandraSinkSpec,
+    KafkaSinkSpec,
+    Spec,
+    Violation,
+)
 from fencepost_operator.api.text import forbidden_text, printable
 
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
@@ -139,7 +146,7 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
 
 
 def _sink_contradictions(spec: Spec) -> Iterator[Violation]:
-    names, tables = set[str](), set[tuple[str, str]]()
+    names, targets = set[str](), set[tuple[str, str]]()
     for index, sink in enumerate(spec.sinks):
         place = f"spec.sinks[{index}]"
         if len(sink.kinds) != 1:
@@ -148,13 +155,43 @@ def _sink_contradictions(spec: Spec) -> Iterator[Violation]:
         if sink.name in names:
             yield Violation(f"{place}.name", f"{sink.name!r} is there twice", "give each sink its own name")
         names.add(sink.name)
-        if sink.cassandra is None:
-            continue
-        table = (sink.cassandra.keyspace, sink.cassandra.table)
-        if table in tables:
-            yield Violation(
-                f"{place}.cassandra.table", "another sink writes to this table", "give each sink its own table"
-            )
-        if table[0] == spec.checkpoint.keyspace and table[1] in OWN_TABLES:
-            yield Violation(f"{place}.cassandra.table", "is Fencepost's own table", "name another table")
-        tables.add(table)
+        if sink.cassandra:
+            yield from _table_contradictions(spec, sink.cassandra, f"{place}.cassandra", targets)
+        if sink.kafka:
+            yield from _topic_contradictions(spec, sink.kafka, f"{place}.kafka", targets)
+
+
+def _table_contradictions(
+    spec: Spec, sink: CassandraSinkSpec, place: str, others: set[tuple[str, str]]
+) -> Iterator[Violation]:
+    target = (sink.keyspace, sink.table)
+    if target in others:
+        yield Violation(f"{place}.table", "another sink writes to this table", "give each sink its own table")
+    if sink.keyspace == spec.checkpoint.keyspace and sink.table in OWN_TABLES:
+        yield Violation(f"{place}.table", "is Fencepost's own table", "name another table")
+    others.add(target)
+
+
+def _topic_contradictions(
+    spec: Spec, sink: KafkaSinkSpec, place: str, others: set[tuple[str, str]]
+) -> Iterator[Violation]:
+    target = (f"kafka {sink.bootstrap_servers or spec.source.bootstrap_servers}", sink.topic)
+    if target in others:
+        yield Violation(f"{place}.topic", "another sink writes to this topic", "give each sink its own topic")
+    others.add(target)
+    if sink.bootstrap_servers in {None, spec.source.bootstrap_servers} and sink.topic in spec.source.topics:
+        yield Violation(f"{place}.topic", "is read by this pipeline", "name another topic")
+    if sink.bootstrap_servers is None and (sink.properties or sink.properties_from):
+        yield Violation(
+            f"{place}.bootstrapServers",
+            "is missing, and there are properties",
+            "add it; without it the sink connects as spec.source.kafka does, with its properties and Secret",
+        )
+    for found in kafka_properties.problems(sink.properties):
+        yield Violation(f"{place}.properties.{found.key}", found.problem, found.remedy)
+    for key in sorted(kafka_properties.SECRETS & sink.properties.keys()):
+        yield Violation(
+            f"{place}.properties.{key}",
+            "is a password or a private key, which a manifest must not hold",
+            f"move it to the Secret that {place}.propertiesFrom names",
+        )

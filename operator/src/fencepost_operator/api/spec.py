@@ -134,6 +134,16 @@ class SecretReference(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSinkSpec(Model):
+    """A topic; without `bootstrap_servers` of the source's cluster, reached as the source is."""
+
+    topic: Text
+    bootstrap_servers: Text | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    properties_from: SecretReference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSinkSpec(Model):
     """A function of the author. `options_from` takes precedence over `options`, name by name."""
 
@@ -157,6 +167,7 @@ class SinkSpec(Model):
 
     name: SinkName
     cassandra: CassandraSinkSpec | None = None
+    kafka: KafkaSinkSpec | None = None
     function: FunctionSinkSpec | None = None
     plugin: PluginSinkSpec | None = None
 
@@ -167,12 +178,13 @@ class SinkSpec(Model):
 
     @property
     def options_secret(self) -> str | None:
-        """The Secret with options."""
+        """The Secret with options, or with properties of Kafka."""
         part = self.function or self.plugin
-        return part.options_from.secret_name if part and part.options_from else None
+        found = self.kafka.properties_from if self.kafka else part.options_from if part else None
+        return found.secret_name if found else None
 
 
-SINK_KINDS: Final = ("cassandra", "function", "plugin")
+SINK_KINDS: Final = ("cassandra", "kafka", "function", "plugin")
 """Fields of a sink of which exactly one is set."""
 
 

@@ -10,6 +10,7 @@ from fencepost.contract import (
     DeclaredSink,
     DriverConfig,
     FunctionSink,
+    KafkaSink,
     KafkaSource,
     PluginSink,
     StartingOffsets,
@@ -82,6 +83,13 @@ def _source(spec: Spec) -> KafkaSource:
 
 
 def _sink(sink: SinkSpec) -> DeclaredSink:
+    if sink.kafka:
+        return KafkaSink(
+            name=sink.name,
+            topic=sink.kafka.topic,
+            bootstrap_servers=sink.kafka.bootstrap_servers,
+            properties=dict(sink.kafka.properties),
+        )
     if sink.function:
         return FunctionSink(name=sink.name, entrypoint=sink.function.entrypoint, options=dict(sink.function.options))
     if sink.plugin:

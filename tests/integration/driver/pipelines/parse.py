@@ -94,3 +94,9 @@ def picky(batch: DataFrame, context: BatchContext) -> DataFrame:
 
     rows = transform(batch.mapInArrow(check, batch.schema), context)
     return rows.withColumn("n", F.when(F.col("city") == "nowhere", F.col("city").cast("long")).otherwise(F.col("n")))
+
+
+def to_topic(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """The records as they came, with their coordinates."""
+    assert context.pipeline
+    return batch.select("topic", "partition", "offset", "key", "value")

@@ -1,0 +1,83 @@
+"""What the Kafka sink can tell without Kafka: columns, records and headers, and which copy a reader keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fencepost.errors import BadSpec
+from fencepost.sinks.dedup import newest
+from fencepost.sinks.kafka import TopicSink
+from fencepost.sinks.producer import ProducerTask, _records
+
+TASK = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "kafka:9092"}, patience=5.0)
+COORDINATES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def check(columns: dict[str, pa.DataType]) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an import of a second
+
+    TopicSink("out", TASK).check(from_arrow_schema(pa.schema(columns)))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"value": pa.binary()},
+        {"key": pa.string(), "value": pa.string()},
+        {**COORDINATES, "key": pa.binary(), "value": pa.string(), "headers": HEADERS},
+        {**COORDINATES, "i": pa.int32(), "value": pa.string()},
+    ],
+)
+def test_columns_of_a_record_are_accepted(columns: dict[str, pa.DataType]) -> None:
+    check(columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"key": pa.string()}, "column 'value' is missing"),
+        ({"value": pa.int32()}, "column 'value' is int, and a record's value is binary or string"),
+        ({"value": pa.string(), "town": pa.string()}, "column 'town' is not one of a record's"),
+        ({"value": pa.string(), "offset": pa.int64()}, "'topic', 'partition' is missing"),
+        ({"value": pa.string(), "i": pa.int32()}, "column 'i' numbers the rows of one record"),
+        ({**COORDINATES, "partition": pa.int64(), "value": pa.string()}, "column 'partition' is bigint"),
+    ],
+)
+def test_columns_that_are_no_records_are_refused_by_name(columns: dict[str, pa.DataType], message: str) -> None:
+    with pytest.raises(BadSpec, match=message) as caught:
+        check(columns)
+    assert caught.value.reason == "SinkMismatch"
+
+
+def test_a_record_has_its_coordinates_and_the_authors_headers_alone() -> None:
+    headers = [{"key": "trace", "value": b"1"}, {"key": "fencepost-epoch", "value": b"99"}]
+    rows = pa.RecordBatch.from_pylist(
+        [{"topic": "t", "partition": 2, "offset": 7, "i": 1, "key": "k", "value": None, "headers": headers}]
+    )
+    coordinates = ("fencepost-coordinates", b"t/2/7/1")
+    assert list(_records(rows)) == [(b"k", None, [coordinates, ("trace", b"1")])]
+    assert list(_records(pa.RecordBatch.from_pydict({"value": ["a", "b"]}))) == [(None, b"a", []), (None, b"b", [])]
+
+
+def copy(name: str, *, epoch: int, version: int, pipeline: str = "p", text: str = "") -> dict[str, Any]:
+    headers = {"pipeline": pipeline, "coordinates": name, "epoch": str(epoch), "version": str(version)}
+    return {"text": text, "headers": [(f"fencepost-{key}", value.encode()) for key, value in headers.items()]}
+
+
+def test_a_reader_keeps_the_copy_of_the_highest_epoch_and_version() -> None:
+    records = [
+        copy("t/0/1", epoch=1, version=5, text="first"),
+        copy("t/0/2", epoch=1, version=5, text="once"),
+        copy("t/0/1", epoch=2, version=4, text="newest"),
+        copy("t/0/1", epoch=1, version=9, text="late"),
+        copy("t/0/1", epoch=2, version=4, text="repeated task"),
+        copy("t/0/1", epoch=1, version=1, pipeline="q", text="another pipeline"),
+        {"text": "no headers", "headers": None},
+        {"text": "no headers", "headers": None},
+    ]
+    kept = [record["text"] for record in newest(records, lambda record: record["headers"])]
+    assert kept == ["newest", "once", "another pipeline", "no headers", "no headers"]
