@@ -100,6 +100,7 @@ def table(environment: Environment, session: Session) -> Iterator[Table]:
             consistency="LOCAL_QUORUM",
             keyspace="driver_tests",
             table=name,
+            primary_key=("topic", "partition", "offset"),
             partition_key=("topic", "partition"),
             patience=30.0,
         ),

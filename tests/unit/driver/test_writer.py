@@ -36,6 +36,7 @@ TARGET = writer.Target(
     consistency="ONE",
     keyspace="k",
     table="t",
+    primary_key=("p", "o"),
     partition_key=("p",),
     patience=30.0,
 )
@@ -52,9 +53,7 @@ class Session:
 
     @property
     def cluster(self) -> Any:
-        key = [SimpleNamespace(name="p"), SimpleNamespace(name="o")]
-        keyspaces = {"k": SimpleNamespace(tables={"t": SimpleNamespace(primary_key=key)})}
-        return SimpleNamespace(metadata=SimpleNamespace(keyspaces=keyspaces), protocol_version=5)
+        return SimpleNamespace(protocol_version=5)
 
     def prepare(self, text: str) -> PreparedStatement:
         self.prepared.append(text)

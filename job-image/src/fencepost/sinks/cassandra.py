@@ -110,6 +110,7 @@ def bind(config: DriverConfig, sink: CassandraSink, session: Session, credential
         consistency=config.consistency,
         keyspace=sink.keyspace,
         table=sink.table,
+        primary_key=table.primary_key,
         partition_key=table.partition_key,
         patience=config.task_patience,
     )

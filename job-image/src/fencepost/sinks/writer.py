@@ -49,6 +49,7 @@ class Target:
     consistency: str
     keyspace: str
     table: str
+    primary_key: tuple[str, ...]
     partition_key: tuple[str, ...]
     patience: float
     """Seconds for which one request is repeated."""
@@ -112,14 +113,13 @@ def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> Inser
         text = f"INSERT INTO {quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"  # noqa: S608
         table = f"{target.keyspace}.{target.table}"
         prepared = _prepare(session, table, text, target.patience)
-        known = session.cluster.metadata.keyspaces[target.keyspace].tables[target.table]
         version = session.cluster.protocol_version
         _statements[key] = Insert(
             prepared=prepared,
             keyspace=target.keyspace,
             columns=columns,
             key=tuple(columns.index(name) for name in target.partition_key),
-            primary=tuple(column.name for column in known.primary_key),
+            primary=target.primary_key,
             encoders=tuple(encoder(column.type, version) for column in prepared.column_metadata[: len(columns)]),
             table=table,
             patience=target.patience,
