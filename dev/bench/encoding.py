@@ -18,7 +18,7 @@ from cassandra.cqltypes import lookup_casstype
 from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType, BoundStatement, PreparedStatement
 
-from fencepost.sinks.requests import Insert, send_encoded
+from fencepost.sinks.requests import Change, send_encoded
 from fencepost.sinks.types import encoder
 
 ROWS: Final = 10_000
@@ -58,7 +58,7 @@ def departures(rows: int = ROWS) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(values)
 
 
-def insert() -> Insert:
+def insert() -> Change:
     """Return the prepared statement, as a session would give it."""
     kinds = [lookup_casstype(kind) for _, kind in COLUMNS]
     names = [name for name, _ in COLUMNS]
@@ -66,7 +66,7 @@ def insert() -> Insert:
         SimpleNamespace(keyspace_name="k", table_name="t", name=name, type=kind)
         for name, kind in zip([*names, "[timestamp]"], [*kinds, lookup_casstype("LongType")], strict=True)
     ]
-    return Insert(
+    return Change(
         prepared=PreparedStatement(columns, bytes(16), [0, 1, 2], "INSERT", "k", 5, columns, bytes(16)),
         keyspace="k",
         columns=tuple(names),

@@ -66,6 +66,13 @@ def test_a_table_is_written_as_images_of_contract_1_read_it() -> None:
     assert lowest_version((table,), otherwise=CONTRACT_VERSION) == CONTRACT_VERSION
 
 
+def test_a_table_with_options_is_refused_by_images_of_contract_1() -> None:
+    table = CassandraSink(name="rows", keyspace="shop", table="orders", delete_where="gone", ttl=60)
+    config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=(table,))
+    assert DriverConfig.from_json(config.to_json()).sinks == (table,)
+    assert lowest_version((table,), otherwise=CONTRACT_VERSION).partition(".")[0] == "2"
+
+
 def test_a_sink_of_another_kind_is_read_back_and_refused_by_images_of_contract_1() -> None:
     sinks = (
         CassandraSink(name="rows", keyspace="shop", table="orders"),

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.sinks import requests
-from fencepost.sinks.requests import EncodedRows, Insert, Request, send_encoded
+from fencepost.sinks.requests import Change, EncodedRows, Request, send_encoded
 from fencepost.sinks.types import encoder
 
 TIMESTAMP: Final = 1_700_000_000_123_456
@@ -78,14 +78,14 @@ def driver_value(name: str, value: Any) -> Any:
             return value
 
 
-def insert(names: Sequence[str], key: tuple[int, ...]) -> Insert:
+def insert(names: Sequence[str], key: tuple[int, ...]) -> Change:
     kinds = [lookup_casstype(KINDS[name][0]) for name in names]
     columns = [
         SimpleNamespace(keyspace_name="k", table_name="t", name=f"c{place}", type=kind)
         for place, kind in enumerate([*kinds, lookup_casstype("LongType")])
     ]
     prepared = PreparedStatement(columns, b"sixteen bytes id", list(key), "INSERT", "k", 5, columns, b"")
-    return Insert(
+    return Change(
         prepared=prepared,
         keyspace="k",
         columns=tuple(f"c{place}" for place in range(len(names))),
@@ -97,7 +97,7 @@ def insert(names: Sequence[str], key: tuple[int, ...]) -> Insert:
     )
 
 
-def bound(made: Insert, names: Sequence[str], row: Sequence[Any]) -> BoundStatement:
+def bound(made: Change, names: Sequence[str], row: Sequence[Any]) -> BoundStatement:
     values = [driver_value(name, value) for name, value in zip(names, row, strict=True)]
     return BoundStatement(made.prepared).bind([*values, TIMESTAMP])
 
@@ -119,7 +119,7 @@ def sent(request: Request) -> bytes:
     return written.getvalue()
 
 
-def expected(made: Insert, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[bytes, bytes]:
+def expected(made: Change, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[bytes, bytes]:
     """The body and the routing key of the Cassandra driver's own batch of these rows."""
     batch = BatchStatement(BatchType.UNLOGGED)
     for row in rows:

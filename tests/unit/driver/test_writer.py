@@ -22,7 +22,7 @@ from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
 from fencepost.sinks import BatchToken, tasks, writer
 from fencepost.sinks.cassandra import TableTask
 from fencepost.sinks.requests import BATCH_ROWS as ROWS
-from fencepost.sinks.requests import Insert
+from fencepost.sinks.requests import Change
 from fencepost.sinks.rows import values_of
 from fencepost.sinks.types import encoder
 
@@ -129,9 +129,9 @@ def always(error: Exception) -> Callable[[], None]:
     return answer
 
 
-def insert() -> Insert:
+def insert() -> Change:
     prepared = PreparedStatement([], b"id", None, "INSERT", "k", 5, [], b"")
-    return Insert(
+    return Change(
         prepared=prepared,
         keyspace="k",
         columns=COLUMNS,
@@ -310,7 +310,7 @@ SOURCE = ("topic", "partition", "offset", "tags")
 TAGS = [lookup_casstype(name) for name in ("UTF8Type", "Int32Type", "LongType", "SetType(UTF8Type)")]
 
 
-def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[Insert, pa.RecordBatch]:
+def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[Change, pa.RecordBatch]:
     """An INSERT of a frame that keeps the record's coordinates, and rows for it."""
     made = replace(
         insert(),

@@ -168,6 +168,14 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
             {"sinks": [{"name": "a", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]},
             "spec.sinks[0].cassandra.table",
         ),
+        (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 5, "ttlColumn": "s"}}]},
+            "spec.sinks[0].cassandra.ttl",
+        ),
+        (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 0}}]},
+            "spec.sinks[0].cassandra.ttl",
+        ),
         ({"sinks": [{"name": "a", "kafka": {"topic": "orders"}}]}, "spec.sinks[0].kafka.topic"),
         (
             {"sinks": [{"name": n, "kafka": {"topic": "out"}} for n in ("a", "b")]},

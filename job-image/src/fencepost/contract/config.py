@@ -135,13 +135,19 @@ class DriverConfig:
 
     def to_json(self) -> str:
         """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self._record(), sort_keys=True, separators=(",", ":"))
 
     def to_json_before_1_0(self) -> str:
         """Return the JSON for images before contract 1.0, which refuse fields that they do not know."""
-        record = asdict(self)
+        record = self._record()
         known = {name: value for name, value in record.items() if name not in _SINCE_1_0}
         return json.dumps(known, sort_keys=True, separators=(",", ":"))
+
+    def _record(self) -> dict[str, Any]:
+        """Return the JSON as Python has it. A sink's absent options are left out: older images refuse their names."""
+        record = asdict(self)
+        record["sinks"] = [{key: value for key, value in sink.items() if value is not None} for sink in record["sinks"]]
+        return record
 
     @classmethod
     def from_json(cls, text: str) -> Self:

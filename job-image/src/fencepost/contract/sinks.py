@@ -11,12 +11,21 @@ from typing import Final, Literal, TypeAlias
 class CassandraSink:
     """Rows of the author's frame named `name` go to keyspace.table, column by column name.
 
-    Without a `kind`, and so in the form that images of contract 1 read.
+    Without a `kind`, and so in the form that images of contract 1 read, which do not know the other fields.
     """
 
     name: str
     keyspace: str
     table: str
+    ttl: int | None = None
+    """Seconds."""
+    ttl_column: str | None = None
+    delete_where: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether images of contract 1 write it as it is meant."""
+        return self.ttl is None and self.ttl_column is None and self.delete_where is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +72,10 @@ SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {
 """By the field `kind`; a sink without one is a CassandraSink."""
 
 SINK_KINDS_VERSION: Final = "2.0"
-"""Contract version of a configuration with a `kind`: images of contract 1 know Cassandra sinks alone."""
+"""Contract version of a configuration with a sink that images of contract 1 do not know or would misunderstand."""
 
 
 def lowest_version(sinks: Iterable[DeclaredSink], otherwise: str) -> str:
-    """Return the lowest contract version that understands these sinks; `otherwise` is that of Cassandra sinks."""
-    return otherwise if all(isinstance(sink, CassandraSink) for sink in sinks) else SINK_KINDS_VERSION
+    """Return the lowest contract version that understands these sinks; `otherwise` is that of plain Cassandra sinks."""
+    plain = all(isinstance(sink, CassandraSink) and sink.is_plain for sink in sinks)
+    return otherwise if plain else SINK_KINDS_VERSION

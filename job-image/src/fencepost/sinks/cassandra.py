@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.errors import BadSpec
+from fencepost.sinks.changes import Rules
 from fencepost.sinks.interface import BatchToken, Sink
 from fencepost.sinks.types import mismatch
 from fencepost.sinks.writer import Target, write
@@ -67,7 +68,13 @@ class TableSink(Sink):
     def check(self, schema: StructType) -> None:
         """Raise BadSpec naming every column that does not fit the table."""
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-        problems = self._table.problems(columns)
+        rules = self._task.target.rules
+        problems = [
+            *_marker(columns, rules.delete_where, "deleteWhere", "boolean"),
+            *_marker(columns, rules.ttl_column, "ttlColumn", "int"),
+        ]
+        own = {rules.delete_where, rules.ttl_column}
+        problems += self._table.problems({name: kind for name, kind in columns.items() if name not in own})
         if problems:
             raise BadSpec(
                 f"sink {self._name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
@@ -113,8 +120,15 @@ def bind(config: DriverConfig, sink: CassandraSink, session: Session, credential
         primary_key=table.primary_key,
         partition_key=table.partition_key,
         patience=config.task_patience,
+        rules=Rules(ttl=sink.ttl, ttl_column=sink.ttl_column, delete_where=sink.delete_where),
     )
     return TableSink(sink.name, table, target)
+
+
+def _marker(columns: Mapping[str, str], name: str | None, field: str, wanted: str) -> Iterator[str]:
+    """Yield what is wrong with the column that a field of the sink names."""
+    if name is not None and columns.get(name) != wanted:
+        yield f"column {name!r}, which {field} names, is {columns.get(name, 'missing')}, and must be {wanted}"
 
 
 def _names(columns: Iterable[Any]) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def send_encoded(future: ResponseFuture) -> None:
 class Request:
     """Some rows of one Arrow batch that have one partition key, as one statement."""
 
-    insert: Insert
+    change: Change
     source: pa.RecordBatch
     rows: Rows
     first: int
@@ -102,17 +102,17 @@ class Request:
     def singles(self) -> Iterator[Request]:
         """Yield each row as a request of its own."""
         for index in range(self.first, self.last):
-            statement = self.insert.bound(self.rows.between(index, index + 1))
-            yield Request(self.insert, self.source, self.rows, index, index + 1, statement)
+            statement = self.change.bound(self.rows.between(index, index + 1))
+            yield Request(self.change, self.source, self.rows, index, index + 1, statement)
 
     def describe_first(self) -> str:
         """Return which row the first one is."""
-        return self.insert.describe(self.source, int(self.rows.positions[self.first]))
+        return self.change.describe(self.source, int(self.rows.positions[self.first]))
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
-    """A prepared INSERT for one set of columns, with one encoder per column."""
+class Change:
+    """A prepared INSERT or DELETE for one set of columns, with one encoder per column."""
 
     prepared: Any
     keyspace: str
@@ -124,6 +124,8 @@ class Insert:
     encoders: tuple[Encoder, ...]
     table: str
     patience: float
+    timestamp_first: bool = False
+    """Whether the write timestamp is the statement's first value, as in a DELETE, and not the last."""
 
     def requests(self, batch: pa.RecordBatch, timestamp: int) -> Iterator[Request]:
         """Yield the batch's rows as requests of one partition each, bounded in rows and bytes.
@@ -138,7 +140,7 @@ class Insert:
         columns = [self._encode(batch, index) for index in range(len(self.columns))]
         self._check_keys(batch, columns)
         keys = routing_keys([columns[position] for position in self.key])
-        rows = by_partition(lay_out(self.prepared.query_id, columns, timestamp), keys)
+        rows = by_partition(self._lay_out(columns, timestamp), keys)
         for first, last in rows.pieces(rows=BATCH_ROWS, size=BATCH_BYTES):
             encoded = rows.between(first, last)
             if last - first == 1:
@@ -147,6 +149,9 @@ class Insert:
             key = keys[int(rows.positions[first])].as_py()
             statement = EncodedRows(encoded, last - first, keyspace=self.keyspace, routing_key=key)
             yield Request(self, batch, rows, first, last, statement)
+
+    def _lay_out(self, columns: Sequence[Cells], timestamp: int) -> pa.BinaryArray:
+        return lay_out(self.prepared.query_id, columns, timestamp, timestamp_first=self.timestamp_first)
 
     def bound(self, row: memoryview) -> BoundStatement:
         """Return the statement that writes one row: for Cassandra cheaper than a batch of one."""

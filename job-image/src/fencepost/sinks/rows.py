@@ -79,10 +79,15 @@ def routing_keys(parts: Sequence[Cells]) -> pa.BinaryArray:
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
 
 
-def lay_out(query_id: bytes, columns: Sequence[Cells], timestamp: int) -> pa.BinaryArray:
-    """Return the rows of a prepared statement whose last value is `timestamp` (µs)."""
+def lay_out(
+    query_id: bytes, columns: Sequence[Cells], timestamp: int, *, timestamp_first: bool = False
+) -> pa.BinaryArray:
+    """Return the rows of a prepared statement whose last value, or first, is `timestamp` (µs)."""
+    stamp = struct.pack(">iq", 8, timestamp)
     row = _Row(len(columns[0]))
     row.constant(b"\x01" + struct.pack(">H", len(query_id)) + query_id + struct.pack(">H", len(columns) + 1))
+    if timestamp_first:
+        row.constant(stamp)
     for column in columns:
         if pa.types.is_fixed_size_binary(column.type) and not column.null_count:
             row.constant(struct.pack(">i", column.type.byte_width))
@@ -91,7 +96,8 @@ def lay_out(query_id: bytes, columns: Sequence[Cells], timestamp: int) -> pa.Bin
             lengths = pc.fill_null(pc.binary_length(column), NULL)
             row.fixed(lengths.to_numpy(zero_copy_only=False).astype(">i4").view("V4"))
             row.variable(column.cast(pa.binary()))
-    row.constant(struct.pack(">iq", 8, timestamp))
+    if not timestamp_first:
+        row.constant(stamp)
     return row.joined()
 
 
@@ -122,6 +128,8 @@ class _Row:
         return pc.binary_join_element_wise(*self._parts, pa.scalar(b"", pa.binary()))
 
     def _flush(self) -> None:
+        if not self._pending:
+            return
         widths = [len(part) if isinstance(part, bytes) else part.dtype.itemsize for part in self._pending]
         template = b"".join(
             part if isinstance(part, bytes) else bytes(width) for part, width in zip(self._pending, widths, strict=True)

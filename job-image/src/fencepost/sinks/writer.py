@@ -16,7 +16,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,7 +28,8 @@ from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
-from fencepost.sinks.requests import Insert, Request, send_encoded
+from fencepost.sinks.changes import Rules, Shape, changes
+from fencepost.sinks.requests import Change, Request, send_encoded
 from fencepost.sinks.types import encoder
 
 IN_FLIGHT: Final = 8
@@ -53,10 +54,11 @@ class Target:
     partition_key: tuple[str, ...]
     patience: float
     """Seconds for which one request is repeated."""
+    rules: Rules = field(default_factory=Rules)
 
 
 _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
-_statements: dict[tuple[Target, tuple[str, ...]], Insert] = {}
+_statements: dict[tuple[Target, Shape], Change] = {}
 
 
 def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
@@ -71,13 +73,21 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     requests = _Requests(session)
     for batch in batches:
         if batch.num_rows:
-            insert = _insert(session, target, tuple(batch.schema.names))
-            if timestamp == WARM_TOKEN:
-                continue
-            for request in insert.requests(batch, timestamp):
-                requests.send(request)
-                yield request.count
+            yield from _write_batch(session, requests, target, timestamp, batch)
     requests.finish()
+
+
+def _write_batch(
+    session: Session, requests: _Requests, target: Target, timestamp: int, batch: pa.RecordBatch
+) -> Iterator[int]:
+    parts = changes(batch, target.rules, primary_key=target.primary_key, partition_key=target.partition_key)
+    for shape, rows in parts:
+        change = _change(session, target, shape)
+        if timestamp == WARM_TOKEN:
+            continue
+        for request in change.requests(rows, timestamp):
+            requests.send(request)
+            yield request.count
 
 
 def _session(target: Target) -> Session:
@@ -104,25 +114,25 @@ def _session(target: Target) -> Session:
     return _sessions[key]
 
 
-def _insert(session: Session, target: Target, columns: tuple[str, ...]) -> Insert:
+def _change(session: Session, target: Target, shape: Shape) -> Change:
     """Prepare a statement once per worker, table and set of columns."""
-    key = (target, columns)
+    key = (target, shape)
     if key not in _statements:
-        quoted = f'"{target.keyspace}"."{target.table}"'
-        names = ", ".join(f'"{name}"' for name in columns)
-        text = f"INSERT INTO {quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"  # noqa: S608
         table = f"{target.keyspace}.{target.table}"
+        text = shape.text(f'"{target.keyspace}"."{target.table}"', target.rules.ttl)
         prepared = _prepare(session, table, text, target.patience)
         version = session.cluster.protocol_version
-        _statements[key] = Insert(
+        bound = prepared.column_metadata[int(shape.is_delete) :][: len(shape.columns)]
+        _statements[key] = Change(
             prepared=prepared,
             keyspace=target.keyspace,
-            columns=columns,
-            key=tuple(columns.index(name) for name in target.partition_key),
+            columns=shape.columns,
+            key=tuple(shape.columns.index(name) for name in target.partition_key),
             primary=target.primary_key,
-            encoders=tuple(encoder(column.type, version) for column in prepared.column_metadata[: len(columns)]),
+            encoders=tuple(encoder(column.type, version) for column in bound),
             table=table,
             patience=target.patience,
+            timestamp_first=shape.is_delete,
         )
     return _statements[key]
 
@@ -187,8 +197,8 @@ class _Requests:
             self._settle(*self._under_way.popleft())
 
     def _settle(self, future: ResponseFuture, request: Request) -> None:
-        table = request.insert.table
-        patience = _Patience(table, request.insert.patience)
+        table = request.change.table
+        patience = _Patience(table, request.change.patience)
         while True:
             try:
                 future.result()
@@ -199,7 +209,7 @@ class _Requests:
                     future = self._session.execute_async(request.statement)
                     continue
                 # The table or a row: only the former makes preparing the same statement fail as well.
-                _prepare(self._session, table, request.insert.prepared.query_string, request.insert.patience)
+                _prepare(self._session, table, request.change.prepared.query_string, request.change.patience)
                 self._blame(request, error)
                 return
             except AuthenticationFailed as error:
@@ -212,7 +222,7 @@ class _Requests:
         """Write the rows of a refused request one by one. Raises PoisonRecord naming a row that is refused alone."""
         if request.count == 1:
             raise PoisonRecord(
-                f"{request.insert.table} refuses the values of a row: {error}; {request.describe_first()}"
+                f"{request.change.table} refuses the values of a row: {error}; {request.describe_first()}"
             ) from error
         for single in request.singles():
             self._settle(self._session.execute_async(single.statement), single)

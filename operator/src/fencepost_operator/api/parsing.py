@@ -169,6 +169,10 @@ def _table_contradictions(
         yield Violation(f"{place}.table", "another sink writes to this table", "give each sink its own table")
     if sink.keyspace == spec.checkpoint.keyspace and sink.table in OWN_TABLES:
         yield Violation(f"{place}.table", "is Fencepost's own table", "name another table")
+    if sink.ttl is not None and sink.ttl_column is not None:
+        yield Violation(f"{place}.ttl", "is there beside ttlColumn", "remove one of them")
+    if sink.delete_where is not None and sink.delete_where == sink.ttl_column:
+        yield Violation(f"{place}.deleteWhere", "names the column of ttlColumn", "name a boolean column")
     others.add(target)
 
 

@@ -124,6 +124,9 @@ class CassandraSinkSpec(Model):
 
     keyspace: Identifier
     table: Identifier
+    ttl: Positive | None = None
+    ttl_column: Text | None = None
+    delete_where: Text | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,14 @@ def _sink(sink: SinkSpec) -> DeclaredSink:
     if sink.plugin:
         return PluginSink(name=sink.name, plugin=sink.plugin.kind, options=dict(sink.plugin.options))
     if sink.cassandra:
-        return CassandraSink(name=sink.name, keyspace=sink.cassandra.keyspace, table=sink.cassandra.table)
+        return CassandraSink(
+            name=sink.name,
+            keyspace=sink.cassandra.keyspace,
+            table=sink.cassandra.table,
+            ttl=sink.cassandra.ttl,
+            ttl_column=sink.cassandra.ttl_column,
+            delete_where=sink.cassandra.delete_where,
+        )
     raise ValueError(f"sink {sink.name!r} has no kind")  # `parse` refuses such a spec
 
 
