@@ -15,6 +15,7 @@ PACKAGE_OF: Final[Mapping[str, str]] = {
     "jq": "jq",
     "openssl": "openssl",
     "cc": "build-essential",
+    "pg_ctlcluster": "postgresql",
 }
 
 

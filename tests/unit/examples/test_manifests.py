@@ -10,7 +10,7 @@ import yaml
 from flights.sink import statements
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if folder.is_dir())
+EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/kustomization.yaml"))
 SCHEMA = yaml.safe_load((ROOT / "crds" / "streamingpipelines.streaming.fencepost.dev.yaml").read_text())["spec"][
     "versions"
 ][0]["schema"]["openAPIV3Schema"]

@@ -1,0 +1,1 @@
+"""A PostgreSQL sink for Fencepost: every record's rows are stored exactly once."""

@@ -1,0 +1,190 @@
+"""Rows are staged by the tasks, and moved to the table together with the offsets, in one transaction of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+
+from fencepost import BadSpec, DependencyDown
+from fencepost.errors import BatchFailed
+from fencepost.sinks import BatchToken, Sink, SinkContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+COORDINATES: Final = ("topic", "partition", "offset")
+OPTIONS: Final = frozenset({"dsn", "table"})
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS fencepost_epochs (
+  pipeline text, sink text, epoch bigint NOT NULL, PRIMARY KEY (pipeline, sink));
+CREATE TABLE IF NOT EXISTS fencepost_offsets (
+  pipeline text, sink text, topic text, partition int, until bigint NOT NULL,
+  PRIMARY KEY (pipeline, sink, topic, partition))
+"""
+STAGING: Final = """
+CREATE TABLE IF NOT EXISTS {staging} (
+  LIKE {table}, fencepost_pipeline text, fencepost_sink text, fencepost_epoch bigint, fencepost_version bigint,
+  fencepost_topic text, fencepost_partition int, fencepost_offset bigint, fencepost_i bigint,
+  PRIMARY KEY (fencepost_pipeline, fencepost_sink, fencepost_epoch, fencepost_version,
+    fencepost_topic, fencepost_partition, fencepost_offset, fencepost_i))
+"""
+MOVE: Final = """
+INSERT INTO {table} ({columns})
+SELECT {columns} FROM {staging} LEFT JOIN fencepost_offsets stored
+  ON stored.pipeline = fencepost_pipeline AND stored.sink = fencepost_sink
+  AND stored.topic = fencepost_topic AND stored.partition = fencepost_partition
+WHERE fencepost_pipeline = %s AND fencepost_sink = %s AND fencepost_epoch = %s AND fencepost_version = %s
+  AND fencepost_offset >= coalesce(stored.until, 0)
+"""
+ADVANCE: Final = """
+INSERT INTO fencepost_offsets AS stored VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT (pipeline, sink, topic, partition) DO UPDATE SET until = greatest(stored.until, excluded.until)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table, and how to reach it."""
+
+    dsn: str
+    table: str
+    columns: tuple[str, ...]
+    sink: str
+
+    def compose(self, query: str) -> sql.Composed:
+        """Return a query with the names of the table, its columns and its staging table."""
+        own = sql.SQL(", ").join(sql.SQL("{}.{}").format(self.staging, sql.Identifier(name)) for name in self.columns)
+        plain = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        head, _, tail = query.partition("SELECT {columns}")
+        first = sql.SQL(head).format(table=sql.Identifier(self.table), staging=self.staging, columns=plain)
+        if not tail:
+            return first
+        return first + sql.SQL("SELECT {columns}" + tail).format(staging=self.staging, columns=own)
+
+    @property
+    def staging(self) -> sql.Identifier:
+        """The staging table, which is this sink's."""
+        return sql.Identifier(f"fencepost_staging_{self.table}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        """Open a connection for one transaction. Raises DependencyDown when PostgreSQL does not answer."""
+        try:
+            with psycopg.connect(self.dsn, connect_timeout=10) as connection, connection.cursor() as cursor:
+                yield cursor
+        except psycopg.OperationalError as error:
+            raise DependencyDown(f"sink {self.sink!r}: PostgreSQL: {error}") from error
+
+
+class PostgresqlSink(Sink):
+    """The options are `dsn` and `table`; the table exists."""
+
+    def __init__(self, options: Mapping[str, str], context: SinkContext) -> None:
+        if options.keys() != OPTIONS:
+            raise BadSpec(f"sink {context.name!r}: the options are dsn and table, not {', '.join(sorted(options))}")
+        self._target = Target(dsn=options["dsn"], table=options["table"], columns=(), sink=context.name)
+        with self._target.transaction() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('fencepost'))")  # two at once would collide
+            cursor.execute(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = current_schema() AND table_name = %s ORDER BY ordinal_position",
+                [options["table"]],
+            )
+            columns = tuple(row[0] for row in cursor.fetchall())
+            if not columns:
+                raise BadSpec(f"sink {context.name!r}: there is no table {options['table']!r}")
+            self._target = Target(dsn=options["dsn"], table=options["table"], columns=columns, sink=context.name)
+            cursor.execute(TABLES)
+            cursor.execute(self._target.compose(STAGING))
+
+    def check(self, schema: StructType) -> None:
+        """Raise BadSpec naming each column that is missing or not the table's; PostgreSQL checks the types."""
+        found = {field.name: field.dataType.simpleString() for field in schema.fields}
+        types = {"topic": "string", "partition": "int", "offset": "bigint"}
+        wrong = [f"{name} must be {kind}" for name, kind in types.items() if found.get(name) != kind]
+        extra = found.keys() - set(self._target.columns) - {*COORDINATES, "i"}
+        wrong += [f"the table has no column {name}" for name in sorted(extra)]
+        wrong += [f"{name} is missing" for name in self._target.columns if name not in found]
+        if wrong:
+            raise BadSpec(f"sink {self._target.sink!r} (table {self._target.table}): {'; '.join(wrong)}")
+
+    def task(self) -> StagingTask:
+        """Return the task's half."""
+        return StagingTask(self._target)
+
+    def begin(self, batch: BatchToken) -> None:
+        """Fence older drivers, and drop what an earlier attempt has staged."""
+        with self._target.transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO fencepost_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
+                [batch.pipeline, self._target.sink],
+            )
+            self._hold(cursor, batch)
+            cursor.execute(
+                "UPDATE fencepost_epochs SET epoch = %s WHERE pipeline = %s AND sink = %s",
+                [batch.epoch, batch.pipeline, self._target.sink],
+            )
+            cursor.execute(
+                self._target.compose("DELETE FROM {staging} WHERE fencepost_pipeline = %s AND fencepost_sink = %s"),
+                [batch.pipeline, self._target.sink],
+            )
+
+    def finish(self, batch: BatchToken) -> None:
+        """Move the staged rows that are not stored yet, and the offsets, in one transaction."""
+        place = [batch.pipeline, self._target.sink]
+        with self._target.transaction() as cursor:
+            self._hold(cursor, batch)
+            cursor.execute(self._target.compose(MOVE), [*place, batch.epoch, batch.version])
+            for key, (_, until) in sorted(batch.offsets.items()):
+                topic, _, partition = key.rpartition("/")
+                cursor.execute(ADVANCE, [*place, topic, int(partition), until])
+
+    def _hold(self, cursor: psycopg.Cursor[Any], batch: BatchToken) -> None:
+        """Lock the pipeline's epoch until the transaction ends. Raises BatchFailed when a newer driver has it."""
+        cursor.execute(
+            "SELECT epoch FROM fencepost_epochs WHERE pipeline = %s AND sink = %s FOR UPDATE",
+            [batch.pipeline, self._target.sink],
+        )
+        held = cursor.fetchone()
+        if held is None or held[0] > batch.epoch:
+            raise BatchFailed(
+                f"sink {self._target.sink!r}: a driver of a later epoch writes, this one is {batch.epoch}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTask:
+    """Stages a task's rows in one transaction."""
+
+    target: Target
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        """Insert into the staging table; rows that another attempt of the task has left there stay."""
+        marks = [batch.pipeline, self.target.sink, batch.epoch, batch.version]
+        names = sql.SQL(", ").join(map(sql.Identifier, self.target.columns))
+        values = sql.SQL(", ").join(sql.Placeholder() * (len(self.target.columns) + len(marks) + 4))
+        insert = sql.SQL(
+            "INSERT INTO {} ({}, fencepost_pipeline, fencepost_sink, fencepost_epoch, fencepost_version,"
+            " fencepost_topic, fencepost_partition, fencepost_offset, fencepost_i) VALUES ({}) ON CONFLICT DO NOTHING"
+        ).format(self.target.staging, names, values)
+        with self.target.transaction() as cursor:
+            for rows in batches:
+                if batch.is_warm_up:
+                    continue
+                found = [
+                    [
+                        *(row[name] for name in self.target.columns),
+                        *marks,
+                        *(row[name] for name in COORDINATES),
+                        row.get("i") or 0,
+                    ]
+                    for row in rows.to_pylist()
+                ]
+                cursor.executemany(insert, found)
+                yield len(found)

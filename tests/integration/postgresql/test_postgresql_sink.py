@@ -1,0 +1,158 @@
+"""The example's sink on a real PostgreSQL: the suite for sinks, and a driver that is killed at every step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from fencepost_postgresql import sink as module
+from fencepost_postgresql.sink import PostgresqlSink
+
+from fencepost.errors import BadSpec
+from fencepost.sinks import BatchToken, SinkContext
+from fencepost.testing.sinks import SinkContract, Subject
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.string())])
+CONTEXT = SinkContext(name="rows", pipeline="test/test/test", epoch=1, patience=5.0)
+
+
+def batch(start: int, *values: str, partition: int = 0) -> pa.RecordBatch:
+    rows = [{"topic": "t", "partition": partition, "offset": start + i, "value": v} for i, v in enumerate(values)]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+@pytest.fixture
+def database(postgresql: str) -> Iterator[str]:
+    """A schema of the test's own, with the table `orders`, which has no key."""
+    name = f"s{uuid.uuid4().hex[:10]}"
+    dsn = f"{postgresql} options='-c search_path={name}'"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        connection.execute('CREATE TABLE orders (topic text, partition int, "offset" bigint, value text)')
+    yield dsn
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+def opened(dsn: str) -> PostgresqlSink:
+    return PostgresqlSink({"dsn": dsn, "table": "orders"}, CONTEXT)
+
+
+def stored(dsn: str) -> list[dict[str, Any]]:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute('SELECT topic, partition, "offset", value FROM orders').fetchall()
+    return [dict(zip(SCHEMA.names, row, strict=True)) for row in found]
+
+
+class TestPostgresqlSink(SinkContract):
+    """The sink keeps to the contract."""
+
+    @pytest.fixture
+    def subject(self, database: str) -> Subject:
+        return Subject(
+            open=lambda: opened(database),
+            rows=batch(5, "a", "b", "c"),
+            changed=batch(5, "x", "y", "z"),
+            read=lambda: stored(database),
+            misfits={
+                "town": SCHEMA.append(pa.field("town", pa.string())),
+                "offset": SCHEMA.remove(2),
+                "value": SCHEMA.remove(3),
+            },
+        )
+
+
+def test_options_are_named(database: str) -> None:
+    with pytest.raises(BadSpec, match="the options are dsn and table, not dsn"):
+        PostgresqlSink({"dsn": database}, CONTEXT)
+    with pytest.raises(BadSpec, match="there is no table 'absent'"):
+        PostgresqlSink({"dsn": database, "table": "absent"}, CONTEXT)
+
+
+BATCHES = ((0, 3), (3, 8))
+"""Offsets of both partitions, batch by batch."""
+OTHER_CUTS = ((0, 5), (5, 8))
+
+
+def drive(dsn: str, epoch: int, cuts: tuple[tuple[int, int], ...]) -> None:
+    """Write batches as a driver does, each in two tasks."""
+    sink = opened(dsn)
+    for number, (start, until) in enumerate(cuts):
+        offsets = {f"t/{partition}": (start, until) for partition in (0, 1)}
+        token = BatchToken(
+            pipeline="test/test/test",
+            epoch=epoch,
+            version=10 * epoch + number,
+            token=epoch * 100 + number,
+            offsets=offsets,
+        )
+        sink.begin(token)
+        for partition in (0, 1):
+            rows = batch(start, *[f"v{offset}" for offset in range(start, until)], partition=partition)
+            list(sink.task().write(iter([rows]), token))
+        sink.finish(token)
+
+
+def killed(act: Callable[[], None], *, at: int) -> bool:
+    """Run in a process that is killed at the `at`th statement or end of a transaction; return whether it was."""
+    child = os.fork()
+    if child == 0:
+        left = at
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        class Cursor(psycopg.Cursor[Any]):
+            def execute(self, *args: Any, **more: Any) -> Any:
+                step()
+                return super().execute(*args, **more)
+
+            def executemany(self, *args: Any, **more: Any) -> None:
+                step()
+                super().executemany(*args, **more)
+
+        class Connection(psycopg.Connection[Any]):
+            def __init__(self, *args: Any, **more: Any) -> None:
+                super().__init__(*args, **more)
+                self.cursor_factory = Cursor
+
+            def commit(self) -> None:
+                step()
+                super().commit()
+                step()
+
+        module.psycopg.connect = Connection.connect  # type: ignore[attr-defined]
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the driver failed"
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork in a process with threads
+def test_every_record_is_stored_once_wherever_the_driver_is_killed(database: str) -> None:
+    """The successor repeats everything: more than the fence, which holds some of it, would let it repeat."""
+    expected = sorted((partition, offset) for partition in (0, 1) for offset in range(8))
+    opened(database)
+    at = 0
+    while killed(lambda: drive(database, 1, BATCHES), at=at):
+        drive(database, 2, OTHER_CUTS)
+        assert sorted((row["partition"], row["offset"]) for row in stored(database)) == expected, f"killed at step {at}"
+        with psycopg.connect(database) as connection:
+            connection.execute("TRUNCATE orders, fencepost_epochs, fencepost_offsets, fencepost_staging_orders")
+        at += 1
+    assert at > 25, "the driver was killed at every step"
