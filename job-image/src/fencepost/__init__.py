@@ -7,7 +7,15 @@ run as well, and is retried with backoff.
 
 from __future__ import annotations
 
-from fencepost.context import BatchContext
+from fencepost.context import BatchContext, RecordContext, record_batches
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
 
-__all__ = ["BadSpec", "BatchContext", "DependencyDown", "DriverError", "PoisonRecord"]
+__all__ = [
+    "BadSpec",
+    "BatchContext",
+    "DependencyDown",
+    "DriverError",
+    "PoisonRecord",
+    "RecordContext",
+    "record_batches",
+]

@@ -1,16 +1,19 @@
-"""What a transform is told about its batch."""
+"""What a transform is told about its batch, and which of the two kinds of transform a function is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     Transform = Callable[["DataFrame", "BatchContext"], DataFrame | Mapping[str, DataFrame]]
     """The author's function."""
+    RecordTransform = Callable[["pa.RecordBatch", "RecordContext"], pa.RecordBatch | Mapping[str, pa.RecordBatch]]
+    """The author's function when it is declared with `record_batches`."""
 
 WARM_TOKEN: Final = 0
 """The token of a warm-up: it holds no fence, so a sink writes nothing under it, whatever rows the transform makes of an
@@ -19,8 +22,8 @@ empty batch (a global aggregate makes one). No batch has it: a takeover moves th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchContext:
-    """One batch, as the author's function sees it.
+class RecordContext:
+    """One batch, as an author's function of record batches sees it.
 
     `token` is the fencing token of the batch and the write timestamp of its rows, in µs: it grows with every batch and
     every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of the
@@ -34,4 +37,40 @@ class BatchContext:
     token: int
     offsets: Mapping[str, tuple[int, int]]
     args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchContext(RecordContext):
+    """One batch, as an author's function of DataFrames sees it: the same, and Spark's session."""
+
     spark: SparkSession
+
+    def without_spark(self) -> RecordContext:
+        """Return what a Python worker may know."""
+        return RecordContext(
+            pipeline=self.pipeline,
+            epoch=self.epoch,
+            version=self.version,
+            token=self.token,
+            offsets=self.offsets,
+            args=self.args,
+        )
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_MARK: Final = "fencepost_record_batches"
+
+
+def record_batches(transform: _Function) -> _Function:
+    """Declare that a transform takes and returns pyarrow.RecordBatch instead of a DataFrame.
+
+    It is called in the Python workers, once for each part of a batch, and may be called for two parts at once: what it
+    makes of a record may not depend on the other records.
+    """
+    setattr(transform, _MARK, True)
+    return transform
+
+
+def takes_record_batches(transform: object) -> bool:
+    """Return whether a transform is declared with `record_batches`."""
+    return getattr(transform, _MARK, False) is True

@@ -50,7 +50,7 @@ class Shape:
 def changes(
     batch: pa.RecordBatch, rules: Rules, *, primary_key: tuple[str, ...], partition_key: tuple[str, ...]
 ) -> Iterator[tuple[Shape, pa.RecordBatch]]:
-    """Yield the rows of a batch by their statement, each part with the statement's columns.
+    """Yield the rows of a batch by their statement, each part with the statement's columns; an empty batch inserts.
 
     A row that deletes needs the key alone: with the whole key it deletes a row, with nulls at the key's end the range
     of all rows that have what is before them.  Raises PoisonRecord for a null before the end of the clustering columns.
@@ -61,7 +61,7 @@ def changes(
         inserted, deleted = batch.filter(pc.invert(marked)), batch.filter(marked).select(list(primary_key))
     stored = [name for name in batch.schema.names if name not in {rules.ttl_column, rules.delete_where}]
     columns = (*stored, rules.ttl_column) if rules.ttl_column else tuple(stored)
-    if inserted.num_rows:
+    if inserted.num_rows or not batch.num_rows:
         yield Shape(columns, has_ttl=rules.ttl_column is not None), inserted.select(list(columns))
     if deleted is not None and deleted.num_rows:
         yield from _deletes(deleted, primary_key[len(partition_key) :], partition_key)

@@ -64,7 +64,7 @@ _statements: dict[tuple[Target, Shape], Change] = {}
 def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     """Write all rows at `timestamp` (µs); yield numbers of rows, which add up to what is written.
 
-    At WARM_TOKEN it connects and prepares, as far as there are rows to tell the columns, and writes nothing.
+    At WARM_TOKEN it connects and prepares, as far as there are batches to tell the columns, and writes nothing.
     Raises BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that does not fit (the
     message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for `target.patience`
     seconds.
@@ -72,7 +72,7 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     session = _session(target)
     requests = _Requests(session)
     for batch in batches:
-        if batch.num_rows:
+        if batch.num_rows or timestamp == WARM_TOKEN:
             yield from _write_batch(session, requests, target, timestamp, batch)
     requests.finish()
 

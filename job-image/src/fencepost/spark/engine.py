@@ -1,7 +1,7 @@
 """The batch on Spark: read, the author's transform, the sinks; one Spark job per batch, whatever the number of sinks.
 
-Several sinks read Kafka once each, in one job: reading is several times cheaper than writing (1 M records in 2.4 s
-against 20 s), so a cached batch would cost more than it saves.
+Several sinks of DataFrames read Kafka once each, in one job: reading is several times cheaper than writing (1 M records
+in 2.4 s against 20 s), so a cached batch would cost more than it saves. Record batches are read once.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from fencepost.batch import Batch, Written
-from fencepost.context import WARM_TOKEN, BatchContext
+from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
+from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, tasks
-from fencepost.spark import call_sites, failures, source
+from fencepost.spark import call_sites, failures, records, source
+from fencepost.spark.outputs import named
 from fencepost.spark.progress import Progress
 from fencepost.spark.tasks import slices
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from fencepost.batch import Range
-    from fencepost.context import Transform
+    from fencepost.context import RecordTransform, Transform
     from fencepost.fence import FenceRow
+    from fencepost.spark.records import Write
+
+    Slices = Sequence[tuple[Range, ...]]
+    """What each task reads."""
 
 
 class SparkEngine:
@@ -37,7 +45,7 @@ class SparkEngine:
         *,
         spark: SparkSession,
         config: DriverConfig,
-        transform: Transform,
+        transform: Transform | RecordTransform,
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
     ) -> None:
@@ -47,6 +55,8 @@ class SparkEngine:
         self._sinks = dict(sinks)
         self._properties = properties
         self._progress = Progress(spark)
+        self._schemas: Mapping[str, pa.Schema] | None = None
+        """Of a transform of record batches: the columns of each sink."""
 
     def warm(self) -> None:
         """Run an empty batch on every core: analysis, code generation, Python workers, sessions of the sinks.
@@ -91,25 +101,18 @@ class SparkEngine:
         """
         return self._progress.poll()
 
-    def _run(
-        self, parts: Sequence[tuple[Range, ...]], context: BatchContext, *, check: bool, since: float | None = None
-    ) -> Written:
+    def _run(self, parts: Slices, context: BatchContext, *, check: bool, since: float | None = None) -> Written:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         started = time.monotonic() if since is None else since
         try:
-            outputs = self._outputs(
-                source.frame(self._spark, parts, self._properties, patience=self._config.task_patience),
-                context,
-                is_warm_up=check,
-            )
-            if check:
-                for name, frame in outputs.items():
-                    _guarded(name, partial(self._sinks[name].check, frame.schema))
-            written = [self._written(name, frame, _token(context)) for name, frame in outputs.items()]
+            if takes_record_batches(self._transform):
+                reports = self._of_records(parts, context, check=check)
+            else:
+                reports = self._of_frames(parts, context, check=check)
             prepared = time.monotonic()
-            rows = _row_counts(reduce(lambda left, right: left.union(right), written), tuple(outputs))
+            rows = _row_counts(reports, tuple(self._sinks))
         except (PySparkException, Py4JError) as error:
             raise _located(failures.of_job(error, is_warm_up=check), context) from error
         phases = {
@@ -118,18 +121,74 @@ class SparkEngine:
         }
         return Written(rows=rows, phases=phases)
 
-    def _written(self, name: str, frame: DataFrame, token: BatchToken) -> DataFrame:
-        """Return the lazy frame (sink, rows) whose evaluation writes the rows."""
-        write = partial(tasks.write, self._sinks[name].task(), token, name)
-        return frame.mapInArrow(write, tasks.RESULT_COLUMNS).select("sink", "rows")
+    def _of_frames(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
+        """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
+        batch = source.frame(self._spark, parts, self._properties, patience=self._config.task_patience)
+        outputs = self._outputs(batch, context, is_warm_up=check)
+        if check:
+            for name, frame in outputs.items():
+                self._check(name, frame.schema)
+        token = _token(context)
+        written = [
+            frame.mapInArrow(self._writes(name, token), tasks.RESULT_COLUMNS).select("sink", "rows")
+            for name, frame in outputs.items()
+        ]
+        return reduce(lambda left, right: left.union(right), written)
 
     def _outputs(self, batch: DataFrame, context: BatchContext, *, is_warm_up: bool) -> dict[str, DataFrame]:
         """Call the author's function and name its frames. Raises DriverError."""
+        from pyspark.sql import DataFrame  # noqa: PLC0415
+
         try:
-            result = self._transform(batch, context)
+            result = cast("Transform", self._transform)(batch, context)
         except Exception as error:
             raise _located(failures.of_transform(error, is_warm_up=is_warm_up), context) from error
-        return name_outputs(result, tuple(self._sinks))
+        return named(result, tuple(self._sinks), DataFrame)
+
+    def _of_records(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
+        """Return the lazy frame (sink, rows) that writes what the transform makes of record batches."""
+        if check or self._schemas is None:
+            self._schemas = self._described(is_warm_up=check)
+        work = records.Work(
+            slices=parts,
+            read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
+            transform=cast("RecordTransform", self._transform),
+            context=context.without_spark(),
+            schemas=self._schemas,
+            writes={name: self._writes(name, _token(context)) for name in self._sinks},
+        )
+        numbers = self._spark.range(0, len(parts), 1, len(parts))
+        return numbers.mapInArrow(work, tasks.RESULT_COLUMNS).select("sink", "rows")
+
+    def _described(self, *, is_warm_up: bool) -> dict[str, pa.Schema]:
+        """Return the columns of each sink, by the empty batch. Raises BadSpec for columns that do not fit a sink."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+        context = self._context({}, version=0, token=WARM_TOKEN).without_spark()
+        try:
+            schemas = records.schemas(cast("RecordTransform", self._transform), context, tuple(self._sinks))
+        except Exception as error:
+            raise failures.of_transform(error, is_warm_up=is_warm_up) from error
+        for name, schema in schemas.items():
+            try:
+                columns = from_arrow_schema(schema)
+            except PySparkException as error:
+                raise BadSpec(
+                    f"for sink {name!r} the transform returned a column that Spark does not have: {error}",
+                    reason=Reason.TRANSFORM_INVALID,
+                    remedy="Cast it to a type of the table in docs/authors.md.",
+                ) from error
+            self._check(name, columns)
+        return schemas
+
+    def _check(self, name: str, columns: StructType) -> None:
+        """Raise BadSpec when the columns do not fit the sink."""
+        _guarded(name, partial(self._sinks[name].check, columns))
+
+    def _writes(self, name: str, token: BatchToken) -> Write:
+        """Return the function of a Python worker that writes rows to a sink and reports them."""
+        return partial(tasks.write, self._sinks[name].task(), token, name)
 
     def _context(self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int) -> BatchContext:
         return BatchContext(
@@ -145,32 +204,6 @@ class SparkEngine:
     def _cores(self) -> int:
         """Cores of the executors that are there now."""
         return max(1, int(self._spark.sparkContext.defaultParallelism))
-
-
-def name_outputs(result: object, sinks: Sequence[str]) -> dict[str, DataFrame]:
-    """Return {sink: frame} of a transform's result. Raises BadSpec when the names do not match the declared sinks."""
-    from pyspark.sql import DataFrame  # noqa: PLC0415
-
-    if isinstance(result, DataFrame):
-        if len(sinks) != 1:
-            raise BadSpec(
-                f"the transform returned one DataFrame, and {len(sinks)} sinks are declared: {', '.join(sinks)}",
-                reason=Reason.TRANSFORM_INVALID,
-                remedy="Return {sink name: DataFrame}.",
-            )
-        return {sinks[0]: result}
-    if not isinstance(result, Mapping) or not all(isinstance(frame, DataFrame) for frame in result.values()):
-        raise BadSpec(
-            f"the transform returned {type(result).__name__}, not a DataFrame or a mapping of DataFrames",
-            reason=Reason.TRANSFORM_INVALID,
-        )
-    if set(result) != set(sinks):
-        raise BadSpec(
-            f"the transform returned frames for {sorted(map(str, result))}, the declared sinks are {sorted(sinks)}",
-            reason=Reason.TRANSFORM_INVALID,
-            remedy="Make the mapping's keys the names of spec.sinks.",
-        )
-    return dict(result)
 
 
 def _token(context: BatchContext) -> BatchToken:

@@ -29,6 +29,7 @@ PRELOADED: Final = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "fencepost.kafka.reader",
+    "fencepost.spark.records",
     "fencepost.spark.source",
     "fencepost.sinks.writer",
 )

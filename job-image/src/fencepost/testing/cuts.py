@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from fencepost.context import BatchContext
+from fencepost.context import BatchContext, takes_record_batches
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from fencepost.context import Transform
+    from fencepost.context import RecordTransform, Transform
 
 Record = Mapping[str, Any]
 Pieces = Sequence[Sequence[Record]]
@@ -25,8 +25,8 @@ SHOWN: Final = 3
 
 
 def check_cuts(
-    spark: SparkSession,
-    transform: Transform,
+    spark: SparkSession | None,
+    transform: Transform | RecordTransform,
     records: Sequence[Record],
     *,
     keys: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
@@ -35,10 +35,10 @@ def check_cuts(
 ) -> None:
     """Run `transform` on all `records` as one batch and as several batches, and compare the rows.
 
-    `records` are as for `fencepost.testing.frame`. They are cut into halves, by partition, one by one (up to
-    ONE_BY_ONE records), and twice at places that `seed` decides. Without `keys`, each cut must give the same set of
-    rows. With `keys`, the columns of the table's primary key (per sink if there are several), it must leave the same
-    table: the row of a later batch replaces the row of an earlier one.
+    A transform of record batches needs no `spark`. `records` are as for `fencepost.testing.frame`. They are cut into
+    halves, by partition, one by one (up to ONE_BY_ONE records), and twice at places that `seed` decides. Without
+    `keys`, each cut must give the same set of rows. With `keys`, the columns of the table's primary key (per sink if
+    there are several), it must leave the same table: the row of a later batch replaces the row of an earlier one.
 
     Raises AssertionError with the cut and the rows that differ.
     """
@@ -87,8 +87,8 @@ def _pieces(parts: Pieces, places: Sequence[int]) -> Pieces:
 
 
 def _tables(
-    spark: SparkSession,
-    transform: Transform,
+    spark: SparkSession | None,
+    transform: Transform | RecordTransform,
     pieces: Pieces,
     keys: Mapping[str, Sequence[str]] | Sequence[str] | None,
     args: tuple[str, ...],
@@ -96,10 +96,9 @@ def _tables(
     """Return what each sink's table holds after these batches."""
     tables: dict[str, Table] = {}
     for piece in pieces:
-        for sink, output in _run(spark, transform, piece, args).items():
+        for sink, (names, rows) in _run(spark, transform, piece, args).items():
             key = keys.get(sink) if isinstance(keys, Mapping) else keys
-            names = sorted(output.columns)
-            for row in output.select(*names).collect():
+            for row in rows:
                 values = tuple((name, _plain(row[name])) for name in names)
                 place = values if key is None else tuple(_plain(row[name]) for name in key)
                 tables.setdefault(sink, {})[place] = values
@@ -107,15 +106,43 @@ def _tables(
 
 
 def _run(
+    spark: SparkSession | None,
+    transform: Transform | RecordTransform,
+    records: Sequence[Record],
+    args: tuple[str, ...],
+) -> dict[str, tuple[list[str], list[Any]]]:
+    """Return by sink the names of the columns and the rows."""
+    if takes_record_batches(transform):
+        return _run_on_records(cast("RecordTransform", transform), records, args)
+    if spark is None:
+        raise TypeError("a transform of DataFrames needs a Spark session")
+    return _run_on_frame(spark, cast("Transform", transform), records, args)
+
+
+def _run_on_frame(
     spark: SparkSession, transform: Transform, records: Sequence[Record], args: tuple[str, ...]
-) -> Mapping[str, DataFrame]:
+) -> dict[str, tuple[list[str], list[Any]]]:
     from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark's imports take a second
 
     from fencepost.testing import context, frame  # noqa: PLC0415 - the package imports this module
 
     told: BatchContext = context(spark, args=args, offsets=_spans(records))
     result = transform(frame(spark, records), told)
-    return {"": result} if isinstance(result, DataFrame) else result
+    outputs = {"": result} if isinstance(result, DataFrame) else result
+    return {
+        sink: (sorted(output.columns), output.select(*sorted(output.columns)).collect())
+        for sink, output in outputs.items()
+    }
+
+
+def _run_on_records(
+    transform: RecordTransform, records: Sequence[Record], args: tuple[str, ...]
+) -> dict[str, tuple[list[str], list[Any]]]:
+    from fencepost.testing import record_batch, record_context  # noqa: PLC0415 - the package imports this module
+
+    result = transform(record_batch(records), record_context(args=args, offsets=_spans(records)))
+    outputs = result if isinstance(result, Mapping) else {"": result}
+    return {sink: (sorted(output.schema.names), output.to_pylist()) for sink, output in outputs.items()}
 
 
 def _spans(records: Sequence[Record]) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,110 @@
+"""A batch whose transform takes record batches: read, transform and write in one Python worker.
+
+A DataFrame of the same transform is two Python functions with the JVM between them, which takes each record in and out
+of Arrow twice. Here the JVM sees no record: one `mapInArrow` gives each task its slice and takes back the counts of
+rows that the sinks report. It is a query and no plain RDD job, because what a running task has done is visible to the
+driver in a query alone, and because both kinds of jobs would keep a daemon of Python workers each.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from fencepost.batch import Range
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec, DriverError, RecordFailed, as_worker_error
+from fencepost.kafka.reader import ARROW_SCHEMA
+from fencepost.spark import failures
+from fencepost.spark.outputs import named
+
+if TYPE_CHECKING:
+    from fencepost.context import RecordContext, RecordTransform
+
+Read = Callable[[Sequence[Range]], Iterator[pa.RecordBatch]]
+"""Yields the records of some ranges."""
+Write = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Writes rows to a sink, and yields its reports."""
+
+
+def empty() -> pa.RecordBatch:
+    """Return the batch of a warm-up."""
+    return pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What each task of a batch does with its slice. It travels to the Python workers."""
+
+    slices: Sequence[Sequence[Range]]
+    read: Read
+    transform: RecordTransform
+    context: RecordContext
+    schemas: Mapping[str, pa.Schema]
+    """By sink: the schema that the transform gave the empty batch, which has been checked against the table."""
+    writes: Mapping[str, Write]
+    """By sink."""
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the slices whose numbers are in `rows`; yield the sinks' reports. Raises WorkerError."""
+        outputs = (
+            self._transformed(records)
+            for batch in rows
+            for number in batch.column(0).to_pylist()
+            for records in self._records(self.slices[number])
+        )
+        if len(self.writes) == 1:
+            ((name, write),) = self.writes.items()
+            yield from write(output[name] for output in outputs)
+            return
+        for output in outputs:
+            for name, write in self.writes.items():
+                yield from write(iter([output[name]]))
+
+    def _records(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        yield from self.read(ranges)
+        if not self.context.offsets:  # of a warm-up
+            yield empty()
+
+    def _transformed(self, records: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
+        try:
+            return self._outputs(records)
+        except DriverError as error:
+            raise as_worker_error(error) from error
+        except Exception as error:
+            found = failures.of_transform(error, is_warm_up=False)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            message = f"{found.message} ({place.filename}:{place.lineno})"
+            raise as_worker_error(type(found)(message, reason=found.reason, remedy=found.remedy)) from error
+
+    def _outputs(self, records: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
+        outputs = named(self.transform(records, self.context), tuple(self.writes), pa.RecordBatch)
+        for name, output in outputs.items():
+            if not output.schema.equals(self.schemas[name]):
+                raise RecordFailed(
+                    f"for sink {name!r} the transform returned the columns {_columns(output.schema)}, and for the empty"
+                    f" batch {_columns(self.schemas[name])}",
+                    reason=Reason.TRANSFORM_INVALID,
+                    remedy="Return the same columns, of the same types, for every batch.",
+                )
+        return outputs
+
+
+def schemas(transform: RecordTransform, context: RecordContext, sinks: Sequence[str]) -> dict[str, pa.Schema]:
+    """Return by sink what the transform makes of the empty batch. Raises BadSpec, and what the transform raises."""
+    outputs = named(transform(empty(), context), sinks, pa.RecordBatch)
+    for name, output in outputs.items():
+        if len(set(output.schema.names)) < len(output.schema.names):
+            raise BadSpec(
+                f"for sink {name!r} the transform returned two columns of one name: {', '.join(output.schema.names)}",
+                reason=Reason.TRANSFORM_INVALID,
+            )
+    return {name: output.schema for name, output in outputs.items()}
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

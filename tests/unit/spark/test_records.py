@@ -1,0 +1,238 @@
+"""A transform of record batches runs in the Python workers, between read and write, and fails like any other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fencepost import RecordContext, record_batches
+from fencepost.batch import Range
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec, BatchFailed, DependencyDown, OutOfMemory, PoisonRecord, RecordFailed
+from fencepost.sinks import BatchToken, SinkTask
+from fencepost.spark import engine
+from fencepost.spark.engine import SparkEngine
+from unit.spark.conftest import CONFIG
+from unit.spark.test_engine import BATCH, Counting, failure, row
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PER_BATCH = 2
+"""Records in each Arrow batch of these tests."""
+
+
+def reading(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Iterator[pa.RecordBatch]:
+    """One record per offset."""
+    from fencepost.testing import record_batch  # noqa: PLC0415
+
+    assert patience == CONFIG.task_patience
+    assert dict(properties) == {}
+    for one in ranges:
+        for start in range(one.start, one.until, PER_BATCH):
+            yield record_batch(
+                [
+                    {"partition": one.partition, "offset": offset, "value": str(offset).encode()}
+                    for offset in range(start, min(one.until, start + PER_BATCH))
+                ]
+            )
+
+
+@pytest.fixture
+def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    # The workers do not find the tests on their path.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(engine, "read", reading)
+
+    def build(transform: Any, *sinks: Sink) -> SparkEngine:
+        named = {sink.name: sink for sink in sinks or (Sink(),)}
+        return SparkEngine(spark=spark, config=CONFIG, transform=transform, sinks=named, properties={})
+
+    return build
+
+
+class Sink(Counting):
+    """A sink that counts the rows, and appends what it gets to a file."""
+
+    def __init__(self, name: str = "rows", path: Any = None) -> None:
+        super().__init__()
+        self.name = name
+        self.schemas: list[StructType] = []
+        self._path = None if path is None else str(path)
+
+    def check(self, schema: StructType) -> None:
+        self.schemas.append(schema)
+
+    def task(self) -> SinkTask:
+        return Appending(self._path)
+
+
+class Appending:
+    """Appends the token and the offset of each row to a file."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        for rows in batches:
+            if self._path is not None:
+                with open(self._path, "a", encoding="utf-8") as file:  # noqa: PTH123
+                    file.writelines(f"{batch.token} {one['offset']}\n" for one in rows.to_pylist())
+            yield rows.num_rows
+
+
+def offsets(path: Any) -> list[int]:
+    return sorted(int(line.split()[1]) for line in path.read_text().splitlines())
+
+
+@record_batches
+def same(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+    assert context.pipeline
+    return batch.select(["offset", "value"])
+
+
+def test_each_record_is_written_once(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    sink = Sink(path=tmp_path / "rows")
+    made = make(same, sink)
+    made.warm()
+    assert [schema.simpleString() for schema in sink.schemas] == ["struct<offset:bigint,value:binary>"]
+    assert made.write(BATCH, row()).rows == {"rows": 5}
+    assert offsets(tmp_path / "rows") == [7, 8, 100, 101, 102]
+    made.keep_warm()
+    assert len(sink.schemas) == 1
+
+
+def test_several_sinks_read_once(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    calls = str(tmp_path / "calls")
+
+    @record_batches
+    def split(batch: pa.RecordBatch, context: RecordContext) -> Mapping[str, pa.RecordBatch]:
+        if context.offsets:
+            with open(calls, "a", encoding="utf-8") as file:  # noqa: PTH123
+                file.write("x" * batch.num_rows)
+        return {"one": batch.select(["offset"]), "two": batch.select(["offset"]).slice(1)}
+
+    made = make(split, Sink("one", tmp_path / "one"), Sink("two", tmp_path / "two"))
+    made.warm()
+    assert made.write(BATCH, row()).rows == {"one": 5, "two": 2}
+    assert offsets(tmp_path / "one") == [7, 8, 100, 101, 102]
+    assert offsets(tmp_path / "two") == [8, 101]
+    assert len((tmp_path / "calls").read_text()) == 5
+
+
+def test_the_worker_is_told_the_batch(make: Callable[..., SparkEngine]) -> None:
+    @record_batches
+    def checking(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+        assert type(context).__name__ == "RecordContext"
+        if context.offsets:
+            assert dict(context.offsets) == {"t/0": (100, 103), "t/1": (7, 9)}
+            assert (context.epoch, context.token > 1_000) == (4, True)
+        return batch
+
+    assert make(checking).write(BATCH, row()).rows == {"rows": 5}
+
+
+def raising(error: Callable[[], Exception], *, on_empty: bool) -> Any:
+    @record_batches
+    def transform(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+        assert context.pipeline
+        if on_empty or batch.num_rows:
+            raise error()
+        return batch
+
+    return transform
+
+
+def test_what_it_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
+    found = failure(make(raising(lambda: KeyError("model"), on_empty=True)).warm)
+    assert isinstance(found, BadSpec)
+    assert "on the empty batch of the warm-up: the transform raised KeyError: 'model'" in found.message
+
+
+def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(make: Callable[..., SparkEngine]) -> None:
+    found = failure(make(raising(lambda: TimeoutError("slow"), on_empty=True)).warm)
+    assert isinstance(found, BatchFailed)
+
+
+def test_what_it_raises_on_records_names_its_line_and_the_ranges(make: Callable[..., SparkEngine]) -> None:
+    found = failure(lambda: make(raising(lambda: ArithmeticError("no"), on_empty=False)).write(BATCH, row()))
+    assert isinstance(found, RecordFailed)
+    assert found.reason == Reason.TRANSFORM_FAILED
+    assert "the transform raised ArithmeticError: no (" in found.message
+    assert "test_records.py:" in found.message
+    assert found.message.endswith("the batch is t/0 [100, 103), t/1 [7, 9)")
+
+
+def test_a_service_that_does_not_answer_is_not_the_records_fault(make: Callable[..., SparkEngine]) -> None:
+    found = failure(lambda: make(raising(lambda: TimeoutError("slow"), on_empty=False)).write(BATCH, row()))
+    assert type(found) is BatchFailed
+
+
+def test_a_rehearsal_transforms_the_records_and_writes_nothing(make: Callable[..., SparkEngine]) -> None:
+    assert isinstance(
+        failure(lambda: make(raising(lambda: ArithmeticError("no"), on_empty=False)).rehearse(BATCH)), RecordFailed
+    )
+    make(same).rehearse(BATCH)
+
+
+@pytest.mark.parametrize("kind", [PoisonRecord, DependencyDown, BadSpec])
+def test_the_authors_own_errors_keep_their_kind_and_remedy(make: Callable[..., SparkEngine], kind: Any) -> None:
+    found = failure(
+        lambda: make(raising(lambda: kind("record 7", remedy="Drop it."), on_empty=False)).write(BATCH, row())
+    )
+    assert type(found) is kind
+    assert found.message.startswith("record 7")
+    assert found.remedy == "Drop it."
+
+
+def test_a_worker_without_memory_is_named_as_such(make: Callable[..., SparkEngine]) -> None:
+    @record_batches
+    def greedy(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+        assert context.pipeline
+        if batch.num_rows:
+            bytearray(1 << 60)
+        return batch
+
+    assert isinstance(failure(lambda: make(greedy).write(BATCH, row())), OutOfMemory)
+
+
+def test_columns_that_change_from_batch_to_batch_are_refused(make: Callable[..., SparkEngine]) -> None:
+    @record_batches
+    def changing(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+        assert context.pipeline
+        return batch.select(["offset"]) if batch.num_rows else batch.select(["offset", "value"])
+
+    found = failure(lambda: make(changing).write(BATCH, row()))
+    assert isinstance(found, RecordFailed)
+    assert found.reason == Reason.TRANSFORM_INVALID
+    assert "returned the columns offset int64, and for the empty batch offset int64, value binary" in found.message
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "returned NoneType, not a RecordBatch or a mapping of RecordBatches"),
+        ({"other": pa.RecordBatch.from_pydict({"a": [1]})}, r"returned RecordBatches for \['other'\]"),
+        (pa.RecordBatch.from_arrays([pa.array([1], pa.uint64())], ["a"]), "a column that Spark does not have"),
+        (pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), "two columns of one name: a, a"),
+    ],
+    ids=["nothing", "another sink", "a type of no table", "a name twice"],
+)
+def test_a_result_that_no_sink_can_take_is_a_bad_spec(
+    make: Callable[..., SparkEngine], result: Any, words: str
+) -> None:
+    @record_batches
+    def transform(batch: pa.RecordBatch, context: RecordContext) -> Any:
+        assert context.pipeline
+        assert batch.num_rows == 0
+        return result
+
+    with pytest.raises(BadSpec, match=words):
+        make(transform).warm()
