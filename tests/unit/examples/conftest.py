@@ -57,6 +57,12 @@ def departures() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def departures_arrow() -> ModuleType:
+    """The same, as a function of record batches."""
+    return example("departures", "departures_arrow")
+
+
+@pytest.fixture(scope="session")
 def flights_and_weather() -> ModuleType:
     """The second example's transform."""
     return example("flights-and-weather", "flights_and_weather")

@@ -62,7 +62,7 @@ def test_the_entrypoint_is_in_the_config_map(folder: Path) -> None:
     module, _, function = job["entrypoint"].partition(":")
 
     assert job["codeFrom"]["configMapName"] == generated["name"]
-    assert generated["files"] == [f"{module}.py"]
+    assert f"{module}.py" in generated["files"]
     assert f"def {function}(" in (folder / f"{module}.py").read_text()
 
 
