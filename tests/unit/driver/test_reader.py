@@ -128,7 +128,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> tuple[Consumer, list[Any]]:
         consumer = Consumer([(at, message) for at, some in bursts.items() for message in some], **state)
         client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
-        monkeypatch.setattr(reader, "_client", lambda _properties: client)
+        monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)
         monkeypatch.setattr(reader, "time", consumer)
         found: Iterator[pa.RecordBatch] = reader.read(ranges, PROPERTIES, patience=PATIENCE)
         return consumer, list(found)
@@ -256,7 +256,7 @@ def test_a_kafka_that_is_down_is_given_up_within_one_request_after_the_patience(
     """However many topics there are: one that is not answered for tells enough."""
     consumer = Consumer([], is_down=True)
     client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
-    monkeypatch.setattr(reader, "_client", lambda _properties: client)
+    monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)
     monkeypatch.setattr(reader, "time", consumer)
     with pytest.raises(WorkerError):
         list(reader.read([Range(f"t{n}", 0, 0, 3) for n in range(20)], PROPERTIES, patience=12.0))
@@ -289,3 +289,39 @@ def test_a_truncated_log_is_data_loss_with_the_range_of_each_partition(read: Any
 def test_a_log_truncated_in_the_middle_of_a_read_names_what_was_read(read: Any) -> None:
     found = failure(read, [Range("t", 0, 0, 20, 3)], {0.01: records(0, range(9)), 0.5: [truncated(0, 4)]})
     assert "t/0 [4, 9)" in found.message
+
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("records", "record_bytes", "fetched"),
+    [
+        ([250, 250, 250, 250], 200.0, 64 * KIB),
+        ([1000], 200.0, 256 * KIB),
+        ([327, 1], 200.0, 64 * KIB),
+        ([328, 1], 200.0, 256 * KIB),
+        ([25_000] * 4, 200.0, None),
+        ([250], 10_000.0, None),
+        ([250], None, None),
+        ([], 200.0, None),
+    ],
+)
+def test_a_fetch_is_as_large_as_the_largest_range(
+    records: list[int], record_bytes: float | None, fetched: int | None
+) -> None:
+    ranges = [Range("t", partition, 5, 5 + count) for partition, count in enumerate(records)]
+    assert reader._fetch_bytes(ranges, PROPERTIES, record_bytes) == fetched
+
+
+@pytest.mark.parametrize("name", ["max.partition.fetch.bytes", "fetch.message.max.bytes", "queued.min.messages"])
+def test_a_size_that_the_author_sets_holds_for_all_ranges(name: str) -> None:
+    assert reader._fetch_bytes([Range("t", 0, 0, 10)], {**PROPERTIES, name: "1000000"}, 200.0) is None
+
+
+def test_the_size_of_records_is_learnt_from_those_that_were_read(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt: dict[Any, float] = {}
+    monkeypatch.setattr(reader, "_record_bytes", learnt)
+    read([Range("t", 0, 0, 2)], {0: [Message(0, 0, size=1_000), Message(0, 1, size=3_000)]})
+    (size,) = learnt.values()
+    assert 2_000 < size < 2_200

@@ -59,7 +59,19 @@ class _Client:
     complaints: deque[KafkaError]
 
 
-_clients: dict[tuple[tuple[str, str], ...], _Client] = {}
+_Properties = tuple[tuple[str, str], ...]
+_clients: dict[tuple[_Properties, int | None], _Client] = {}
+_record_bytes: dict[_Properties, float] = {}
+"""Bytes of a record, in the mean of the last Arrow batch."""
+
+SMALL_FETCHES: Final = (64 * 1024, 256 * 1024)
+"""Bytes per partition of one fetch, for ranges that are expected to fit into it.
+
+What a fetch brings beyond its range is dropped with the assignment. Batches of 1,000 records of 200 bytes, in four
+partitions, took 4,700 kB and p50 27 to 36 ms with librdkafka's 1 MB, and 330 kB and 10 ms with 64 KiB (producer's
+batches of 16 kB; a batch of the producer's comes whole, whatever its size).
+"""
+_SIZED_BY_AUTHOR: Final = frozenset({"fetch.message.max.bytes", "max.partition.fetch.bytes", "queued.min.messages"})
 
 
 def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Generator[pa.RecordBatch]:
@@ -70,24 +82,38 @@ def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: fl
     nothing: whether it is gone for good is for the next run's plan to decide, which knows its id.
     """
     todo = [part for part in ranges if part.records > 0]
-    client = _client(properties)  # also without ranges: it is then connecting while the session warms up
+    key = tuple(sorted(properties.items()))
+    # Also without ranges: it is then connecting while the session warms up.
+    client = _client(properties, _fetch_bytes(todo, properties, _record_bytes.get(key)))
     if not todo:
         return
     try:
-        yield from _Reading(client, todo, properties["bootstrap.servers"], patience).batches()
+        for batch in _Reading(client, todo, properties["bootstrap.servers"], patience).batches():
+            _record_bytes[key] = batch.nbytes / batch.num_rows
+            yield batch
     except DriverError as error:
         raise as_worker_error(error) from error
 
 
-def _client(properties: Mapping[str, str]) -> _Client:
-    key = tuple(sorted(properties.items()))
+def _fetch_bytes(ranges: Sequence[Range], properties: Mapping[str, str], record_bytes: float | None) -> int | None:
+    """Return how much of a partition to fetch at once, None for as much as librdkafka wants."""
+    if not ranges or record_bytes is None or _SIZED_BY_AUTHOR & properties.keys():
+        return None
+    expected = max(part.records for part in ranges) * record_bytes
+    return next((size for size in SMALL_FETCHES if expected <= size), None)
+
+
+def _client(properties: Mapping[str, str], fetch_bytes: int | None) -> _Client:
+    key = tuple(sorted(properties.items())), fetch_bytes
     if key not in _clients:
         complaints: deque[KafkaError] = deque(maxlen=20)
-        _clients[key] = _Client(_consumer(properties, complaints), complaints)
+        _clients[key] = _Client(_consumer(properties, fetch_bytes, complaints), complaints)
     return _clients[key]
 
 
-def _consumer(properties: Mapping[str, str], complaints: deque[KafkaError]) -> Consumer:
+def _consumer(properties: Mapping[str, str], fetch_bytes: int | None, complaints: deque[KafkaError]) -> Consumer:
+    # The next fetch of a partition is sent when nothing of it is queued.
+    sized = {} if fetch_bytes is None else {"max.partition.fetch.bytes": str(fetch_bytes), "queued.min.messages": "1"}
     return Consumer(
         {
             # The first byte that is there is worth having: batches are bounded, latency is what counts.
@@ -100,6 +126,7 @@ def _consumer(properties: Mapping[str, str], complaints: deque[KafkaError]) -> C
             "fetch.queue.backoff.ms": "5",
             "socket.nagle.disable": "true",
             "check.crcs": "true",
+            **sized,
             **properties,
             "group.id": "fencepost",  # never joined: offsets live at the fence
             "enable.auto.commit": "false",
