@@ -16,6 +16,14 @@ pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
 CODES = {
+    "records_wrong_column": (
+        "parse_records:wrong_column",
+        ExitCode.BAD_SPEC,
+        "SinkMismatch",
+        "column 'town' is not in",
+    ),
+    "records_null_key": ("parse_records:null_key", ExitCode.POISON_RECORD, "PoisonRecord", "bucket is part of the"),
+    "records_failing": ("parse_records:failing", ExitCode.FAILED, "TransformFailed", "the author's own mistake (/opt"),
     "wrong_column": ("parse:wrong_column", ExitCode.BAD_SPEC, "SinkMismatch", "column 'town' is not in the table"),
     "no_module": ("absent:transform", ExitCode.BAD_SPEC, "EntrypointNotFound", "no module 'absent'"),
     "null_key": ("parse:null_key", ExitCode.POISON_RECORD, "PoisonRecord", "bucket is part of the primary key"),
@@ -50,6 +58,26 @@ def test_killed_at_any_point_every_row_is_there_once(pipeline: Make) -> None:
     assert [change.epoch for change in history] == sorted(change.epoch for change in history)
     for before, after in spans(history):
         assert all(after.get(key, 0) >= offset for key, offset in before.items())
+
+
+def test_record_batches_are_written_once_to_each_sink_also_after_a_kill(pipeline: Make) -> None:
+    one = pipeline(max_records_per_batch=1500)
+    name = one.config.sinks[0].table
+    one.session.execute(TABLE.format(keyspace="driver_tests", table=f"{name}_even"))
+    one.kafka.produce(one.topic, 9000)
+    sinks = (*one.config.sinks, CassandraSink(name="even", keyspace="driver_tests", table=f"{name}_even"))
+    one.config = replace(one.config, sinks=sinks, entrypoint="parse_records:two")
+    run = one.start()
+    one.wait_committed(1500)
+    run.kill()
+    run = one.start()
+    one.wait_committed(9000)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == ExitCode.STOPPED
+    even = list(one.session.execute(f"SELECT n FROM driver_tests.{name}_even"))  # noqa: S608
+    one.session.execute(f"DROP TABLE driver_tests.{name}_even", timeout=30)
+    assert_once(one, 9000)
+    assert sorted(row.n for row in even) == list(range(0, 9000, 2))
 
 
 def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> None:
