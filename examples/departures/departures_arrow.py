@@ -1,4 +1,4 @@
-"""The same rows as departures.py, made by a function of record batches: no Spark, about a tenth of the CPU time.
+"""The same rows as departures.py, made by a function of record batches: a quarter of Spark's CPU time.
 
 `spec.job.entrypoint: departures_arrow:transform`. The function runs in the Python workers, on a part of a batch at a
 time, between the read from Kafka and the write to Cassandra.
