@@ -109,10 +109,15 @@ def between(offsets: Mapping[str, int], until: Mapping[str, int], epochs: Mappin
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch did: rows per sink, and milliseconds per phase."""
+    """What a batch did: rows per sink, milliseconds per phase, and what it read.
+
+    `records` and `size` (bytes of keys, values and headers) count each record once, whatever the number of sinks.
+    """
 
     rows: Mapping[str, int]
     phases: Mapping[str, int] = field(default_factory=dict)
+    records: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,12 @@ def test_fields_of_a_later_release_are_ignored() -> None:
     assert DriverConfig.from_json(found.to_json()) == found
 
 
+def test_the_source_of_a_release_without_batch_bounds_bounds_records_alone() -> None:
+    source = DriverConfig.from_json((CONFIGS / "0.1.0.json").read_text()).source
+    assert (source.target_batch_duration, source.max_bytes_per_batch) == (None, None)
+    assert (source.split_partitions, source.mirror_to_group) == (True, "")
+
+
 def test_an_image_of_the_previous_release_finds_its_own_fields_alone() -> None:
     previous = json.loads((CONFIGS / "0.1.0.json").read_text())
     written = json.loads(DriverConfig.from_json(json.dumps(FUTURE)).to_json_before_1_0())

@@ -42,6 +42,7 @@ def config(epoch: int, **changes: Any) -> DriverConfig:
         bootstrap_servers="k",
         topics=("t",),
         max_records_per_batch=changes.pop("limit", 10),
+        **changes.pop("source", {}),
     )
     base = DriverConfig(
         pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,
@@ -99,6 +100,7 @@ class FakeEngine:
     midway: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
     warmed: int = 0
+    record_size: int = 0
     batches: list[Batch] = field(default_factory=list)
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
@@ -110,7 +112,7 @@ class FakeEngine:
                 self.store.put(part.key, offset, row.write_timestamp, name)
             self.midway()
         self.after()
-        return Written(rows={"s": batch.records})
+        return Written(rows={"s": batch.records}, records=batch.records, size=batch.records * self.record_size)
 
     def rehearse(self, batch: Batch) -> None:
         raise AssertionError(f"only an isolation rehearses {batch}")
@@ -130,6 +132,7 @@ class World:
     log: FakeLog = field(default_factory=FakeLog)
     store: Store = field(default_factory=Store)
     reports: list[Report] = field(default_factory=list)
+    mirrored: list[Mapping[str, int]] = field(default_factory=list)
 
     def fence(self) -> Fence:
         return Fence(self.table, PIPELINE, patience=5, sleep=lambda _: None)
@@ -159,6 +162,7 @@ class World:
             engine=engine,
             stop=stop,
             report=self.reports.append,
+            mirror=self.mirrored.append,
             now=lambda: clock["now"] / 1000,
             wait=wait,
             look_ahead=look_ahead,

@@ -164,6 +164,9 @@ def test_a_claim_cuts_a_planned_batch_in_fair_shares() -> None:
     assert starting(row, LOG, ["a"], StartingOffsets(), 100, first_limit=22).planned == row.planned
     fresh = replace(row, planned=row.offsets)
     assert starting(fresh, LOG, ["a"], StartingOffsets(), 100, first_limit=6).planned == {"a/0": 3, "a/1": 8}
+    # A size that is smaller for another reason cuts a batch that failed, and no other one.
+    assert starting(row, LOG, ["a"], StartingOffsets(), 2, first_limit=6).planned == {"a/0": 1, "a/1": 6}
+    assert starting(row, LOG, ["a"], StartingOffsets(), 2).planned == row.planned
 
 
 @given(
@@ -381,6 +384,32 @@ def test_a_large_partition_is_shared_by_the_tasks() -> None:
     parts = slices([Range("a", 0, 0, 90_000), Range("a", 1, 5, 10_005)], 4)
     assert [sum(part.records for part in piece) for piece in parts] == [25_000] * 4
     assert parts[3] == (Range("a", 0, 75_000, 90_000), Range("a", 1, 5, 10_005))
+
+
+def test_a_few_large_records_are_worth_several_tasks() -> None:
+    ranges = [Range("a", 0, 0, 128)]
+    assert len(slices(ranges, 4)) == 1
+    assert len(slices(ranges, 4, record_size=1_000_000.0)) == 4
+    assert len(slices(ranges, 4, record_size=10.0)) == 1
+
+
+def test_a_partition_that_may_not_be_split_stays_in_one_task() -> None:
+    ranges = [Range("a", number, 0, records) for number, records in enumerate([90_000, 10_000, 50_000, 30_000])]
+    assert slices(ranges, 3, split=False) == [(ranges[0],), (ranges[2],), (ranges[3], ranges[1])]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 20_000)), max_size=12),
+    st.integers(1, 16),
+    st.none() | st.floats(0, 10**7),
+)
+def test_whole_partitions_are_each_in_one_task(
+    spans: list[tuple[int, int]], tasks: int, record_size: float | None
+) -> None:
+    ranges = [Range("t", number, start, start + length) for number, (start, length) in enumerate(spans)]
+    parts = slices(ranges, tasks, split=False, record_size=record_size)
+    assert 1 <= len(parts) <= tasks
+    assert sorted(piece for part in parts for piece in part) == [part for part in ranges if part.records]
 
 
 @given(

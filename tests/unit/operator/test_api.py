@@ -84,6 +84,22 @@ def test_a_number_beyond_all_measure_is_a_violation_of_its_field(change: dict[st
     assert [violation.field for violation in found] == [field]
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"minRecordsPerBatch": 11, "maxRecordsPerBatch": 10}, "minRecordsPerBatch"),
+        ({"targetBatchDuration": "0s"}, "targetBatchDuration"),
+        ({"maxBytesPerBatch": "1023Ki"}, "maxBytesPerBatch"),
+        ({"mirrorToGroup": "a group"}, "mirrorToGroup"),
+        ({"mirrorToGroup": "g" * 250}, "mirrorToGroup"),
+    ],
+)
+def test_a_batch_or_a_mirror_that_cannot_be_is_a_violation_of_its_field(change: dict[str, Any], field: str) -> None:
+    found = parse({"spec": spec(source={"kafka": {"bootstrapServers": "k:9092", "topics": ["t"], **change}})})
+    assert isinstance(found, tuple)
+    assert [violation.field for violation in found] == [f"spec.source.kafka.{field}"]
+
+
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "1d", "1m 30s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):

@@ -16,6 +16,7 @@ from fencepost.contract import (
     CassandraSink,
     DriverConfig,
     FunctionSink,
+    KafkaSource,
     PluginSink,
     StartingOffsets,
     Variable,
@@ -66,6 +67,10 @@ FULL: dict[str, Any] = {
             "topics": ["orders"],
             "startingOffsets": {"partitions": {"orders/0": 7}},
             "maxRecordsPerBatch": 500,
+            "targetBatchDuration": "5s",
+            "maxBytesPerBatch": "64Mi",
+            "splitPartitions": False,
+            "mirrorToGroup": "orders-fence",
             "properties": {"security.protocol": "SASL_SSL"},
             "propertiesFrom": {"secretName": "kafka"},
         }
@@ -222,6 +227,34 @@ def prints(references: dict[str, str | None] | None = None, **changes: Any) -> t
 def test_what_replaces_a_run_and_what_a_cluster(changes: dict[str, Any], cluster: bool, run: bool) -> None:
     before, after = prints(), prints(**changes)
     assert (before[0] != after[0], before[1] != after[1]) == (cluster, run)
+
+
+def test_an_operator_with_new_fields_keeps_the_runs_that_do_not_use_them() -> None:
+    """The digests that release 0.1.0 gave: others would restart every pipeline when the operator is upgraded."""
+    code: dict[str, str | None] = {"ConfigMap/code": "abc"}
+    assert prints(code) == ("e3cfbc87c94bcb95", "50d9a442ffeea736")
+    kafka = body()["spec"]["source"]["kafka"]
+    assert prints(code, source={"kafka": {**kafka, "targetBatchDuration": "10s", "splitPartitions": True}}) == prints(
+        code
+    )
+    for used in ({"targetBatchDuration": "5s"}, {"splitPartitions": False}, {"mirrorToGroup": "g"}):
+        assert prints(code, source={"kafka": {**kafka, **used}})[1] != prints(code)[1]
+
+
+def test_the_bytes_of_a_batch_follow_from_the_heaps_unless_the_spec_says() -> None:
+    kafka = body()["spec"]["source"]["kafka"]
+
+    def source_of(**changes: Any) -> KafkaSource:
+        pipeline = read_pipeline(body(**changes))
+        assert isinstance(pipeline.spec, Spec)
+        return config_of(pipeline, pipeline.spec).source
+
+    small = source_of()
+    assert (small.max_bytes_per_batch, small.target_batch_duration) == (GIB // 2 // 4, 10.0)
+    assert (small.min_records_per_batch, small.max_records_per_batch) == (1_000, 100_000)
+    assert source_of(cluster={"workers": 4}).max_bytes_per_batch == 4 * GIB // 2 // 4
+    said = source_of(source={"kafka": {**kafka, "maxBytesPerBatch": "3Mi", "maxRecordsPerBatch": 500}})
+    assert (said.max_bytes_per_batch, said.min_records_per_batch) == (3 * 1024**2, 500)
 
 
 def test_the_content_of_what_is_referenced_counts() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fencepost.context import BatchContext
+    from fencepost.spark.counts import SliceCounter
 
 Writing = Callable[[Iterable["pa.RecordBatch"]], Iterator[int]]
 BATCH = Batch(ranges=(Range("t", 0, 100, 103), Range("t", 1, 7, 9)), until={"t/0": 103, "t/1": 9})
@@ -91,7 +92,9 @@ def counting() -> Writing:
 def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
     """Make engines whose batches hold one record per offset."""
 
-    def records(spark: SparkSession, parts: Any, _properties: Any, *, patience: float) -> DataFrame:
+    def records(
+        spark: SparkSession, parts: Any, _properties: Any, _counter: SliceCounter, *, patience: float
+    ) -> DataFrame:
         assert patience == CONFIG.task_patience
         from fencepost.testing import frame  # noqa: PLC0415
 

@@ -50,11 +50,21 @@ class StartingOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource(KafkaEndpoint):
-    """What to read, where, and the maximum number of records per batch."""
+    """What to read, where, and how much of it per batch."""
 
     topics: tuple[str, ...]
     starting_offsets: StartingOffsets = field(default_factory=StartingOffsets)
     max_records_per_batch: int = 100_000
+    min_records_per_batch: int = 1_000
+    """Records to which a batch that takes too long may shrink; less where memory asks for it."""
+    target_batch_duration: float | None = None
+    """Seconds that a batch should take; None does not bound it (an operator before contract 1.1)."""
+    max_bytes_per_batch: int | None = None
+    """Bytes of keys, values and headers; None does not bound them (an operator before contract 1.1)."""
+    split_partitions: bool = True
+    """Whether several Spark tasks may share the records that a batch has of one Kafka partition."""
+    mirror_to_group: str = ""
+    """Consumer group that shows the committed offsets to Kafka's tools; '' for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +151,7 @@ class DriverConfig:
         """Return the JSON for images before contract 1.0, which refuse fields that they do not know."""
         record = self._record()
         known = {name: value for name, value in record.items() if name not in _SINCE_1_0}
+        known["source"] = {name: value for name, value in record["source"].items() if name not in _SOURCE_SINCE_1_1}
         return json.dumps(known, sort_keys=True, separators=(",", ":"))
 
     def _record(self) -> dict[str, Any]:
@@ -167,6 +178,9 @@ class DriverConfig:
 
 _SINCE_1_0: Final = frozenset(
     {"owner", "first_batch_limit", "stall_timeout", "contract_version", "isolate", "dead_letter_retention"}
+)
+_SOURCE_SINCE_1_1: Final = frozenset(
+    {"min_records_per_batch", "target_batch_duration", "max_bytes_per_batch", "split_partitions", "mirror_to_group"}
 )
 
 

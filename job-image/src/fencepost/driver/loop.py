@@ -25,6 +25,7 @@ from typing import Final, TypeVar
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, ReportedLoss, split_offset_key
 from fencepost.driver import losses, plan
+from fencepost.driver.batch_size import BatchSize, Bounds, Measured
 from fencepost.driver.isolation import Piece
 from fencepost.driver.plan import Plan, Position
 from fencepost.driver.poison import Isolator
@@ -52,13 +53,16 @@ STOP_CHECK: Final = 0.2
 class Report:
     """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
 
-    `unavailable` names the partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is
-    the batch's one record when it was set aside.
+    `size` is what the batch read, in bytes; `limit` is how many records the next one may have.  `unavailable` names the
+    partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the batch's one record when
+    it was set aside.
     """
 
     epoch: int
     version: int
     records: int
+    size: int
+    limit: int
     rows: Mapping[str, int]
     phases: Mapping[str, int]
     lag: int | None
@@ -78,6 +82,10 @@ class InProgress:
 
 class _Stopping(Exception):
     """A stop was requested while the loop waited for Kafka: nothing is in progress, so it just ends."""
+
+
+def ignore(offsets: Mapping[str, int]) -> None:
+    """Mirror the offsets to nothing."""
 
 
 class Stopwatch:
@@ -103,7 +111,11 @@ class Stopwatch:
 
 
 class Loop:
-    """One run of one pipeline. `stop` ends it after the batch in progress; `hand` and `row` say where it is."""
+    """One run of one pipeline. `stop` ends it after the batch in progress; `hand` and `row` say where it is.
+
+    `report` is told of each committed batch, `mirror` of the committed offsets, after the claim and each commit; both
+    return at once.
+    """
 
     def __init__(
         self,
@@ -116,6 +128,7 @@ class Loop:
         stop: threading.Event,
         report: Callable[[Report], None],
         isolator: Isolator | None = None,
+        mirror: Callable[[Mapping[str, int]], None] = ignore,
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         look_ahead: float = LOOK_AHEAD,
@@ -128,15 +141,15 @@ class Loop:
         self._stop = stop
         self._report = report
         self._isolator = isolator
+        self._mirror = mirror
         self._now = now
         self._wait = wait or stop.wait
         self._look_ahead = look_ahead
         self._looks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
-        self._looking: Future[Plan] | None = None
+        self._looking: Future[Watermarks] | None = None
         self._row: FenceRow | None = None
         self._claiming: FenceRow | None = None
-        most = config.source.max_records_per_batch
-        self._limit = min(most, config.first_batch_limit or most)
+        self._size = BatchSize.first(Bounds.of(config.source, most=config.first_batch_limit))
         self._limited_since = now()
         self._seen_epochs: Mapping[str, int] = {}
         self._unavailable: tuple[str, ...] = ()
@@ -174,6 +187,7 @@ class Loop:
             start=self._start,
             owner=self._config.owner,
         )
+        self._mirror(self._row.offsets)
 
     def run(self) -> None:
         """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
@@ -200,21 +214,21 @@ class Loop:
             if batch.is_empty:
                 self._idle()
                 continue
-            full = batch.records >= self._limit
+            full = batch.records >= self._size.records
             batch = self._do(batch, watch)
             if batch.is_empty and not full:
                 self._pause(watch)
 
     def _raise_limit(self) -> None:
-        """Double a reduced batch size once in a while: what made a batch fail may have passed.
+        """Double a reduced upper bound once in a while: what made a batch fail may have passed.
 
         Not at each commit: twice the limit is the size that failed, and a commit resets the restart budget.
         """
-        most = self._config.source.max_records_per_batch
-        if self._limit < most and self._now() - self._limited_since >= RAISE_LIMIT:
-            self._limit = min(most, 2 * self._limit)
+        bound, most = self._size.bounds.most, self._config.source.max_records_per_batch
+        if bound < most and self._now() - self._limited_since >= RAISE_LIMIT:
+            self._size = self._size.at_most(min(most, 2 * bound))
             self._limited_since = self._now()
-            log.info("the batch size is raised", extra={"fields": {"max_records": self._limit}})
+            log.info("the batch size is raised", extra={"fields": {"max_records": self._size.bounds.most}})
 
     def _start(self, row: FenceRow) -> Starting:
         """Return what the claim records."""
@@ -231,7 +245,7 @@ class Loop:
             state,
             source.topics,
             source.starting_offsets,
-            source.max_records_per_batch,
+            self._size.records,
             first_limit=self._config.first_batch_limit,
             replaced=going_on.starts,
         )
@@ -323,16 +337,20 @@ class Loop:
         """Return the plan after the committed offsets. Raises DataLoss, DependencyDown."""
         looking, self._looking = self._looking, None
         if looking is not None:
-            found = self._await(looking)  # begun beside the last batch, and not there when that was committed
+            # Begun beside the last batch, and not there when that was committed.
+            found = self._after(self.row.offsets, self._await(looking))
             if not found.batch.is_empty:
                 return found
-        return self._await(self._submit(self.row.offsets))
+        return self._after(self.row.offsets, self._await(self._look()))
 
-    def _submit(self, offsets: Mapping[str, int]) -> Future[Plan]:
+    def _look(self) -> Future[Watermarks]:
         """Look at the log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop."""
+        return self._looks.submit(self._source.state)
+
+    def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
+        """Return the plan of a batch of the size that is right now. Raises DataLoss."""
         position = Position(offsets=offsets, barrier=self.row.growth_barrier, log_ends=self.row.log_ends)
-        topic_ids, topics, limit = self.row.topic_ids, self._config.source.topics, self._limit
-        return self._looks.submit(lambda: plan.after(position, topic_ids, self._source.state(), topics, limit))
+        return plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._size.records)
 
     def _await(self, looking: Future[_T]) -> _T:
         """Return the outcome; a stop ends the wait."""
@@ -389,13 +407,14 @@ class Loop:
     def _whole(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
-        # The fence row does not change before the commit, so what comes next can be planned while this is written.
-        self._looking = self._submit(batch.until)
+        # While this is written, Kafka is asked what comes next.
+        self._looking = self._look()
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
-        following, trouble = self._looked_ahead()
+        self._measure(batch, written, seconds=watch.phases["write"] / 1000)
+        following, trouble = self._looked_ahead(batch.until)
         offsets = batch.until if following is None else following.position.offsets
-        backlog = following is not None and following.batch.records >= self._limit
+        backlog = following is not None and following.batch.records >= self._size.records
         with watch.phase("commit"):
             self._row = self._fence.commit(
                 self.row,
@@ -429,12 +448,15 @@ class Loop:
         lag: int | None = None,
         dead_letter: str | None = None,
     ) -> None:
-        """Report a commit."""
+        """Report a commit, and mirror it."""
+        self._mirror(self.row.offsets)
         self._report(
             Report(
                 epoch=self.row.epoch,
                 version=self.row.version,
                 records=batch.records,
+                size=written.size,
+                limit=self._size.records,
                 rows=written.rows,
                 phases=phases,
                 lag=lag,
@@ -444,14 +466,20 @@ class Loop:
             )
         )
 
-    def _looked_ahead(self) -> tuple[Plan | None, DriverError | None]:
-        """Return the plan made meanwhile when it is there, or why there is none: the finished batch comes first."""
+    def _measure(self, batch: Batch, written: Written, *, seconds: float) -> None:
+        """Adapt the size of the next batch to what this one took."""
+        self._size = self._size.after(
+            Measured(offsets=batch.records, records=written.records, size=written.size, seconds=seconds)
+        )
+
+    def _looked_ahead(self, offsets: Mapping[str, int]) -> tuple[Plan | None, DriverError | None]:
+        """Return the plan after `offsets` when Kafka has answered, or why not: the finished batch comes first."""
         looking = self._looking
         if looking is None or not wait([looking], timeout=self._look_ahead).done:
             return None, None
         self._looking = None
         try:
-            return looking.result(), None
+            return self._after(offsets, looking.result()), None
         except DriverError as error:
             return None, error
 

@@ -201,9 +201,9 @@ def starting(
 ) -> Starting:
     """Return what a claim records: a batch that a predecessor planned comes first.
 
-    It is repeated as it was planned, except that more than `first_limit` records are cut to that: a batch that was too
-    large is never finished by repeating it.  Nothing of it is written yet when the claim records this.
-    `replaced`: see `resume`.
+    It is repeated as it was planned, unless there is a `first_limit`: then more than that, or more than `limit`, is cut
+    off, because a batch that was too large is never finished by repeating it.  Nothing of it is written yet when the
+    claim records this.  `replaced`: see `resume`.
     """
     position = resume(row, log, topics, at, replaced)
     offsets = position.offsets
@@ -212,7 +212,7 @@ def starting(
     if batch.is_empty:
         batch = next_batch(offsets, log, topics, first)
     elif first_limit is not None:
-        batch = _cut(batch, offsets, first_limit)
+        batch = _cut(batch, offsets, first)
     return Starting(
         offsets=offsets,
         planned={**offsets, **batch.until},

@@ -29,7 +29,7 @@ from fencepost.contract import (
     Verdict,
 )
 from fencepost.driver import logs, signals, verdict, watches
-from fencepost.driver.loop import InProgress, Loop, Report
+from fencepost.driver.loop import InProgress, Loop, Report, ignore
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
 from fencepost.errors import BatchFailed, DependencyDown, DriverError
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fencepost.fence import FenceRow
     from fencepost.fence.cassandra import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
+    from fencepost.kafka.mirror import GroupMirror
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +191,7 @@ class Driver:
         engine.warm()
         self._lap("warm")
         fence = Fence(table, config.pipeline, patience=config.patience)
+        mirror = self._mirror(properties)
         self._loop = Loop(
             config=config,
             driver=self._environment.driver,
@@ -199,10 +201,19 @@ class Driver:
             stop=self._stop,
             report=self._report,
             isolator=self._isolator(engine, table, source, properties) if config.isolate else None,
+            mirror=mirror.show if mirror is not None else ignore,
         )
         self._watch_progress(self._loop, engine, fence)
         if not self._stop.is_set():
             self._loop.run()
+        if mirror is not None:
+            mirror.end()
+
+    def _mirror(self, properties: Mapping[str, str]) -> GroupMirror | None:
+        from fencepost.kafka.mirror import ConsumerGroup, GroupMirror  # noqa: PLC0415
+
+        name = self._config.source.mirror_to_group
+        return GroupMirror(ConsumerGroup(name, properties), name) if name else None
 
     def _isolator(
         self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
@@ -335,6 +346,8 @@ class Driver:
             "epoch": report.epoch,
             "version": report.version,
             "records": report.records,
+            "bytes": report.size,
+            "limit": report.limit,
             "rows": report.rows,
             "ms": report.phases,
             "lag": report.lag,

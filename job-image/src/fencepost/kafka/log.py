@@ -78,7 +78,7 @@ class KafkaLog:
             "error_cb": self._complaints.append,  # a request that times out does not say that the password is wrong
         }
         admin = {key: value for key, value in properties.items() if key != "isolation.level"}
-        self._admin = AdminClient({**own, **admin}, logger=_QUIET)
+        self._admin = AdminClient({**own, **admin}, logger=QUIET)
         self._topics = list(topics)
         self._patience = patience
         self._stopping = stopping
@@ -184,4 +184,4 @@ class _Quiet:
         """Say nothing."""
 
 
-_QUIET = _Quiet()
+QUIET = _Quiet()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from fencepost.batch import Range
@@ -135,6 +136,13 @@ def _consumer(properties: Mapping[str, str], fetch_bytes: int | None, complaints
             "error_cb": complaints.append,
         }
     )
+
+
+def content_bytes(records: pa.RecordBatch) -> int:
+    """Return the bytes of keys, values and headers in a batch of ARROW_SCHEMA."""
+    headers = records.column("headers").flatten()
+    columns = (records.column("key"), records.column("value"), *headers.flatten())
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
 
 
 class _Reading:

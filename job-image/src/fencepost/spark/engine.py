@@ -19,6 +19,7 @@ from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
 from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, tasks
 from fencepost.spark import call_sites, failures, records, source
+from fencepost.spark.counts import ReadCounts
 from fencepost.spark.outputs import named
 from fencepost.spark.progress import Progress
 from fencepost.spark.tasks import slices
@@ -57,6 +58,9 @@ class SparkEngine:
         self._progress = Progress(spark)
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
+        self._counts = ReadCounts(spark.sparkContext)
+        self._record_size: float | None = None
+        """Mean bytes of a record in the last batch that had some."""
 
     def warm(self) -> None:
         """Run an empty batch on every core: analysis, code generation, Python workers, sessions of the sinks.
@@ -83,10 +87,18 @@ class SparkEngine:
         token = _token(context)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
-        written = self._run(slices(batch.ranges, self._cores()), context, check=False, since=before)
+        parts = slices(
+            batch.ranges,
+            self._cores(),
+            split=self._config.source.split_partitions,
+            record_size=self._record_size,
+        )
+        written = self._run(parts, context, check=False, since=before)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.finish, token))
         call_sites.stop_recording(self._config.spark_conf)
+        if written.records:
+            self._record_size = written.size / written.records
         return written
 
     def rehearse(self, batch: Batch) -> None:
@@ -119,11 +131,13 @@ class SparkEngine:
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
         }
-        return Written(rows=rows, phases=phases)
+        read, size = self._counts.total()
+        return Written(rows=rows, phases=phases, records=read, size=size)
 
     def _of_frames(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
-        batch = source.frame(self._spark, parts, self._properties, patience=self._config.task_patience)
+        patience = self._config.task_patience
+        batch = source.frame(self._spark, parts, self._properties, self._counts.begin(), patience=patience)
         outputs = self._outputs(batch, context, is_warm_up=check)
         if check:
             for name, frame in outputs.items():
@@ -152,6 +166,7 @@ class SparkEngine:
         work = records.Work(
             slices=parts,
             read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
+            counter=self._counts.begin(),
             transform=cast("RecordTransform", self._transform),
             context=context.without_spark(),
             schemas=self._schemas,

@@ -21,9 +21,11 @@ from fencepost.errors import BadSpec, DriverError, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.spark import failures
 from fencepost.spark.outputs import named
+from fencepost.spark.source import counted
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
+    from fencepost.spark.counts import SliceCounter
 
 Read = Callable[[Sequence[Range]], Iterator[pa.RecordBatch]]
 """Yields the records of some ranges."""
@@ -42,6 +44,7 @@ class Work:
 
     slices: Sequence[Sequence[Range]]
     read: Read
+    counter: SliceCounter
     transform: RecordTransform
     context: RecordContext
     schemas: Mapping[str, pa.Schema]
@@ -55,7 +58,7 @@ class Work:
             self._transformed(records)
             for batch in rows
             for number in batch.column(0).to_pylist()
-            for records in self._records(self.slices[number])
+            for records in self._records(number)
         )
         if len(self.writes) == 1:
             ((name, write),) = self.writes.items()
@@ -65,8 +68,8 @@ class Work:
             for name, write in self.writes.items():
                 yield from write(iter([output[name]]))
 
-    def _records(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        yield from self.read(ranges)
+    def _records(self, number: int) -> Iterator[pa.RecordBatch]:
+        yield from counted(self.read(self.slices[number]), self.counter, number)
         if not self.context.offsets:  # of a warm-up
             yield empty()
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from fencepost.batch import Range
-from fencepost.kafka.reader import read
+from fencepost.kafka.reader import content_bytes, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.spark.counts import SliceCounter
 
 SCHEMA: Final = (
     "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
@@ -28,20 +30,35 @@ SCHEMA: Final = (
 
 
 def frame(
-    spark: SparkSession, slices: Sequence[tuple[Range, ...]], properties: Mapping[str, str], *, patience: float
+    spark: SparkSession,
+    slices: Sequence[tuple[Range, ...]],
+    properties: Mapping[str, str],
+    counter: SliceCounter,
+    *,
+    patience: float,
 ) -> DataFrame:
     """Return the records of all slices, lazily. A task that gets nothing for `patience` seconds fails."""
     one_row_a_slice = spark.range(0, len(slices), 1, len(slices))
-    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties), patience), SCHEMA)
+    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties), counter, patience), SCHEMA)
 
 
 def _read_slices(
     slices: Sequence[tuple[Range, ...]],
     properties: Mapping[str, str],
+    counter: SliceCounter,
     patience: float,
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
-            yield from read(slices[index], properties, patience=patience)
+            yield from counted(read(slices[index], properties, patience=patience), counter, index)
+
+
+def counted(batches: Iterable[pa.RecordBatch], counter: SliceCounter, index: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the slice `index`, and report how many there are and their bytes."""
+    records, size = 0, 0
+    for batch in batches:
+        records, size = records + batch.num_rows, size + content_bytes(batch)
+        counter.add(index, records, size)
+        yield batch

@@ -86,6 +86,13 @@ SinkName = Annotated[
 PluginName = Annotated[
     str, Field(max_length=100), _matching(_PLUGIN_NAME, "the name of an entry point: letters, digits, -, _ and .")
 ]
+GroupId = Annotated[
+    str,
+    _matching(
+        re.compile(r"[A-Za-z0-9._-]{1,249}"),
+        "a consumer group's id: at most 249 letters, digits, dots, underscores and hyphens",
+    ),
+]
 Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
 Bytes = Annotated[int, _quantity(parse_bytes)]
 """A quantity, as whole bytes."""

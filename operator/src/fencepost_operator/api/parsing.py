@@ -23,6 +23,7 @@ from fencepost_operator.api.spec import (
     SMALLEST_WORKER,
     CassandraSinkSpec,
     KafkaSinkSpec,
+    KafkaSpec,
     Spec,
     Violation,
 )
@@ -31,6 +32,10 @@ from fencepost_operator.api.text import forbidden_text, printable
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
 MOST_SERVERS: Final = 20
 """Of Kafka's bootstrap servers; a Kafka client of the operator has a thread for each."""
+SHORTEST_TARGET: Final = 0.1
+"""Seconds. Spark needs as long for an empty batch."""
+SMALLEST_BATCH: Final = 1024 * 1024
+"""Bytes: the largest record that brokers accept by default."""
 GROUPS: Final = (
     ("job", "codeFrom"),
     ("cluster", "master", "storage"),
@@ -139,10 +144,23 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
+    yield from _batch_contradictions(spec.source)
     if spec.cluster.worker.memory < SMALLEST_WORKER:
         yield Violation("spec.cluster.worker.memory", "is less than 1Gi", "give a worker at least 1Gi")
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
+
+
+def _batch_contradictions(source: KafkaSpec) -> Iterator[Violation]:
+    least, most, size = source.min_records_per_batch, source.max_records_per_batch, source.max_bytes_per_batch
+    if least is not None and least > most:
+        yield Violation(
+            "spec.source.kafka.minRecordsPerBatch", f"is more than maxRecordsPerBatch, {most}", "lower it, or remove it"
+        )
+    if source.target_batch_duration < SHORTEST_TARGET:
+        yield Violation("spec.source.kafka.targetBatchDuration", "is less than 100ms", "raise it, or remove it")
+    if size is not None and size < SMALLEST_BATCH:
+        yield Violation("spec.source.kafka.maxBytesPerBatch", "is less than 1Mi", "raise it, or remove it")
 
 
 def _sink_contradictions(spec: Spec) -> Iterator[Violation]:

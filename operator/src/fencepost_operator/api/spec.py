@@ -19,6 +19,7 @@ from fencepost_operator.api.fields import (
     Bytes,
     Count,
     Entrypoint,
+    GroupId,
     Identifier,
     Model,
     Names,
@@ -107,7 +108,10 @@ class ClusterSpec(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSpec(Model, KafkaEndpoint):
-    """What is read. `starting_partitions` maps 'topic/partition' to an offset and goes before the position."""
+    """What is read. `starting_partitions` maps 'topic/partition' to an offset and goes before the position.
+
+    `max_bytes_per_batch` None follows from the cluster's memory.
+    """
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
     starting_position: Annotated[Position, At("startingOffsets", "position")] = "earliest"
@@ -115,6 +119,11 @@ class KafkaSpec(Model, KafkaEndpoint):
         default_factory=dict
     )
     max_records_per_batch: Positive = 100_000
+    min_records_per_batch: Positive | None = None
+    target_batch_duration: Seconds = 10.0
+    max_bytes_per_batch: Bytes | None = None
+    split_partitions: bool = True
+    mirror_to_group: GroupId | None = None
     properties_secret: Annotated[str | None, At("propertiesFrom", "secretName")] = None
 
 

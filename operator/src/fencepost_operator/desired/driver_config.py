@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from fencepost.contract import (
     CONTRACT_VERSION,
@@ -18,9 +19,15 @@ from fencepost.contract import (
 )
 from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
 from fencepost_operator.api.quantities import jvm_memory
+from fencepost_operator.api.spec import ClusterSpec, KafkaSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.hashes import code_hash
 from fencepost_operator.desired.resources import executor_heap
+
+MIN_RECORDS: Final = 1_000
+"""Records to which a batch that takes too long may shrink, unless the spec says: fewer take as long (see dev/bench)."""
+HEAP_SHARE: Final = 4
+"""Of the executors' heaps together, the part that the bytes of one batch may have, unless the spec says."""
 
 
 def driver_config(
@@ -48,7 +55,7 @@ def driver_config(
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,
         code=_code(spec, references),
-        source=_source(spec),
+        source=_source(spec.source, spec.cluster),
         sinks=sinks,
         cassandra=checkpoint.endpoint,
         fence_keyspace=checkpoint.keyspace,
@@ -69,17 +76,30 @@ def driver_config(
     )
 
 
-def _source(spec: Spec) -> KafkaSource:
-    source = spec.source
+def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
+    least, most = source.min_records_per_batch or MIN_RECORDS, source.max_records_per_batch
     return KafkaSource(
         bootstrap_servers=source.bootstrap_servers,
         topics=source.topics,
         starting_offsets=StartingOffsets(
             position=source.starting_position, partitions=dict(source.starting_partitions)
         ),
-        max_records_per_batch=source.max_records_per_batch,
+        max_records_per_batch=most,
+        min_records_per_batch=min(least, most),
+        target_batch_duration=source.target_batch_duration,
+        max_bytes_per_batch=source.max_bytes_per_batch or _fitting_bytes(cluster),
+        split_partitions=source.split_partitions,
+        mirror_to_group=source.mirror_to_group or "",
         properties=dict(source.properties),
     )
+
+
+def _fitting_bytes(cluster: ClusterSpec) -> int:
+    """Return how many bytes of records a batch may have: their rows, and what a shuffle keeps, take several times that.
+
+    A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.
+    """
+    return cluster.workers * executor_heap(cluster.worker.memory) // HEAP_SHARE
 
 
 def _sink(sink: SinkSpec) -> DeclaredSink:

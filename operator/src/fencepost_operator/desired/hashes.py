@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
 
 from fencepost_operator.api import PoisonAction, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
+from fencepost_operator.api.spec import KafkaSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
     checkpoint = spec.checkpoint
     return {
         "job": encode(spec.job),
-        "source": encode(spec.source),
+        "source": _source(spec.source),
         "sinks": [_sink_inputs(sink) for sink in spec.sinks],
         "checkpoint": [
             list(checkpoint.contact_points),
@@ -113,6 +116,20 @@ def _dead_letters(spec: Spec) -> dict[str, Any]:
 def _sink_inputs(sink: SinkSpec) -> dict[str, Any]:
     # A table's fields beside the name: in any other form, an upgrade of the operator would restart every run.
     return {"name": sink.name, **encode(sink.cassandra)} if sink.cassandra else encode(sink)
+
+
+def _source(source: KafkaSpec) -> dict[str, Any]:
+    """Return the source without unused fields of later releases: a newer operator restarts no run for them."""
+    written: dict[str, Any] = encode(source)
+    return {name: value for name, value in written.items() if name not in _ADDED or value != _ADDED[name]}
+
+
+_ADDED: Final = {
+    to_camel(field.name): field.default
+    for field in fields(KafkaSpec)
+    if field.name in {"target_batch_duration", "split_partitions"}
+}
+"""Fields that the first release did not have, and their defaults; a field whose default is None is never written."""
 
 
 def _digest(content: Mapping[str, Any]) -> str:

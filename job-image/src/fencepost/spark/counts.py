@@ -1,0 +1,65 @@
+"""What the tasks of a batch read: one Spark accumulator for the life of a session.
+
+An accumulator that adds would count too much: a task is repeated after a failure or a lost executor, each sink reads
+the batch once, and so does each action in the transform.  This one keeps a figure per slice of a batch, and of several
+the largest, so that each record counts once whoever reads it how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark.accumulators import AccumulatorParam
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator, SparkContext
+
+Figures: TypeAlias = dict[tuple[int, int], tuple[int, int]]
+"""{(batch, slice): (records, bytes)}"""
+
+
+class _Largest(AccumulatorParam[Figures]):
+    """Joins two sets of figures."""
+
+    def zero(self, value: Figures) -> Figures:  # noqa: ARG002 - Spark's signature
+        """Return no figures."""
+        return {}
+
+    def addInPlace(self, value1: Figures, value2: Figures) -> Figures:  # noqa: N802 - Spark's name
+        """Put the second figures into the first."""
+        for key, figure in value2.items():
+            value1[key] = max(figure, value1.get(key, (0, 0)))
+        return value1
+
+
+class SliceCounter:
+    """Counts in a worker what it reads of one slice, and reports after each Arrow batch."""
+
+    def __init__(self, accumulator: Accumulator[Figures], batch: int) -> None:
+        self._accumulator = accumulator
+        self._batch = batch
+
+    def add(self, index: int, records: int, size: int) -> None:
+        """Report the records and bytes that one read of the slice `index` has given so far."""
+        self._accumulator.add({(self._batch, index): (records, size)})
+
+
+class ReadCounts:
+    """The driver's side. One accumulator for all batches: PySpark never forgets one."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._accumulator: Accumulator[Figures] = context.accumulator({}, _Largest())
+        self._batch = 0
+
+    def begin(self) -> SliceCounter:
+        """Return the counter for the tasks of the next batch. Late reports of an earlier one do not count."""
+        self._batch += 1
+        self._accumulator.value = {}
+        return SliceCounter(self._accumulator, self._batch)
+
+    def total(self) -> tuple[int, int]:
+        """Return the records and bytes that the tasks of the newest batch have read."""
+        figures: Mapping[tuple[int, int], tuple[int, int]] = dict(self._accumulator.value)
+        found = [figure for (batch, _), figure in figures.items() if batch == self._batch]
+        return sum(records for records, _ in found), sum(size for _, size in found)
