@@ -37,6 +37,7 @@ from fencepost_operator.api import (
     Spec,
     State,
     Status,
+    ThroughputStatus,
     read_pipeline,
 )
 from fencepost_operator.decision.chain import ActionFailure, Decision, decide
@@ -683,6 +684,33 @@ def test_the_report_of_unreadable_progress_stays_until_progress_is_read() -> Non
         assert "ProgressUnreadable" not in [str(event.reason) for event in decision.events]
     assert unreadable(told.seen(fence=IN_BATCH, progress=REPORT).decide()) is None
     assert unreadable(told.seen(fence=IN_BATCH, progress=None).decide()) is None
+
+
+def test_a_pipeline_that_falls_behind_says_so_and_goes_on() -> None:
+    figures = ThroughputStatus(
+        since=NOW, records=5, records_per_second=10, lag=10**6, growing_since=NOW - timedelta(minutes=6)
+    )
+    decision = WELL.said(throughput=figures).decide()
+    assert decision.reason == "Streaming"
+    found = next(c for c in decision.status.conditions if c.type == "FallingBehind")
+    assert (found.status, found.reason) == ("True", "FallingBehind")
+    assert "kubectl scale" in found.message
+    assert "FallingBehind" in [str(event.reason) for event in decision.events]
+    for others in (replace(figures, growing_since=NOW - timedelta(minutes=1)), replace(figures, growing_since=None)):
+        kinds = [condition.type for condition in WELL.said(throughput=others).decide().status.conditions]
+        assert "FallingBehind" not in kinds
+
+
+@pytest.mark.parametrize(("estimate", "state"), [("50s", "Running"), ("1h20m", "CatchingUp"), (None, "Running")])
+def test_small_batches_with_hours_to_go_are_catching_up(estimate: str | None, state: str) -> None:
+    figures = ThroughputStatus(since=NOW, records=5, records_per_second=10, estimated_catch_up=estimate, lag=500)
+    assert WELL.said(throughput=figures).decide().status.state == state
+
+
+def test_without_a_run_there_is_no_rate() -> None:
+    ended = replace(RUN, ended_at=NOW, dead=True)
+    figures = ThroughputStatus(since=NOW, records=5, records_per_second=10, estimated_catch_up="5m")
+    assert WELL.said(run=ended, throughput=figures).decide().status.throughput is None
 
 
 @pytest.mark.parametrize("fact", [SILENT, DENIED])

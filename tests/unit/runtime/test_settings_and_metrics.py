@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.api import Condition, DeadLettersStatus, ObjectKey, OpenTransaction, State, Status
+from fencepost_operator.api import (
+    Condition,
+    DeadLettersStatus,
+    ObjectKey,
+    OpenTransaction,
+    State,
+    Status,
+    ThroughputStatus,
+)
 from fencepost_operator.logs import PIPELINE, JsonFormatter
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import MOST_LAGS, PrometheusMetrics
@@ -163,6 +171,22 @@ def test_the_backlog_has_its_series_while_it_is_known() -> None:
     metrics.observed(KEY, status(), {}, None)
     assert not any("partition_lag" in name or "time_" in name for name in series(metrics))
     metrics.observed(KEY, status(), {}, backlog)
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+
+
+def test_the_estimate_has_a_series_while_an_end_is_in_sight() -> None:
+    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    behind = replace(status().conditions[0], type="FallingBehind", reason="FallingBehind")
+    metrics.observed(
+        KEY, replace(status(), throughput=ThroughputStatus(since=since, estimated_catch_up="1h20m")), {}, None
+    )
+    assert series(metrics)[f"fencepost_pipeline_catch_up_seconds{at}"] == 4800
+    assert series(metrics)[f"fencepost_pipeline_falling_behind{at}"] == 0
+    metrics.observed(KEY, replace(status(), throughput=ThroughputStatus(since=since), conditions=(behind,)), {}, None)
+    assert f"fencepost_pipeline_catch_up_seconds{at}" not in series(metrics)
+    assert series(metrics)[f"fencepost_pipeline_falling_behind{at}"] == 1
     metrics.forget(KEY)
     assert series(metrics) == {}
 

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
     IDLE = "Idle"
+    FALLING_BEHIND = "FallingBehind"
     SUSPENDED = "Suspended"
     # A person must correct it
     INVALID_SPEC = "InvalidSpec"

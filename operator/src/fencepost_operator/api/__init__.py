@@ -34,6 +34,7 @@ from fencepost_operator.api.status import (
     ReplacedTopic,
     RunStatus,
     Status,
+    ThroughputStatus,
 )
 from fencepost_operator.api.vocabulary import (
     ACCEPT_LOSS_ANNOTATION,
@@ -94,6 +95,7 @@ __all__ = [
     "Spec",
     "State",
     "Status",
+    "ThroughputStatus",
     "Violation",
     "WorkerSpec",
     "parse",

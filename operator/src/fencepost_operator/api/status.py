@@ -80,6 +80,23 @@ class CommittedStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputStatus(Model):
+    """How fast records are committed, by the newest complete window, and the window that began at `since`.
+
+    `estimated_catch_up` is a duration such as 12m: 0s when the pipeline keeps up, None when it is not known or not in
+    sight.  `records` were committed since `since`, when `lag` records waited.  `growing_since` is since when each
+    window ended with a larger lag than the one before, though more waited than a batch holds.
+    """
+
+    since: datetime
+    records_per_second: int | None = None
+    estimated_catch_up: str | None = None
+    records: int = 0
+    lag: int = 0
+    growing_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction(Model):
     """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so.
 
@@ -212,6 +229,7 @@ class Status(Model):
     epoch: int | None = None
     restarts: int = 0
     lag: int | None = None
+    throughput: ThroughputStatus | None = None
     run: RunStatus | None = None
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None

@@ -2,7 +2,8 @@
 
 TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
 progress of a batch may not be read until it is read again.  RetentionRisk while Kafka is about to delete records that
-are not committed, has deleted some, or keeps them for too short a time.
+are not committed, has deleted some, or keeps them for too short a time.  FallingBehind while records arrive faster than
+full batches are committed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
 from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
+from fencepost_operator.decision.throughput import is_falling_behind
 from fencepost_operator.observation import Known, Unknown, may_report_progress
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
+FALLING_BEHIND: Final = "FallingBehind"
 
 
 def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
@@ -37,7 +40,21 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
         found.append(_condition(context, PROGRESS_UNREADABLE, "True", Reason.PROGRESS_UNREADABLE, message))
     if risk := retention_risk(context, outcome.status):
         found.append(_condition(context, RETENTION_RISK, "True", *risk))
+    if message := falling_behind(context, outcome.status):
+        found.append(_condition(context, FALLING_BEHIND, "True", Reason.FALLING_BEHIND, message))
     return tuple(found)
+
+
+def falling_behind(context: Context, status: Status) -> str:
+    """Return why the pipeline never catches up as it is, '' when it does or nothing runs."""
+    figures = status.throughput
+    if figures is None or not context.is_streaming or not is_falling_behind(figures, context.now):
+        return ""
+    return with_remedy(
+        f"The lag has grown since {figures.growing_since:%Y-%m-%d %H:%M} UTC although every batch is full",
+        "add workers with kubectl scale, or see what limits the batches: runbook FencepostPipelineLagGrowing; "
+        "check that the topics' retention outlasts the lag",
+    )
 
 
 def unreadable_progress(context: Context) -> str:

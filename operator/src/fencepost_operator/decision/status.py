@@ -20,6 +20,7 @@ from fencepost_operator.api import (
     RunStatus,
     Spec,
     Status,
+    ThroughputStatus,
 )
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import losses
@@ -29,6 +30,7 @@ from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.decision.retention import data_risk
+from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run
 
@@ -49,6 +51,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = replace(
         status,
         lag=shown,
+        throughput=_throughput(status, pipeline.spec, row, shown, observation.now),
         committed=_committed(status.committed, row, could_read, observation),
         open_transactions=_open_transactions(status.open_transactions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
@@ -199,6 +202,18 @@ def _lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[
     if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
         return None, None
     return sum(lags(spec, row, source.value).values()), readable(spec, row, source.value)
+
+
+def _throughput(
+    status: Status, spec: object, row: FenceRow | None, lag: int | None, now: datetime
+) -> ThroughputStatus | None:
+    """Return how fast the run commits, None without one; while the lag is not known, nothing changes."""
+    if status.run is None or status.run.ended_at is not None:
+        return None
+    if row is None or lag is None or not isinstance(spec, Spec):
+        return status.throughput
+    offsets = status.committed.offsets if status.committed is not None else {}
+    return throughput_after(status.throughput, spec=spec, offsets=offsets, row=row, lag=lag, now=now)
 
 
 def _committed(

@@ -16,6 +16,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost_operator.api import ObjectKey, Reason, State, Status
+from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -50,6 +51,12 @@ class PrometheusMetrics:
         )  # fmt: skip
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
         self._lag = self._gauge("lag_records", "Records in Kafka past the committed offsets.")
+        self._catch_up = self._gauge(
+            "catch_up_seconds", "Estimated time until the lag is worked off; no series while no end is in sight."
+        )
+        self._falling_behind = self._gauge(
+            "falling_behind", "1 when the pipeline's FallingBehind condition is True, else 0."
+        )
         self._epoch = self._gauge("epoch", "Epoch of the fence.")
         self._restarts = Counter(
             "fencepost_pipeline_restarts",
@@ -108,6 +115,7 @@ class PrometheusMetrics:
         self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
         self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
         self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
+        self._falling_behind.labels(*labels).set("FallingBehind" in true)
         for reason in RETENTION_REASONS:
             self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
         self._dead_letters.labels(*labels).set(status.dead_letters.count if status.dead_letters else 0)
@@ -117,6 +125,7 @@ class PrometheusMetrics:
         figures = {
             self._lag: status.lag,
             self._epoch: status.epoch,
+            self._catch_up: catch_up_seconds(status.throughput),
             self._time_lag: backlog.time_lag if backlog is not None else None,
             self._time_to_loss: backlog.time_to_loss if backlog is not None else None,
         }
@@ -144,9 +153,10 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._alive.pop(key, None)
-        gauges = (self._ready, self._lag, self._epoch, self._beats, self._successes, self._time_lag, self._time_to_loss)
+        gauges = (self._ready, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
+        backlog = (self._time_lag, self._time_to_loss)
         conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
-        for gauge in (*gauges, *conditions):
+        for gauge in (*gauges, *backlog, *conditions, self._falling_behind):
             _drop(gauge, key.namespace, key.name)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)

@@ -18,10 +18,13 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_progressed
 from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Known, Unknown, UnknownReason
 
 CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
+CATCHING_UP_SECONDS: Final = 60.0
+"""Estimate from which a run is catching up, whatever the number of records."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
 MAX_DOUBLINGS: Final = 6
@@ -214,7 +217,9 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         return None
     lag, batch = context.status.lag or 0, context.spec.source.max_records_per_batch
     was_behind = context.pipeline.status.state is State.CATCHING_UP
-    behind = lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch)
+    # Batches that memory or time keeps small have a backlog long before it is worth two of the largest.
+    takes = catch_up_seconds(context.status.throughput) or 0.0
+    behind = lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch) or takes >= CATCHING_UP_SECONDS
     return Outcome(
         reason=Reason.CATCHING_UP if behind else Reason.STREAMING,
         message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",

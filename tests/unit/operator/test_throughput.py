@@ -1,0 +1,170 @@
+"""Rates and estimates: over whole windows, with the producers' rate, and without a write while nothing happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.manifests import body
+from fencepost.fence import Fence, FenceRow
+from fencepost.fence.memory import MemoryFenceTable
+from fencepost_operator.api import Spec, ThroughputStatus, parse
+from fencepost_operator.api.codec import encode
+from fencepost_operator.decision.throughput import (
+    FALLING_BEHIND_AFTER,
+    LARGEST,
+    catch_up_seconds,
+    is_falling_behind,
+    throughput_after,
+)
+from unit.crds.schema import at, strict
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ROW = Fence(MemoryFenceTable(), "s/ns/n").create("o")
+
+
+def spec() -> Spec:
+    found = parse(body())
+    assert isinstance(found, Spec)
+    return found
+
+
+SPEC = spec()
+
+
+@dataclass
+class Stream:
+    """A pipeline that is looked at every `every` seconds: records arrive, and whole batches are committed."""
+
+    lag: float
+    arrives: float = 0.0
+    commits: float = 0.0
+    every: float = 5.0
+    batch: int = 1
+    now: datetime = START
+    done: float = 0.0
+    row: FenceRow = field(default_factory=lambda: replace(ROW, offsets={"t/0": 0}))
+    seen: ThroughputStatus | None = None
+    writes: int = 0
+
+    def run(self, seconds: float) -> ThroughputStatus:
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=self.every)
+            self.lag += self.arrives * self.every
+            self.done += min(self.commits * self.every, self.lag)
+            whole = int(self.done // self.batch) * self.batch
+            before, self.row = self.row, replace(self.row, offsets={"t/0": whole}, records=self.batch)
+            self.lag -= whole - before.offsets["t/0"]
+            after = throughput_after(
+                self.seen, spec=SPEC, offsets=before.offsets, row=self.row, lag=round(self.lag), now=self.now
+            )
+            self.writes += after != self.seen
+            self.seen = after
+        assert self.seen is not None
+        return self.seen
+
+
+def test_a_backlog_without_producers() -> None:
+    found = Stream(lag=1_000_000, commits=5_000).run(120)
+    assert (found.records_per_second, found.estimated_catch_up) == (5_000, "2m")
+
+
+def test_the_rate_of_the_producers_counts() -> None:
+    found = Stream(lag=18_000_000, arrives=5_000, commits=10_000).run(70)
+    assert (found.records_per_second, found.estimated_catch_up) == (10_000, "59m")
+
+
+def test_a_lag_that_does_not_fall_has_no_end() -> None:
+    found = Stream(lag=1_000_000, arrives=5_000, commits=5_000).run(300)
+    assert (found.records_per_second, found.estimated_catch_up, found.growing_since) == (5_000, None, None)
+    assert catch_up_seconds(found) is None
+
+
+def test_nothing_is_estimated_before_the_first_window_is_over() -> None:
+    found = Stream(lag=1_000_000, commits=5_000).run(30)
+    assert (found.records_per_second, found.estimated_catch_up) == (None, None)
+
+
+def test_a_pipeline_that_keeps_up_says_so_whatever_waits_for_the_next_batch() -> None:
+    found = Stream(lag=400, arrives=100, commits=100).run(300)
+    assert (found.records_per_second, found.estimated_catch_up) == (100, "0s")
+    assert catch_up_seconds(found) == 0.0
+
+
+def test_batches_of_minutes_are_measured_from_commit_to_commit() -> None:
+    stream = Stream(lag=10_000_000, commits=1_000, batch=100_000)
+    stream.run(210)
+    assert stream.run(400).records_per_second == 1_000
+    assert stream.seen is not None
+    assert stream.seen.estimated_catch_up == "2h40m"
+
+
+def test_an_idle_pipeline_is_written_once() -> None:
+    stream = Stream(lag=0)
+    assert stream.run(600).records_per_second == 0
+    assert stream.seen is not None
+    assert stream.seen.estimated_catch_up == "0s"
+    assert stream.writes == 2
+
+
+def test_the_time_of_idleness_does_not_dilute_the_rate_after_it() -> None:
+    stream = Stream(lag=0)
+    stream.run(3600)
+    stream.lag, stream.commits = 1_000_000, 2_000
+    assert stream.run(70).records_per_second == 2_000
+
+
+def test_a_lag_that_grows_under_full_batches_for_long_is_falling_behind() -> None:
+    stream = Stream(lag=100_000, arrives=6_000, commits=5_000, batch=1_000)
+    stream.run(FALLING_BEHIND_AFTER.total_seconds())
+    assert not is_falling_behind(stream.seen, stream.now)
+    stream.run(70)
+    assert is_falling_behind(stream.seen, stream.now)
+    stream.commits = 20_000
+    stream.run(70)
+    assert not is_falling_behind(stream.seen, stream.now)
+
+
+def test_a_burst_that_one_batch_holds_is_not_falling_behind() -> None:
+    stream = Stream(lag=0, arrives=100, commits=90, batch=90)
+    stream.row = replace(stream.row, records=1_000_000)
+    stream.batch = 1_000_000
+    stream.commits = 0
+    stream.run(600)
+    assert not is_falling_behind(stream.seen, stream.now)
+
+
+@pytest.mark.parametrize("text", [None, "soon", "-1s", ""])
+def test_an_estimate_that_is_none(text: str | None) -> None:
+    assert catch_up_seconds(ThroughputStatus(since=START, estimated_catch_up=text)) is None
+
+
+OFFSETS = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(
+    st.lists(st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31)), max_size=12),
+)
+def test_whatever_the_row_says_the_status_stays_one_that_can_be_written(
+    looks: list[tuple[dict[str, int], int, int, int]],
+) -> None:
+    """The row is in the tenant's Cassandra: a status that the API server refuses would stop the pipeline's loop."""
+    seen: ThroughputStatus | None = None
+    now, before = START, dict[str, int]()
+    for offsets, lag, seconds, records in looks:
+        now += timedelta(seconds=seconds)
+        row = replace(ROW, offsets=offsets, records=records)
+        seen = throughput_after(seen, spec=SPEC, offsets=before, row=row, lag=lag, now=now)
+        before = offsets
+        written = encode(seen)
+        jsonschema.validate(written, strict(at("status.throughput")))
+        assert all(-1 <= value <= LARGEST for value in written.values() if isinstance(value, int))
+        estimate = catch_up_seconds(seen)
+        assert estimate is None or 0 <= estimate <= 366 * 24 * 3600
+        assert len(seen.estimated_catch_up or "") <= 10
