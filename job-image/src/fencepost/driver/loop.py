@@ -54,8 +54,8 @@ class Report:
     """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
 
     `size` is what the batch read, in bytes; `limit` is how many records the next one may have.  `unavailable` names the
-    partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the one record of a batch
-    that was set aside.
+    partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the batch's one record
+    when it was set aside.
     """
 
     epoch: int

@@ -100,3 +100,10 @@ def to_topic(batch: DataFrame, context: BatchContext) -> DataFrame:
     """The records as they came, with their coordinates."""
     assert context.pipeline
     return batch.select("topic", "partition", "offset", "key", "value")
+
+
+def numbered(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """One row a record: in `city` the batch and the task, in `x` the place within the task."""
+    rows = transform(batch, context)
+    task = F.concat_ws("/", F.lit(str(context.version)), F.spark_partition_id().cast("string"))
+    return rows.withColumns({"city": task, "x": F.monotonically_increasing_id().cast("double")})
