@@ -354,3 +354,17 @@ async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: P
         nowhere = replace(stage.cassandra, contact_points=("absent.fencepost.test",))
         with pytest.raises(Unreachable, match="absent"):
             await stage.ports.fences.read(nowhere, "contract/a/b")
+
+
+async def test_the_durability_settings_of_topics_and_keyspaces_are_read(stage: Stage) -> None:
+    topics = await stage.ports.offsets.settings(stage.kafka)
+    assert topics is not None
+    (settings,) = topics.values()
+    assert topics.keys() == set(stage.kafka.topics)
+    assert None not in {settings.replicas, settings.min_insync_replicas, settings.unclean_leader_election}
+    found = await stage.ports.fences.settings(stage.cassandra, ["system_auth"])
+    assert found.nodes["datacenter1"] >= 1
+    assert found.commitlog_sync is not None
+    keyspace = found.keyspaces["system_auth"]
+    assert keyspace is not None
+    assert "class" in keyspace.replication

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from fakes.world import MASTER_DELAY, NODE_LOSS, WORKER_DELAY, Job, RefusedError, World
+from fakes.world import MASTER_DELAY, NODE_LOSS, REPLICATED, WORKER_DELAY, Job, RefusedError, World
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost_operator.actions import Manifest
@@ -28,6 +28,7 @@ from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
     NODE_LOST,
     Backlog,
+    CassandraSettings,
     ClusterObject,
     DriverPod,
     NodeState,
@@ -37,6 +38,7 @@ from fencepost_operator.observation import (
     ReleaseState,
     Run,
     SparkCluster,
+    TopicSettings,
     UnreadRecords,
     Watermarks,
 )
@@ -383,6 +385,19 @@ class FakeFences:
         found, acceptance = report.loss, Acceptance(by=by, choice=choice, at=self.world.now)
         await self._write("accept_loss", lambda: self.world.table.accept_loss(pipeline, found, acceptance))
 
+    async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
+        return await self.gate.read("cassandra_settings", lambda: self._settings(connection, keyspaces))
+
+    def _settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
+        del connection
+        if self.world.cassandra_down:
+            raise Unreachable("no node of Cassandra answers", remedy="check Cassandra")
+        return CassandraSettings(
+            nodes={"datacenter1": 3},
+            keyspaces={name: self.world.keyspaces.get(name, REPLICATED) for name in keyspaces},
+            commitlog_sync=self.world.commitlog_sync,
+        )
+
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         row = await self.read(connection, pipeline)
         if row is None:
@@ -430,6 +445,14 @@ class FakeOffsets:
         return UnreadRecords(
             retention=retention, oldest={key: self.world.arrived(key, at) for key, at in positions.items()}
         )
+
+    async def settings(self, connection: KafkaConnection) -> Mapping[str, TopicSettings]:
+        return await self.gate.read("topic_settings", lambda: self._settings(connection))
+
+    def _settings(self, connection: KafkaConnection) -> Mapping[str, TopicSettings]:
+        if self.world.kafka_down:
+            raise Unreachable("no broker answers", remedy="check Kafka")
+        return dict.fromkeys(connection.topics, self.world.topic_settings)
 
 
 @dataclass(slots=True)

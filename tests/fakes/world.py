@@ -17,8 +17,18 @@ from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, run_config
-from fencepost_operator.observation import ClusterObject, Fact, Known, PodIssue, Retention
+from fencepost_operator.observation import (
+    ClusterObject,
+    Fact,
+    KeyspaceSettings,
+    Known,
+    PodIssue,
+    Retention,
+    TopicSettings,
+)
 
+REPLICATED = KeyspaceSettings(replication={"class": "NetworkTopologyStrategy", "datacenter1": "3"})
+DURABLE_TOPIC = TopicSettings(replicas=3, min_insync_replicas=2, unclean_leader_election=False)
 PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 """The kinds of the chart, in the order in which Helm creates them."""
 NODE_LOSS = timedelta(seconds=100)
@@ -136,6 +146,11 @@ class World:
     lost: dict[str, Any] = field(default_factory=dict)
     """What Kafka no longer has, for drivers that start from now on; see `Driver.lost`."""
     references: dict[tuple[str, str], str] = field(default_factory=dict)
+    keyspaces: dict[str, KeyspaceSettings | None] = field(default_factory=dict)
+    """Those that are not here are REPLICATED."""
+    commitlog_sync: str | None = "periodic"
+    topic_settings: TopicSettings = field(default_factory=lambda: DURABLE_TOPIC)
+    """Of every topic."""
     kafka_down: bool = False
     cassandra_down: bool = False
     issue: PodIssue | None = None

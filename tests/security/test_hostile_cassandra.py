@@ -8,14 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
 
 from fakes.cassandra_node import RESULT, VARCHAR, Answer, Node, Send, frame, rows, segments
-from fencepost.contract import CassandraEndpoint
+from fakes.tls_proxy import Authority, tls_in_front_of
+from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence import FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import LARGEST_FRAME
 from fencepost_operator.adapters.cassandra_sessions import Place
 from fencepost_operator.endpoints import EndpointPolicy
@@ -156,3 +159,25 @@ def test_the_operator_registers_for_no_events() -> None:
     Place(endpoint, "ONE", None).open(EndpointPolicy()).cluster.shutdown()
     assert 11 not in node.opcodes
     node.close()
+
+
+def test_the_bounds_hold_over_tls_as_well(tmp_path: Path) -> None:
+    def answer(send: Send, stream: int) -> None:
+        wrapped(send, frame(RESULT, stream, b"x" * 1000, size=2**31 - 1))
+        chunk = b"x" * MIB
+        for _ in range(300):
+            wrapped(send, chunk)
+
+    authority, node, before = Authority.make(tmp_path / "nodes"), Node(answer), peak()
+    with tls_in_front_of("127.0.0.1", node.port, authority.sign("node", names="DNS:localhost")) as port:
+        endpoint = CassandraEndpoint(
+            contact_points=("localhost",), port=port, local_datacenter="dc1", tls=CassandraTls()
+        )
+        made = Place(endpoint, "ONE", None, TlsMaterial.of({"ca.crt": authority.text})).open(EndpointPolicy())
+        try:
+            with pytest.raises(FenceUnavailable, match="bytes"):
+                read(made)
+        finally:
+            made.cluster.shutdown()
+            node.close()
+    assert peak() < before + 60 * MIB

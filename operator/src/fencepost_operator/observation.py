@@ -253,6 +253,47 @@ class References:
         return tuple(sorted(name for name, digest in self.hashes.items() if digest is None))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyspaceSettings:
+    """How a keyspace is replicated: CQL's map, with `class` and the replicas of each datacenter or in total."""
+
+    replication: Mapping[str, str]
+    durable_writes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSettings:
+    """The nodes of each datacenter, the keyspaces that were asked for (None: absent), and how the log is synced.
+
+    `commitlog_sync` is None where it cannot be read; `unreadable` then says why, or what grant is missing.
+    """
+
+    nodes: Mapping[str, int]
+    keyspaces: Mapping[str, KeyspaceSettings | None]
+    commitlog_sync: str | None = None
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What decides whether an acknowledged record survives: `replicas` is the least of any partition.
+
+    None is what may not be read or is not said.
+    """
+
+    replicas: int | None = None
+    min_insync_replicas: int | None = None
+    unclean_leader_election: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurabilityFacts:
+    """What a check of the durability settings found; the topics are None where only the driver may connect."""
+
+    cassandra: Fact[CassandraSettings]
+    topics: Fact[Mapping[str, TopicSettings] | None]
+
+
 def may_report_progress(row: FenceRow) -> bool:
     """Return whether a driver may be inside a batch: only then is its progress read."""
     return row.driver is not None and row.planned != row.offsets
@@ -279,5 +320,7 @@ class Observation:
     """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
     loss: Fact[ReportedLoss | None] = Known(None)
     """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
+    durability: DurabilityFacts | None = None
+    """None when no check was due."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

@@ -16,12 +16,14 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
 from fencepost_operator.observation import (
     Backlog,
+    CassandraSettings,
     ClusterObject,
     NodeState,
     References,
     Release,
     Run,
     SparkCluster,
+    TopicSettings,
     UnreadRecords,
     Watermarks,
 )
@@ -172,6 +174,10 @@ class FenceStore(Protocol):
         """Record who accepts a loss and how to go on, now. Raises Conflict when there is no such loss."""
         ...
 
+    async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
+        """Return the nodes, how these keyspaces are replicated, and how the commit log is synced."""
+        ...
+
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and its snapshots. Raises Conflict when the row is elsewhere."""
         ...
@@ -195,6 +201,10 @@ class Offsets(Protocol):
         `source` is what `ends` has just returned for the connection.  Retention may be minutes old.  Where nothing has
         changed, nobody is asked; a search for an age may take several calls.
         """
+        ...
+
+    async def settings(self, connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
+        """Return what decides how durable the records of each topic are; None as for `ends`."""
         ...
 
 

@@ -11,15 +11,16 @@ import pytest
 
 from fencepost.contract import (
     CONTRACT_VERSION,
+    LOCAL_SERIAL,
     LONGEST_REQUEST,
     CassandraSink,
+    CassandraTls,
     ContractError,
     DriverConfig,
     FunctionSink,
     KafkaSource,
     PluginSink,
     StartingOffsets,
-    lowest_version,
 )
 
 CONFIGS = Path(__file__).with_name("configs")
@@ -67,16 +68,17 @@ def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
 
 def test_a_table_is_written_as_images_of_contract_1_read_it() -> None:
     table = CassandraSink(name="rows", keyspace="shop", table="orders")
-    written = json.loads(replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=(table,)).to_json())
+    plain = DriverConfig.from_json(json.dumps({**FUTURE, "contract_version": CONTRACT_VERSION}))
+    written = json.loads(replace(plain, sinks=(table,)).to_json())
     assert written["sinks"] == [{"name": "rows", "keyspace": "shop", "table": "orders"}]
-    assert lowest_version((table,), otherwise=CONTRACT_VERSION) == CONTRACT_VERSION
+    assert written["contract_version"] == CONTRACT_VERSION
 
 
 def test_a_table_with_options_is_refused_by_images_of_contract_1() -> None:
     table = CassandraSink(name="rows", keyspace="shop", table="orders", delete_where="gone", ttl=60)
     config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=(table,))
     assert DriverConfig.from_json(config.to_json()).sinks == (table,)
-    assert lowest_version((table,), otherwise=CONTRACT_VERSION).partition(".")[0] == "2"
+    assert json.loads(config.to_json())["contract_version"] == "2.0"
 
 
 def test_a_sink_of_another_kind_is_read_back_and_refused_by_images_of_contract_1() -> None:
@@ -87,9 +89,20 @@ def test_a_sink_of_another_kind_is_read_back_and_refused_by_images_of_contract_1
     )
     config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=sinks)
     assert DriverConfig.from_json(config.to_json()).sinks == sinks
-    assert lowest_version(sinks, otherwise=CONTRACT_VERSION).partition(".")[0] == "2"
+    assert json.loads(config.to_json())["contract_version"] == "2.0"
     for text in (config.to_json(), config.to_json_before_1_0()):
         assert all("table" not in sink for sink in json.loads(text)["sinks"][1:]), "an older image misses the table"
+
+
+@pytest.mark.parametrize("strict", [{"tls": CassandraTls(server_name="c")}, {"serial_consistency": LOCAL_SERIAL}])
+def test_what_an_older_driver_would_misunderstand_is_of_a_version_that_it_refuses(strict: dict[str, Any]) -> None:
+    plain = DriverConfig.from_json(json.dumps({**FUTURE, "contract_version": "1.0"}))
+    used = replace(plain, cassandra=replace(plain.cassandra, **strict))
+    assert json.loads(plain.to_json())["contract_version"] == "1.0"
+    assert json.loads(used.to_json())["contract_version"] == "2.0"
+    assert DriverConfig.from_json(used.to_json()).cassandra == used.cassandra
+    assert strict.keys() <= json.loads(used.to_json_before_1_0())["cassandra"].keys()
+    assert not strict.keys() & json.loads(plain.to_json())["cassandra"].keys()
 
 
 @pytest.mark.parametrize(

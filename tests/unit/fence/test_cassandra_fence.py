@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cassandra import AuthenticationFailed, InvalidRequest, OperationTimedOut, Unauthorized
+from cassandra import AuthenticationFailed, ConsistencyLevel, InvalidRequest, OperationTimedOut, Unauthorized
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
@@ -62,6 +62,9 @@ class Session:
 
     def prepare(self, text: str) -> Any:
         return SimpleNamespace(text=text, consistency_level=None)
+
+    def get_execution_profile(self, _name: object) -> Any:
+        return SimpleNamespace(serial_consistency_level=ConsistencyLevel.SERIAL)
 
     def execute(self, statement: Any, values: tuple[Any, ...]) -> Any:
         if isinstance(statement, str):

@@ -12,8 +12,10 @@ import yaml
 
 from fakes.manifests import body
 from fencepost.contract import (
+    CASSANDRA_TLS_DIR,
     SINK_OPTIONS_DIR,
     CassandraSink,
+    CassandraTls,
     DriverConfig,
     FunctionSink,
     KafkaSource,
@@ -340,3 +342,27 @@ def test_names_fit_a_label() -> None:
     assert labels.worker_selector("p", 3) == (
         "streaming.fencepost.dev/pipeline=p,streaming.fencepost.dev/generation=3,streaming.fencepost.dev/component=worker"
     )
+
+
+def test_the_driver_alone_mounts_the_certificates_of_cassandra() -> None:
+    checkpoint = {
+        "cassandra": {"contactPoints": ["c"], "tls": {"secretName": "certificates", "serverName": "c.example"}}
+    }
+    pipeline = read_pipeline(body(checkpoint=checkpoint))
+    assert isinstance(pipeline.spec, Spec)
+    config = driver_config(
+        key=pipeline.key,
+        spec=pipeline.spec,
+        references={},
+        config=ReconcileConfig(cluster_uid="c"),
+        epoch=1,
+        generation=1,
+    )
+    pod = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")["spec"][
+        "template"
+    ]["spec"]
+    assert {"name": "cassandra-tls", "secret": {"secretName": "certificates"}} in pod["volumes"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts["cassandra-tls"] == CASSANDRA_TLS_DIR
+    assert DriverConfig.from_json(config.to_json()).cassandra.tls == CassandraTls(server_name="c.example")
+    assert "certificates" not in config.to_json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig
-from fencepost_operator.observation import DRIVER_ONLY, Known, Unknown, UnreadRecords, Watermarks
+from fencepost_operator.observation import DRIVER_ONLY, Known, TopicSettings, Unknown, UnreadRecords, Watermarks
 from fencepost_operator.runtime.observer import Observer
 
 KEY = ObjectKey("shop", "orders")
@@ -65,6 +66,9 @@ class DriverOnly:
 
     async def unread(self, *_facts: object) -> UnreadRecords:
         raise AssertionError("nobody may ask")
+
+    async def settings(self, _connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
+        return None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fencepost.contract.config import (
     KafkaSource,
     StartingOffsets,
 )
-from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.endpoints import LOCAL_SERIAL, SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
 from fencepost.contract.losses import (
     ABANDON,
     EARLIEST,
@@ -35,6 +35,7 @@ from fencepost.contract.losses import (
 from fencepost.contract.offsets import offset_key, split_offset_key
 from fencepost.contract.pod import (
     BLOCK_MANAGER_PORT,
+    CASSANDRA_TLS_DIR,
     CODE_DIR,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
@@ -43,21 +44,24 @@ from fencepost.contract.pod import (
     Variable,
 )
 from fencepost.contract.reasons import Reason
-from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, KafkaSink, PluginSink, lowest_version
+from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, KafkaSink, PluginSink
 from fencepost.contract.verdict import ExitCode, Verdict
 
 __all__ = [
     "ABANDON",
     "BLOCK_MANAGER_PORT",
+    "CASSANDRA_TLS_DIR",
     "CODE_DIR",
     "CONTRACT_VERSION",
     "DRIVER_PORT",
     "EARLIEST",
     "KAFKA_PROPERTIES_DIR",
+    "LOCAL_SERIAL",
     "LONGEST_CHOICE",
     "LONGEST_REQUEST",
     "LOSSES",
     "REPLACED",
+    "SERIAL",
     "SINK_OPTIONS_DIR",
     "TASK_ATTEMPTS",
     "TASK_ATTEMPTS_SETTING",
@@ -65,6 +69,7 @@ __all__ = [
     "Acceptance",
     "CassandraEndpoint",
     "CassandraSink",
+    "CassandraTls",
     "ContractError",
     "DeclaredSink",
     "DriverConfig",
@@ -83,7 +88,6 @@ __all__ = [
     "Verdict",
     "choice_problem",
     "commit_ms",
-    "lowest_version",
     "offset_key",
     "split_offset_key",
     "starts_of",

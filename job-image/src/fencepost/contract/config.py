@@ -10,16 +10,22 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Self, TypeVar
 
-from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.endpoints import SERIAL, CassandraEndpoint, KafkaEndpoint
 from fencepost.contract.pod import Variable
-from fencepost.contract.sinks import SINK_KINDS, SINK_KINDS_VERSION, CassandraSink, DeclaredSink
+from fencepost.contract.sinks import SINK_KINDS, CassandraSink, DeclaredSink
 
 T = TypeVar("T")
 
 CONTRACT_VERSION: Final = "1.1"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
-field; a change that an older driver would misunderstand is a new major version, which they refuse.  A configuration
-with such a change alone has the newer version (`fencepost.contract.sinks.lowest_version`).
+field; a change that an older driver would misunderstand is a new major version, which they refuse.
+"""
+STRICT_VERSION: Final = "2.0"
+"""The version of a configuration with `cassandra.tls`, another `cassandra.serial_consistency` than SERIAL, or a sink
+that is more than a table's name.
+
+Older drivers must not read it: they would send the password in clear text, use another serial level than the operator,
+or write other rows than the spec says.
 """
 
 LONGEST_REQUEST: Final = 12.0
@@ -155,9 +161,14 @@ class DriverConfig:
         return json.dumps(known, sort_keys=True, separators=(",", ":"))
 
     def _record(self) -> dict[str, Any]:
-        """Return the JSON as Python has it. A sink's absent options are left out: older images refuse their names."""
-        record = asdict(self)
+        """Return the fields; a sink's absent options and those of STRICT_VERSION only where they are used."""
+        record, cassandra = asdict(self), self.cassandra
         record["sinks"] = [{key: value for key, value in sink.items() if value is not None} for sink in record["sinks"]]
+        plain_connection = (cassandra.tls, cassandra.serial_consistency) == (None, SERIAL)
+        if plain_connection:
+            del record["cassandra"]["tls"], record["cassandra"]["serial_consistency"]
+        if not plain_connection or not all(isinstance(sink, CassandraSink) and sink.is_plain for sink in self.sinks):
+            record["contract_version"] = STRICT_VERSION
         return record
 
     @classmethod
@@ -188,9 +199,9 @@ def _check_version(version: object) -> None:
     major = str(version).partition(".")[0]
     if not major.isdecimal():
         raise ContractError(f"{Variable.CONFIG}.contract_version: {version!r} is not MAJOR.MINOR")
-    if int(major) > int(SINK_KINDS_VERSION.partition(".")[0]):
+    if int(major) > int(STRICT_VERSION.partition(".")[0]):
         raise ContractError(
-            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {SINK_KINDS_VERSION}:"
+            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {STRICT_VERSION}:"
             " set spec.job.image to an image of the operator's release or newer"
         )
 

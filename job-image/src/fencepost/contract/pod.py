@@ -19,6 +19,9 @@ KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 SINK_OPTIONS_DIR: Final = "/etc/fencepost/sinks"
 """Under it, in the driver, each sink's `optionsFrom` is mounted at the sink's name: one file per option."""
 
+CASSANDRA_TLS_DIR: Final = "/etc/fencepost/cassandra-tls"
+"""Mount path of `checkpoint.cassandra.tls`: ca.crt, and tls.crt and tls.key for a client certificate."""
+
 CODE_DIR: Final = "/opt/fencepost/code"
 """Mount path of `job.codeFrom`, in the driver and in every worker; it is on PYTHONPATH."""
 

@@ -64,6 +64,8 @@ class Reason(StrEnum):
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
+    DURABILITY_AT_RISK = "DurabilityAtRisk"
+    DURABLE = "Durable"
     TRANSACTION_STALLED = "TransactionStalled"
     KAFKA_UNREACHABLE = "KafkaUnreachable"
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"

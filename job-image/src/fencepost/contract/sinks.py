@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -70,12 +70,3 @@ SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {
     "plugin": PluginSink,
 }
 """By the field `kind`; a sink without one is a CassandraSink."""
-
-SINK_KINDS_VERSION: Final = "2.0"
-"""Contract version of a configuration with a sink that images of contract 1 do not know or would misunderstand."""
-
-
-def lowest_version(sinks: Iterable[DeclaredSink], otherwise: str) -> str:
-    """Return the lowest contract version that understands these sinks; `otherwise` is that of plain Cassandra sinks."""
-    plain = all(isinstance(sink, CassandraSink) and sink.is_plain for sink in sinks)
-    return otherwise if plain else SINK_KINDS_VERSION

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.contract import (
+    CASSANDRA_TLS_DIR,
     CODE_DIR,
     KAFKA_PROPERTIES_DIR,
     SINK_OPTIONS_DIR,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from fencepost.fence import FenceRow
     from fencepost.fence.cassandra import CassandraFenceTable
+    from fencepost.fence.tls import TlsMaterial
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
 
@@ -65,6 +67,7 @@ class Environment:
     code_dir: Path = Path(CODE_DIR)
     kafka_properties: Path = Path(KAFKA_PROPERTIES_DIR)
     sink_options: Path = Path(SINK_OPTIONS_DIR)
+    cassandra_tls: Path = Path(CASSANDRA_TLS_DIR)
 
     @classmethod
     def read(cls, variables: Mapping[str, str], *, termination_log: Path) -> Environment:
@@ -178,6 +181,7 @@ class Driver:
                 config,
                 session=table.session,
                 credentials=self._environment.credentials,
+                tls=self._tls(),
                 kafka_properties=properties,
                 code_dir=self._environment.code_dir,
                 options_dir=self._environment.sink_options,
@@ -247,6 +251,7 @@ class Driver:
                     keyspace=config.fence_keyspace,
                     credentials=self._environment.credentials,
                     consistency=config.consistency,
+                    tls=self._tls(),
                 )
                 self._check_held(table.read(config.pipeline))
             except FenceUnavailable:
@@ -256,6 +261,14 @@ class Driver:
                 continue
             self._lap("cassandra")
             return table
+
+    def _tls(self) -> TlsMaterial | None:
+        """Return what the pod mounts, None without TLS. Raises FenceTlsFailed naming the key."""
+        from fencepost.fence import tls  # noqa: PLC0415
+
+        if self._config.cassandra.tls is None:
+            return None
+        return tls.of_folder(self._environment.cassandra_tls)
 
     def _check_held(self, row: FenceRow | None) -> None:
         """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""

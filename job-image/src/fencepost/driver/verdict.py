@@ -19,6 +19,7 @@ from fencepost.fence import (
     FenceClockSkew,
     FenceCredentialsRejected,
     Fenced,
+    FenceEndpointInvalid,
     FenceError,
     FenceMissing,
     FenceSchemaInvalid,
@@ -61,7 +62,7 @@ _FENCE_LOST = (
 )
 
 
-def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: PLR0911 - one line a kind
+def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C901, PLR0911 - one line a kind
     down = errors.DependencyDown.default_remedy
     match error:
         case DriverError():
@@ -75,6 +76,8 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: PL
         case FenceCredentialsRejected():  # before FenceUnavailable: a permission that is refused for long is both
             remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_CREDENTIALS_REJECTED, remedy
+        case FenceEndpointInvalid():
+            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_REJECTED, error.remedy
         case FenceUnavailable():
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down
         case FenceSchemaInvalid():

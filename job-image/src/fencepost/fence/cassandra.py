@@ -1,4 +1,4 @@
-"""The fence table in Cassandra: lightweight transactions and SERIAL reads, nothing else touches the row.
+"""The fence table in Cassandra: lightweight transactions and serial reads, nothing else touches the row.
 
 The driver's default retry policy repeats a request on another host, whatever it was; a repeated conditional update
 would report 'not applied' for a change that was.  So: FallthroughRetryPolicy, no speculative execution, and every error
@@ -42,13 +42,15 @@ from cassandra.policies import (
 from cassandra.protocol import ConfigurationException, ErrorMessage
 from cassandra.query import UNSET_VALUE
 
-from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
+from fencepost.contract import Acceptance, CassandraEndpoint, CassandraTls, Loss, ReportedLoss
 from fencepost.fence import (
     BatchProgress,
     FenceCredentialsRejected,
+    FenceDatacenterUnknown,
     FenceRow,
     FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceTlsFailed,
     FenceUnauthorized,
     FenceUnavailable,
     schema,
@@ -58,6 +60,7 @@ from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
 from fencepost.fence.epochs import sealed
 from fencepost.fence.protocol import MOST_LOSSES
 from fencepost.fence.stored_rows import fence_row
+from fencepost.fence.tls import NamedEndPoint, NamedEndPoints, TlsMaterial, tls_failure
 
 log = logging.getLogger(__name__)
 
@@ -91,27 +94,39 @@ def connect(
     discover: bool = True,
     permits: Callable[[str, str], bool] = lambda _name, _address: True,
     connection_class: type[Connection] | None = None,
+    tls: TlsMaterial | None = None,
 ) -> Session:
     """Return a session whose requests are tried once. Times in seconds.
+
+    `tls` is needed where the endpoint has TLS.  The certificate of a contact point is checked for the point's name,
+    whichever of its addresses is dialled.
 
     Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
     cluster lists, and no schema is read: for clusters that the process does not trust. Of those only the addresses that
     `permits` accepts, asked with the contact point and its address, are dialled.  `connection_class` replaces the
     driver's, which sets no limit on what a server sends.
-    Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused.
+    Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused,
+    FenceTlsFailed, FenceDatacenterUnknown.
     """
     balancing: LoadBalancingPolicy = (
         DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
     )
     with translated(f"cassandra at {endpoint.address}"):
-        points = list(endpoint.contact_points)
+        points: list[Any] = list(endpoint.contact_points)
+        names: Mapping[str, str] = {}
         if not discover:
-            points = _addresses(endpoint, permits)
+            names = _addresses(endpoint, permits, most=MOST_ADDRESSES)
+            points = list(names)
             allowed = frozenset(points)
             balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
+        security: dict[str, Any] = {}
+        if endpoint.tls is not None:
+            names = names or _addresses(endpoint, permits)
+            points, security = _secured(endpoint, endpoint.tls, names, tls)
         cluster = Cluster(  # resolves the contact points, and raises when none has an address
             contact_points=points,
             port=endpoint.port,
+            **security,
             auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
             connection_class=connection_class,
             connect_timeout=request_timeout,
@@ -128,32 +143,74 @@ def connect(
                     load_balancing_policy=TokenAwarePolicy(balancing) if discover else balancing,
                     retry_policy=FallthroughRetryPolicy(),
                     consistency_level=getattr(ConsistencyLevel, consistency),
-                    serial_consistency_level=ConsistencyLevel.SERIAL,
+                    serial_consistency_level=getattr(ConsistencyLevel, endpoint.serial_consistency),
                     request_timeout=request_timeout,
                 )
             },
         )
         try:
             return cluster.connect()
-        except BaseException:
+        except BaseException as error:
+            elsewhere = _datacenters_elsewhere(cluster, endpoint)
             cluster.shutdown()
+            if elsewhere and isinstance(error, NoHostAvailable):
+                raise FenceDatacenterUnknown(
+                    f"no node is in datacenter {endpoint.local_datacenter!r}; the nodes are in {', '.join(elsewhere)}",
+                    remedy="correct spec.checkpoint.cassandra.localDatacenter",
+                ) from error
             raise
 
 
-def _addresses(endpoint: CassandraEndpoint, permits: Callable[[str, str], bool]) -> list[str]:
-    """Return some of the addresses of the contact points: each silent one costs a connecting thread its timeout."""
-    found: set[str] = set()
+def _addresses(
+    endpoint: CassandraEndpoint, permits: Callable[[str, str], bool], *, most: int | None = None
+) -> Mapping[str, str]:
+    """Return addresses of the contact points, each with its name, in any order.
+
+    With `most`, only so many: each silent one costs a connecting thread its timeout.
+    """
+    found: dict[str, str] = {}
     failure: OSError | None = None
     names = endpoint.contact_points
-    for name in random.sample(names, k=min(len(names), MOST_ADDRESSES)):
+    for name in random.sample(names, k=min(len(names), most or len(names))):
         try:
             answers = socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
-            found |= {str(address[0]) for *_, address in answers if permits(name, str(address[0]))}
         except (OSError, ValueError) as error:  # ValueError: a name that cannot be one, such as 'a..b'
             failure = OSError(f"{name}: {error}")
+            continue
+        for *_, address in answers:
+            if permits(name, str(address[0])):
+                found.setdefault(str(address[0]), name)
     if not found:
         raise failure or PermissionError("no address of the contact points may be dialled")
-    return random.sample(sorted(found), k=min(len(found), MOST_ADDRESSES))
+    return {address: found[address] for address in random.sample(sorted(found), k=min(len(found), most or len(found)))}
+
+
+def _secured(
+    endpoint: CassandraEndpoint, options: CassandraTls, names: Mapping[str, str], material: TlsMaterial | None
+) -> tuple[list[NamedEndPoint], dict[str, Any]]:
+    """Return the contact points and the cluster's further options for TLS. Raises FenceTlsFailed."""
+    if material is None:
+        raise FenceTlsFailed("there is no certificate authority", remedy="give spec.checkpoint.cassandra.tls a Secret")
+    points = [
+        NamedEndPoint(address, endpoint.port, options.server_name or name) for address, name in sorted(names.items())
+    ]
+    further: dict[str, Any] = {"ssl_context": material.context(options)}
+    if options.server_name:
+        further["endpoint_factory"] = NamedEndPoints(endpoint.port, options.server_name)
+    return points, further
+
+
+def _datacenters_elsewhere(cluster: Cluster, endpoint: CassandraEndpoint) -> tuple[str, ...]:
+    """Return some datacenters of the cluster where none of all is the local one, which makes every node unusable."""
+    found = {host.datacenter for host in cluster.metadata.all_hosts() if host.datacenter}
+    return () if endpoint.local_datacenter in {None, *found} else tuple(sorted(found)[:MOST_ADDRESSES])
+
+
+def new_replication(session: Session, *, strategy: str, factor: int | None) -> Mapping[str, str | int]:
+    """Return the replication for a keyspace that has to be created. Raises FenceUnavailable, FenceUnauthorized."""
+    with translated("counting the nodes"):
+        nodes = schema.nodes(session) if factor is None else {}
+    return schema.replication(nodes, strategy=strategy, factor=factor)
 
 
 def create_schema(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:
@@ -205,9 +262,10 @@ class CassandraFenceTable:
         keyspace: str,
         credentials: tuple[str, str] | None,
         consistency: str = "LOCAL_QUORUM",
+        tls: TlsMaterial | None = None,
     ) -> Self:
         """Connect and return the table; see `connect` for the errors."""
-        session = connect(endpoint, credentials=credentials, consistency=consistency)
+        session = connect(endpoint, credentials=credentials, consistency=consistency, tls=tls)
         return cls.over(session, keyspace)
 
     def finish_history(self) -> None:
@@ -220,13 +278,19 @@ class CassandraFenceTable:
         self.session.cluster.shutdown()
 
     def read(self, pipeline: str) -> FenceRow | None:
-        """Return the row at SERIAL, which settles a change in flight. Raises FenceRowInvalid and other FenceErrors."""
+        """Return the row at the serial level, which settles a change in flight. Raises FenceError."""
         with self._asking("reading the fence row", schema.FENCE):
             columns = ", ".join(self._fence_columns())
             select = self._prepare(f"SELECT {columns} FROM {self._table(schema.FENCE)} WHERE pipeline = ?")
-            select.consistency_level = ConsistencyLevel.SERIAL
+            select.consistency_level = self._serial
             found = self.session.execute(select, (pipeline,)).one()
         return fence_row(found) if found is not None else None
+
+    @property
+    def _serial(self) -> int:
+        """The level of the session's lightweight transactions: a read at the other one does not settle them."""
+        level: int = self.session.get_execution_profile(EXEC_PROFILE_DEFAULT).serial_consistency_level
+        return level
 
     def insert(self, row: FenceRow) -> bool:
         """Insert IF NOT EXISTS."""
@@ -494,6 +558,8 @@ def translated(doing: str) -> Iterator[None]:
         causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)
         if any(isinstance(cause, AuthenticationFailed) for cause in causes):
             raise FenceCredentialsRejected(f"{doing}: {causes[0]}") from error
+        if failed := tls_failure(doing, causes):
+            raise failed from error
         raise FenceUnavailable(f"{doing}: {error}") from error
     except (*UNANSWERED, OSError) as error:
         raise FenceUnavailable(f"{doing}: {error}") from error

@@ -4,6 +4,9 @@ FenceError
 ├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
 ├── FenceCredentialsRejected the database refused the user
 │   └── FenceUnauthorized    or a permission: it may be temporary, so it is also a FenceUnavailable and tried again
+├── FenceEndpointInvalid     there is no connection, for a reason that a person must correct
+│   ├── FenceTlsFailed           the TLS handshake failed, or what it needs cannot be read
+│   └── FenceDatacenterUnknown   no node is in the local datacenter, so that none may be asked
 ├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
 ├── FenceSchemaInvalid       the table is of another shape, or the request was refused
 │   └── FenceRowInvalid      the table is right, and the row holds values that the fence never writes
@@ -37,6 +40,22 @@ class FenceUnauthorized(FenceCredentialsRejected, FenceUnavailable):
 
     The statement was not applied.  It is tried again like one without an answer.
     """
+
+
+class FenceEndpointInvalid(FenceError):
+    """There is no connection, and waiting does not help; nothing was sent. `remedy` says what to do."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class FenceTlsFailed(FenceEndpointInvalid):
+    """The TLS handshake failed because of a certificate or a key, or these cannot be read."""
+
+
+class FenceDatacenterUnknown(FenceEndpointInvalid):
+    """The cluster has no node in the local datacenter, as a node that answers says."""
 
 
 class FenceSchemaMissing(FenceError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,8 @@ AGREEMENT_LIMIT: Final = 10.0
 AGREEMENT_PAUSE: Final = 0.2
 STATEMENT_LIMIT: Final = 20.0
 """Seconds for one schema change: the nodes make the files of a table while the client waits."""
+USUAL_REPLICAS: Final = 3
+"""Of a new keyspace in each datacenter: the least number of which one may be down while a majority answers."""
 
 _OFFSETS: Final = "frozen<map<text, bigint>>"
 _LEADER_EPOCHS: Final = "frozen<map<text, int>>"
@@ -233,11 +236,30 @@ def has_keyspace(session: Session, keyspace: str) -> bool:
     return session.execute(select, (keyspace,)).one() is not None
 
 
+def nodes(session: Session) -> Mapping[str, int]:
+    """Return how many nodes each datacenter has, as the asked node knows. Raises the Cassandra driver's errors."""
+    found: Counter[str] = Counter()
+    for table in ("system.local", "system.peers_v2"):
+        rows = session.execute(f"SELECT data_center FROM {table}")  # noqa: S608 - two constants
+        found.update(row.data_center for row in rows if row.data_center)
+    return dict(found)
+
+
+def replication(nodes: Mapping[str, int], *, strategy: str, factor: int | None) -> Mapping[str, str | int]:
+    """Return CQL's map for a new keyspace; without a factor, USUAL_REPLICAS or as many as there are nodes."""
+    if factor is not None:
+        return {"class": strategy, "replication_factor": factor}
+    if strategy == "SimpleStrategy":
+        return {"class": strategy, "replication_factor": min(USUAL_REPLICAS, sum(nodes.values()))}
+    return {"class": strategy, **{name: min(USUAL_REPLICAS, count) for name, count in nodes.items()}}
+
+
 def missing_statements(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> Iterator[str]:
     """Yield the statements that the keyspace needs now, each after a read that says so."""
     quoted = f'"{keyspace}"'
     if not has_keyspace(session, keyspace):
-        options = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
+        options = ", ".join(f"{_literal(key)}: {_literal(value)}" for key, value in replication.items())
+        log.info("creating keyspace %s with replication {%s}", keyspace, options)
         yield f"CREATE KEYSPACE IF NOT EXISTS {quoted} WITH replication = {{{options}}}"
     for table in TABLES:
         found = columns_of(session, keyspace, table.name)
@@ -247,6 +269,11 @@ def missing_statements(session: Session, keyspace: str, replication: Mapping[str
         for name, kind in table.added.items():
             if name not in found:
                 yield f"ALTER TABLE {quoted}.{table.name} ADD {name} {kind}"
+
+
+def _literal(value: str | int) -> str:
+    """Return CQL's text; a datacenter's name is what the nodes say."""
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def apply_missing(session: Session, keyspace: str, replication: Mapping[str, str | int]) -> None:

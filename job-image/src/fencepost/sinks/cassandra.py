@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
     from pyspark.sql.types import StructType
 
+    from fencepost.fence.tls import TlsMaterial
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -87,7 +89,13 @@ class TableSink(Sink):
         return self._task
 
 
-def bind(config: DriverConfig, sink: CassandraSink, session: Session, credentials: tuple[str, str] | None) -> TableSink:
+def bind(
+    config: DriverConfig,
+    sink: CassandraSink,
+    session: Session,
+    credentials: tuple[str, str] | None,
+    tls: TlsMaterial | None = None,
+) -> TableSink:
     """Return a declared sink. Raises BadSpec for a table that does not exist."""
     keyspaces: Mapping[str, Any] = session.cluster.metadata.keyspaces
     if sink.keyspace not in keyspaces:
@@ -121,6 +129,7 @@ def bind(config: DriverConfig, sink: CassandraSink, session: Session, credential
         partition_key=table.partition_key,
         patience=config.task_patience,
         rules=Rules(ttl=sink.ttl, ttl_column=sink.ttl_column, delete_where=sink.delete_where),
+        tls=tls,
     )
     return TableSink(sink.name, table, target)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
 
     from fencepost.contract import DeclaredSink
+    from fencepost.fence.tls import TlsMaterial
 
 GROUP: Final = "fencepost.sinks"
 """The entry-point group of sinks of other packages."""
@@ -28,6 +29,7 @@ def open_sinks(
     *,
     session: Session,
     credentials: tuple[str, str] | None,
+    tls: TlsMaterial | None = None,
     kafka_properties: Mapping[str, str],
     code_dir: Path | None = None,
     options_dir: Path | None = None,
@@ -42,7 +44,7 @@ def open_sinks(
     def one(sink: DeclaredSink) -> Sink:
         match sink:
             case CassandraSink():
-                return cassandra.bind(config, sink, session, credentials)
+                return cassandra.bind(config, sink, session, credentials, tls)
             case KafkaSink():
                 properties = kafka_properties if sink.bootstrap_servers is None else _own_kafka(sink, options_dir)
                 return kafka.bind(sink, properties, patience=config.task_patience)

@@ -26,8 +26,9 @@ from cassandra.cluster import ResponseFuture, Session
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
-from fencepost.fence import FenceCredentialsRejected, FenceUnavailable
+from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
 from fencepost.fence.cassandra import UNANSWERED, connect
+from fencepost.fence.tls import TlsMaterial
 from fencepost.sinks.changes import Rules, Shape, changes
 from fencepost.sinks.requests import Change, Request, send_encoded
 from fencepost.sinks.types import encoder
@@ -43,7 +44,7 @@ NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table, and how to reach it. The password travels in the task's closure, over Spark's encrypted RPC."""
+    """A table, and how to reach it. Password and key travel in the task's closure, over Spark's encrypted RPC."""
 
     cassandra: CassandraEndpoint
     credentials: tuple[str, str] | None
@@ -55,9 +56,10 @@ class Target:
     patience: float
     """Seconds for which one request is repeated."""
     rules: Rules = field(default_factory=Rules)
+    tls: TlsMaterial | None = None
 
 
-_sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, str], Session] = {}
+_sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, TlsMaterial | None, str], Session] = {}
 _statements: dict[tuple[Target, Shape], Change] = {}
 
 
@@ -92,7 +94,7 @@ def _write_batch(
 
 def _session(target: Target) -> Session:
     """Return this worker's session; it outlives the task."""
-    key = (target.cassandra, target.credentials, target.consistency)
+    key = (target.cassandra, target.credentials, target.tls, target.consistency)
     if key not in _sessions:
         deadline = time.monotonic() + target.patience
         while key not in _sessions:
@@ -102,9 +104,12 @@ def _session(target: Target) -> Session:
                     credentials=target.credentials,
                     request_timeout=REQUEST_TIMEOUT,
                     consistency=target.consistency,
+                    tls=target.tls,
                 )
                 session.add_request_init_listener(send_encoded)
                 _sessions[key] = session
+            except FenceEndpointInvalid as error:
+                raise DependencyDown(str(error), reason=Reason.CASSANDRA_REJECTED, remedy=error.remedy) from error
             except FenceCredentialsRejected as error:
                 raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except FenceUnavailable as error:

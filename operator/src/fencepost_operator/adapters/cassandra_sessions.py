@@ -17,6 +17,7 @@ not delay the end of the process.  All state belongs to the event loop; threads 
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import logging
 import re
@@ -35,6 +36,7 @@ from cassandra.protocol import ErrorMessage
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable, connect
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
@@ -79,6 +81,7 @@ class Place:
     endpoint: CassandraEndpoint
     consistency: str
     credentials: tuple[str, str] | None = field(repr=False)
+    tls: TlsMaterial | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"Cassandra at {self.endpoint.address}"
@@ -98,6 +101,7 @@ class Place:
         """Connect to addresses that the policy allows. Raises FenceError.
 
         With a policy that restricts, the error does not depend on what is there: it would show a tenant the network.
+        Only a Cassandra that answers at an allowed address is told of, as one that refuses the credentials is.
         """
         try:
             return connect(
@@ -107,6 +111,7 @@ class Place:
                 discover=False,
                 connection_class=BoundedConnection,
                 permits=lambda name, address: policy.allows(name, address, self.endpoint.port),
+                tls=self.tls,
             )
         except FenceUnavailable:
             if not policy.restricts:
@@ -397,7 +402,8 @@ def _is_silence(failure: BaseException) -> bool:
 
 def _copy(error: FenceError, message: str = "") -> FenceError:
     """Return an error to raise: one that is raised again and again keeps every traceback."""
-    copied = type(error)(message or str(error))
+    copied = copy.copy(error)  # without the traceback
+    copied.args = (message or str(error),)
     copied.__cause__ = error.__cause__
     return copied
 

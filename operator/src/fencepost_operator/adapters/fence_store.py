@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -16,18 +16,28 @@ from fencepost.fence import (
     FenceClockSkew,
     FenceCredentialsRejected,
     Fenced,
+    FenceEndpointInvalid,
     FenceMissing,
     FenceRow,
     FenceRowInvalid,
     FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceTlsFailed,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current
+from fencepost.fence.cassandra import (
+    CassandraFenceTable,
+    create_schema,
+    is_current,
+    new_replication,
+)
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
+from fencepost_operator.adapters.cassandra_settings import read_settings
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
+from fencepost_operator.observation import CassandraSettings
 from fencepost_operator.ports import SecretReader
 
 log = logging.getLogger(__name__)
@@ -130,6 +140,10 @@ class CassandraFenceStore:
         except _SchemaMissing:
             return
 
+    async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
+        """Return how the cluster and these keyspaces are set; `commitlog_sync` is the asked node's."""
+        return await self._with_table(connection, lambda table: read_settings(table.session, keyspaces))
+
     async def close(self) -> None:
         """End all sessions."""
         for attempt in self._creating.values():
@@ -174,18 +188,14 @@ class CassandraFenceStore:
             ) from error
 
     async def _apply_schema(self, connection: CassandraConnection) -> None:
-        replication: dict[str, str | int] = {
-            "class": connection.replication_class,
-            "replication_factor": connection.replication_factor,
-        }
         place, keyspace = await self._place(connection), connection.keyspace
+
+        def create(table: CassandraFenceTable) -> None:
+            strategy, factor = connection.replication_class, connection.replication_factor
+            create_schema(table.session, keyspace, new_replication(table.session, strategy=strategy, factor=factor))
+
         with _translated(place, keyspace):
-            await self._sessions.run(
-                place,
-                keyspace,
-                lambda table: create_schema(table.session, keyspace, replication),
-                namespace=connection.namespace,
-            )
+            await self._sessions.run(place, keyspace, create, namespace=connection.namespace)
         self._sessions.forget(place, keyspace)
 
     def _created(self, schema: _Schema, attempt: asyncio.Task[None]) -> None:
@@ -207,7 +217,19 @@ class CassandraFenceStore:
             endpoint=connection.endpoint,
             consistency=connection.consistency,
             credentials=await self._credentials(connection),
+            tls=await self._tls(connection),
         )
+
+    async def _tls(self, connection: CassandraConnection) -> TlsMaterial | None:
+        """Return what the Secret for TLS holds, None without one. Raises Rejected, naming the key."""
+        name = connection.tls_secret
+        if name is None:
+            return None
+        data = await self._secrets.secret(ObjectKey(connection.namespace, name), name)
+        try:
+            return TlsMaterial.of(data)
+        except FenceTlsFailed as error:
+            raise Rejected(f"Secret {connection.namespace}/{name}: {error}", remedy=error.remedy) from error
 
     async def _credentials(self, connection: CassandraConnection) -> tuple[str, str] | None:
         name = connection.credentials_secret
@@ -259,7 +281,7 @@ _CHECK: Final = "check that Cassandra runs and that the operator's namespace may
 
 
 @contextmanager
-def _translated(place: Place, keyspace: str) -> Iterator[None]:
+def _translated(place: Place, keyspace: str) -> Iterator[None]:  # noqa: C901 - one case a kind
     try:
         yield
     except FencepostError:
@@ -272,6 +294,8 @@ def _translated(place: Place, keyspace: str) -> Iterator[None]:
             f"{place}: {place.without_credentials(str(error))}",
             remedy=f"check the Secret in checkpoint.cassandra.credentialsFrom and what {user} may do in {keyspace!r}",
         ) from error
+    except FenceEndpointInvalid as error:
+        raise Rejected(f"{place}: {place.without_credentials(str(error))}", remedy=error.remedy) from error
     except FenceUnavailable as error:
         raise Unreachable(f"{place}: {place.without_credentials(str(error))}", remedy=_CHECK) from error
     except FenceClockSkew as error:

@@ -28,12 +28,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fencepost.contract import kafka_properties
 from fencepost.kafka.answers import REFUSALS, Topics, positions_of, refusal, topics_of
 from fencepost_operator.adapters.dialing import Dialing
+from fencepost_operator.adapters.topic_settings import read_topic_settings
 from fencepost_operator.adapters.unread import Reader
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
-from fencepost_operator.observation import UnreadRecords, Watermarks
+from fencepost_operator.observation import TopicSettings, UnreadRecords, Watermarks
 from fencepost_operator.ports import SecretReader
 
 _ANSWER_WITHIN: Final = 8.0
@@ -189,6 +190,17 @@ class KafkaOffsets:
             async with self._session(connection, await self._properties(connection)) as (admin, topics):
                 await known.ask(admin, topics)
         return known.facts()
+
+    async def settings(self, connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
+        """Return what decides how durable each topic's records are; None where only the driver may connect.
+
+        Raises Rejected, Denied, Unreachable.
+        """
+        properties = await self._properties(connection)
+        if kafka_properties.why_driver_only(properties):
+            return None
+        async with self._session(connection, properties) as (admin, _):
+            return await read_topic_settings(admin, connection.topics, answer_within=_ANSWER_WITHIN)
 
     @asynccontextmanager
     async def _session(

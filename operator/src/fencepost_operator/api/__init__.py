@@ -27,6 +27,7 @@ from fencepost_operator.api.status import (
     CommittedStatus,
     DataRisk,
     DeadLettersStatus,
+    DurabilityStatus,
     FailureStatus,
     LossStatus,
     LostRange,
@@ -35,6 +36,7 @@ from fencepost_operator.api.status import (
     RunStatus,
     Status,
     ThroughputStatus,
+    WeakSetting,
 )
 from fencepost_operator.api.vocabulary import (
     ACCEPT_LOSS_ANNOTATION,
@@ -72,6 +74,7 @@ __all__ = [
     "DataRisk",
     "DeadLettersStatus",
     "DeletionPolicy",
+    "DurabilityStatus",
     "Event",
     "EventType",
     "FailureStatus",
@@ -97,6 +100,7 @@ __all__ = [
     "Status",
     "ThroughputStatus",
     "Violation",
+    "WeakSetting",
     "WorkerSpec",
     "parse",
     "read_pipeline",

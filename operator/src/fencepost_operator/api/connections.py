@@ -17,7 +17,9 @@ class CassandraConnection(CassandraEndpoint):
     credentials_secret: str | None
     create_schema: bool
     replication_class: str
-    replication_factor: int
+    replication_factor: int | None
+    """Replicas in each datacenter, in total with SimpleStrategy; None for as many as is usual and there are nodes."""
+    tls_secret: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class Model:
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _SINK_NAME: Final = re.compile(r"[a-z]([-_a-z0-9]*[a-z0-9])?")
 _PLUGIN_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+_HOST: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -94,6 +95,8 @@ GroupId = Annotated[
     ),
 ]
 Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
+SerialConsistency = Annotated[str, _matching(re.compile("SERIAL|LOCAL_SERIAL"), "SERIAL or LOCAL_SERIAL")]
+HostName = Annotated[str, Field(max_length=253), _matching(_HOST, "a host name or an address")]
 Bytes = Annotated[int, _quantity(parse_bytes)]
 """A quantity, as whole bytes."""
 QuantityText = Annotated[str, _quantity(_quantity_text)]

@@ -34,5 +34,9 @@ class ReconcileConfig:
     """How long a deletion waits for a deleted Secret with the checkpoint's credentials to come back."""
     observation_timeout: float = 10.0
     """How long reading one fact of an observation may take."""
+    durability_interval: float = 24 * 3600.0
+    """Between two checks of the durability settings."""
+    durability_retry: float = 600.0
+    """Between two checks when Kafka or Cassandra did not answer one."""
     run_history_limit: int = 3
     """How many ended runs are kept for inspection."""

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
-from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract import SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
 from fencepost_operator.api.fields import (
     At,
     Bytes,
     Count,
     Entrypoint,
     GroupId,
+    HostName,
     Identifier,
     Model,
     Names,
@@ -28,6 +29,7 @@ from fencepost_operator.api.fields import (
     Positive,
     QuantityText,
     Seconds,
+    SerialConsistency,
     SinkName,
     Text,
 )
@@ -201,6 +203,15 @@ SINK_KINDS: Final = ("cassandra", "kafka", "function", "plugin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraTlsSpec(Model, CassandraTls):
+    """How the connection to Cassandra is encrypted, and the Secret with the certificates."""
+
+    secret_name: Text
+    server_name: HostName | None = None
+    verify_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSpec(Model, CassandraEndpoint):
     """The Cassandra cluster of the fence row."""
 
@@ -210,8 +221,10 @@ class CheckpointSpec(Model, CassandraEndpoint):
     keyspace: Identifier = "fencepost"
     consistency: str = "LOCAL_QUORUM"
     create_schema: bool = True
-    replication_class: Annotated[str, At("replication", "class")] = "SimpleStrategy"
-    replication_factor: Annotated[Positive, At("replication", "replicationFactor")] = 1
+    serial_consistency: SerialConsistency = SERIAL
+    tls: CassandraTlsSpec | None = None
+    replication_class: Annotated[str, At("replication", "class")] = "NetworkTopologyStrategy"
+    replication_factor: Annotated[Positive | None, At("replication", "replicationFactor")] = None
     credentials_secret: Annotated[str | None, At("credentialsFrom", "secretName")] = None
 
 

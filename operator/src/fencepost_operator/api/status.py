@@ -132,6 +132,32 @@ class DataRisk(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeakSetting(Model):
+    """A setting with which an acknowledged write can be lost: where it is, what it is, what it should be."""
+
+    setting: str
+    where: str
+    found: str
+    wanted: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurabilityStatus(Model):
+    """The newest check of the durability settings, of the spec of `generation`.
+
+    `unknown` says what could not be read.  A check that is not `complete` had no answer from one side and is repeated
+    sooner.
+    """
+
+    checked_at: datetime
+    generation: int
+    complete: bool
+    weak: tuple[WeakSetting, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureStatus(Model):
     """The newest failed run, and how many failed in a row without a commit between them.
 
@@ -239,3 +265,4 @@ class Status(Model):
     data_risk: DataRisk | None = None
     loss: LossStatus | None = None
     accepted_losses: tuple[AcceptedLossStatus, ...] = ()
+    durability: DurabilityStatus | None = None

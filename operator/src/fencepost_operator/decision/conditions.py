@@ -3,7 +3,7 @@
 TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
 progress of a batch may not be read until it is read again.  RetentionRisk while Kafka is about to delete records that
 are not committed, has deleted some, or keeps them for too short a time.  FallingBehind while records arrive faster than
-full batches are committed.
+full batches are committed.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged write be lost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
 from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
@@ -42,6 +43,8 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
         found.append(_condition(context, RETENTION_RISK, "True", *risk))
     if message := falling_behind(context, outcome.status):
         found.append(_condition(context, FALLING_BEHIND, "True", Reason.FALLING_BEHIND, message))
+    if message := weak_settings(outcome.status):
+        found.append(_condition(context, DURABILITY_AT_RISK, "True", Reason.DURABILITY_AT_RISK, message))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
+from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.losses import told
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
@@ -47,6 +48,18 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         found, was = condition_of(after, kind), condition_of(before, kind)
         if found is not None and (was is None or was.reason != found.reason):
             yield Event(EventType.WARNING, found.reason, found.message)
+    yield from _durability(before, after)
+
+
+def _durability(before: Status, after: Status) -> Iterator[Event]:
+    """Tell each change of what is at risk, and that nothing is any more."""
+    was, now = weak_settings(before), weak_settings(after)
+    if now and now != was:
+        yield Event(EventType.WARNING, Reason.DURABILITY_AT_RISK, now)
+    elif was and not now:
+        yield _normal(
+            Reason.DURABLE, "No setting of Cassandra and Kafka that can be read puts acknowledged writes at risk"
+        )
 
 
 def _dead_letters(before: Status, after: Status) -> Iterator[Event]:

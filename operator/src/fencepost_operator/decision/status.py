@@ -26,6 +26,7 @@ from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import losses
 from fencepost_operator.decision.context import job_of
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
+from fencepost_operator.decision.durability import durability
 from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
@@ -55,6 +56,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         committed=_committed(status.committed, row, could_read, observation),
         open_transactions=_open_transactions(status.open_transactions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
+        durability=durability(pipeline, observation.durability, observation.now),
     )
     status = losses.update(status, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)

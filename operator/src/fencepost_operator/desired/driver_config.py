@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from fencepost.contract import (
-    CONTRACT_VERSION,
     CassandraSink,
     DeclaredSink,
     DriverConfig,
@@ -15,7 +14,6 @@ from fencepost.contract import (
     KafkaSource,
     PluginSink,
     StartingOffsets,
-    lowest_version,
 )
 from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
 from fencepost_operator.api.quantities import jvm_memory
@@ -72,7 +70,6 @@ def driver_config(
         first_batch_limit=first_batch_limit,
         isolate=isolate,
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
-        contract_version=lowest_version(sinks, otherwise=CONTRACT_VERSION),
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
-from fencepost_operator.api import PoisonAction, SinkSpec, Spec
+from fencepost.contract import SERIAL
+from fencepost_operator.api import CheckpointSpec, PoisonAction, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.api.spec import KafkaSpec
 
@@ -46,12 +47,15 @@ def executor_references(spec: Spec) -> tuple[str, ...]:
 
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
-    secrets = (
-        spec.source.properties_secret,
-        spec.checkpoint.credentials_secret,
-        *(sink.options_secret for sink in spec.sinks),
-    )
-    return tuple(sorted({*executor_references(spec), *(f"Secret/{name}" for name in secrets if name)}))
+    optional = (spec.source.properties_secret, *(sink.options_secret for sink in spec.sinks))
+    secrets = (*checkpoint_secrets(spec.checkpoint), *(name for name in optional if name))
+    return tuple(sorted({*executor_references(spec), *(f"Secret/{name}" for name in secrets)}))
+
+
+def checkpoint_secrets(checkpoint: CheckpointSpec) -> tuple[str, ...]:
+    """Return the names of the Secrets without which Cassandra cannot be reached."""
+    names = (checkpoint.credentials_secret, checkpoint.tls.secret_name if checkpoint.tls else None)
+    return tuple(name for name in names if name)
 
 
 def optional_references(spec: Spec) -> frozenset[str]:
@@ -100,6 +104,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
             checkpoint.keyspace,
             checkpoint.consistency,
             checkpoint.credentials_secret,
+            *_since_the_first_release(spec.checkpoint),
         ],
         "batchInterval": spec.batch_interval,
         "references": {name: references.get(name) for name in referenced(spec)},
@@ -130,6 +135,16 @@ _ADDED: Final = {
     if field.name in {"target_batch_duration", "split_partitions"}
 }
 """Fields that the first release did not have, and their defaults; a field whose default is None is never written."""
+
+
+def _since_the_first_release(checkpoint: CheckpointSpec) -> list[Any]:
+    """Return what older operators do not know, where it is set: a default must not replace every run at an upgrade."""
+    found: list[Any] = []
+    if checkpoint.serial_consistency != SERIAL:
+        found.append({"serialConsistency": checkpoint.serial_consistency})
+    if checkpoint.tls is not None:
+        found.append({"tls": encode(checkpoint.tls)})
+    return found
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fencepost.contract import (
     BLOCK_MANAGER_PORT,
+    CASSANDRA_TLS_DIR,
     CODE_DIR,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
@@ -152,6 +153,8 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
     if spec.source.properties_secret:
         mounts.append({"name": "kafka", "mountPath": KAFKA_PROPERTIES_DIR, "readOnly": True})
+    if spec.checkpoint.tls:
+        mounts.append({"name": "cassandra-tls", "mountPath": CASSANDRA_TLS_DIR, "readOnly": True})
     mounts += [
         {"name": volume, "mountPath": f"{SINK_OPTIONS_DIR}/{sink.name}", "readOnly": True}
         for volume, sink in _sinks_with_secrets(spec)
@@ -168,6 +171,8 @@ def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
         volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
     if spec.source.properties_secret:
         volumes.append({"name": "kafka", "secret": {"secretName": spec.source.properties_secret}})
+    if tls := spec.checkpoint.tls:
+        volumes.append({"name": "cassandra-tls", "secret": {"secretName": tls.secret_name}})
     volumes += [
         {"name": volume, "secret": {"secretName": sink.options_secret}} for volume, sink in _sinks_with_secrets(spec)
     ]

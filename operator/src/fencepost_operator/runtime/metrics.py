@@ -16,6 +16,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost_operator.api import ObjectKey, Reason, State, Status
+from fencepost_operator.decision.durability import SETTINGS
 from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
 
@@ -93,6 +94,9 @@ class PrometheusMetrics:
         self._dead_letters = self._gauge(
             "dead_letters", "Records set aside as dead letters, as the fence row counts them."
         )
+        self._durability_at_risk = self._gauge(
+            "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", "setting"
+        )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
         self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -119,6 +123,9 @@ class PrometheusMetrics:
         for reason in RETENTION_REASONS:
             self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
         self._dead_letters.labels(*labels).set(status.dead_letters.count if status.dead_letters else 0)
+        weak = {each.setting for each in status.durability.weak} if status.durability else set()
+        for setting in SETTINGS:
+            self._durability_at_risk.labels(*labels, setting).set(setting in weak)
         self._count_restarts(key, status.restarts)
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
@@ -158,6 +165,8 @@ class PrometheusMetrics:
         conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
         for gauge in (*gauges, *backlog, *conditions, self._falling_behind):
             _drop(gauge, key.namespace, key.name)
+        for setting in SETTINGS:
+            _drop(self._durability_at_risk, key.namespace, key.name, setting)
         self._restarts.remove(key.namespace, key.name)
         self._counted.pop(key, None)
         for state in State:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec, Status
+from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
@@ -19,6 +20,7 @@ from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     ClusterObject,
+    DurabilityFacts,
     Fact,
     Known,
     NodeState,
@@ -74,11 +76,12 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread, loss = await asyncio.gather(
+        run_node, objects, unread, loss, durability = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
+            self._durability(pipeline, fence, source),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -93,6 +96,7 @@ class Observer:
             unread=unread,
             progress=progress,
             loss=loss,
+            durability=durability,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
 
@@ -163,6 +167,26 @@ class Observer:
         positions = unread_positions(spec, row, source.value) if row is not None else {}
         connection = kafka_connection(pipeline.key, spec)
         return await self._see(self.ports.offsets.unread(pipeline.key, connection, source.value, positions))
+
+    async def _durability(
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None]
+    ) -> DurabilityFacts | None:
+        """Look at the durability settings when a check is due, once Cassandra answers and the fence row exists."""
+        spec = pipeline.spec
+        if not isinstance(spec, Spec) or not is_due(pipeline, self.config, self.ports.clock.now()):
+            return None
+        if not isinstance(fence, Known) or fence.value is None or isinstance(source, Unknown):
+            return None
+        keyspaces = tuple(
+            dict.fromkeys(
+                (spec.checkpoint.keyspace, *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra))
+            )
+        )
+        cassandra, topics = await asyncio.gather(
+            self._see(self.ports.fences.settings(cassandra_connection(pipeline.key, spec), keyspaces)),
+            self._see(self.ports.offsets.settings(kafka_connection(pipeline.key, spec))),
+        )
+        return DurabilityFacts(cassandra=cassandra, topics=topics)
 
     def _run_terminated(self, run: RunStatus | None) -> bool:
         return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)

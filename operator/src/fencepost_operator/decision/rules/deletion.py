@@ -10,6 +10,7 @@ from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.desired.hashes import checkpoint_secrets
 from fencepost_operator.observation import Known, Run, Unknown
 
 
@@ -137,13 +138,13 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
 
 
 def _credentials_are_deleted(context: Context) -> bool:
-    """Return whether the credentials were deleted before the pipeline, as when a whole namespace is deleted."""
+    """Return whether credentials were deleted before the pipeline, as when a whole namespace is deleted."""
     spec, references = context.pipeline.spec, context.observation.references
     since = context.pipeline.deleting_since
-    secret = spec.checkpoint.credentials_secret if isinstance(spec, Spec) else None
-    if secret is None or since is None or not isinstance(references, Known):
+    secrets = checkpoint_secrets(spec.checkpoint) if isinstance(spec, Spec) else ()
+    if since is None or not isinstance(references, Known):
         return False
-    deleted = references.value.hashes.get(f"Secret/{secret}", "") is None
+    deleted = any(references.value.hashes.get(f"Secret/{name}", "") is None for name in secrets)
     return deleted and (context.now - since).total_seconds() > context.config.credentials_timeout
 
 

@@ -1,0 +1,108 @@
+"""Certificates, and a TLS listener in front of a Cassandra without TLS: real handshakes, real CQL."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_CONFIG = "[req]\ndistinguished_name=name\n[name]\n"
+_KEY = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, as PEM in files."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority; what it signs is in its folder."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Authority:
+        """Return a new one."""
+        folder.mkdir()
+        (folder / "openssl.cnf").write_text(_CONFIG)
+        found = cls(folder)
+        made = ("-keyout", "ca.key", "-out", "ca.crt", "-addext", "basicConstraints=critical,CA:TRUE")
+        found._openssl("req", "-x509", "-config", "openssl.cnf", "-subj", "/CN=authority", "-days", "30", *_KEY, *made)
+        return found
+
+    @property
+    def text(self) -> str:
+        """The authority's certificate."""
+        return (self.folder / "ca.crt").read_text()
+
+    def sign(self, name: str, *, names: str = "DNS:client", days: int = 30) -> Pair:
+        """Return a certificate for these names, which expires in so many days, or did."""
+        request = ("-config", "openssl.cnf", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        self._openssl("req", *request, *_KEY)
+        (self.folder / "names").write_text(f"subjectAltName={names}\n")
+        signed = ("-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.crt")
+        self._openssl("x509", "-req", *signed, "-days", str(days), "-extfile", "names")
+        return Pair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, capture_output=True, check=True)
+
+
+@contextmanager
+def tls_in_front_of(host: str, port: int, own: Pair, *, clients: Authority | None = None) -> Iterator[int]:
+    """Listen on localhost with a certificate, and relay to a server; yield the port.
+
+    With `clients`, a client must have a certificate of that authority.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.certificate, own.key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=clients.text)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_accept, args=(listener, context, (host, port)), daemon=True).start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(listener: socket.socket, context: ssl.SSLContext, target: tuple[str, int]) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_serve, args=(connection, context, target), daemon=True).start()
+
+
+def _serve(connection: socket.socket, context: ssl.SSLContext, target: tuple[str, int]) -> None:
+    """Relay in both directions; OpenSSL's sockets may be read and written by two threads."""
+    with (
+        contextlib.suppress(OSError),
+        context.wrap_socket(connection, server_side=True) as client,
+        socket.create_connection(target) as server,
+    ):
+        answers = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        answers.start()
+        _copy(client, server)
+        answers.join()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)

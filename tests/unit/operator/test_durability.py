@@ -1,0 +1,253 @@
+"""Which settings are at risk, when they are read, and what is told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fakes.manifests import body, spec
+from fakes.stage import POLICY, Stage
+from fakes.world import DURABLE_TOPIC, REPLICATED
+from fencepost.fence.schema import replication
+from fencepost_operator.api import DurabilityStatus, Pipeline, read_pipeline
+from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durability
+from fencepost_operator.desired.hashes import fingerprints, referenced
+from fencepost_operator.observation import (
+    CassandraSettings,
+    DurabilityFacts,
+    KeyspaceSettings,
+    Known,
+    TopicSettings,
+    Unknown,
+    UnknownReason,
+)
+
+SAFE = CassandraSettings(
+    nodes={"datacenter1": 3}, keyspaces={"fencepost": REPLICATED, "shop": REPLICATED}, commitlog_sync="periodic"
+)
+
+
+def pipeline(**cassandra: Any) -> Pipeline:
+    return read_pipeline(body(checkpoint={"cassandra": {"contactPoints": ["c"], **cassandra}}))
+
+
+def check(
+    cassandra: CassandraSettings = SAFE, topic: TopicSettings = DURABLE_TOPIC, **checkpoint: Any
+) -> DurabilityStatus:
+    facts = DurabilityFacts(cassandra=Known(cassandra), topics=Known({"orders": topic}))
+    found = durability(pipeline(**checkpoint), facts, Stage().world.now)
+    assert found is not None
+    return found
+
+
+def weak(found: DurabilityStatus) -> dict[str, str]:
+    return {each.setting: each.found for each in found.weak}
+
+
+def replicated(**replicas: str) -> CassandraSettings:
+    keyspace = KeyspaceSettings(
+        replication={"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", **replicas}
+    )
+    return replace(SAFE, keyspaces={"fencepost": keyspace})
+
+
+def test_three_replicas_and_a_quorum_are_safe_with_the_default_commit_log() -> None:
+    assert check() == DurabilityStatus(checked_at=Stage().world.now, generation=1, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "checkpoint", "expected"),
+    [
+        (
+            replicated(datacenter1="1"),
+            {},
+            {"cassandra.replication_factor": "1", "cassandra.commitlog_sync": "periodic"},
+        ),
+        (
+            replace(replicated(datacenter1="1"), commitlog_sync="group"),
+            {},
+            {"cassandra.replication_factor": "1"},
+        ),
+        # The local datacenter is what a LOCAL_ level asks.
+        (
+            replicated(datacenter1="2", other="3"),
+            {},
+            {"cassandra.replication_factor": "2", "cassandra.commitlog_sync": "periodic"},
+        ),
+        (replicated(datacenter1="2", other="3"), {"consistency": "QUORUM"}, {}),
+        (
+            replicated(datacenter1="2", other="3"),
+            {"consistency": "EACH_QUORUM"},
+            {"cassandra.replication_factor": "2", "cassandra.commitlog_sync": "periodic"},
+        ),
+        (
+            replicated(other="3"),
+            {},
+            {"cassandra.replication_factor": "0", "cassandra.commitlog_sync": "periodic"},
+        ),
+        (SAFE, {"consistency": "ONE"}, {"cassandra.consistency": "ONE", "cassandra.commitlog_sync": "periodic"}),
+        (
+            replace(SAFE, keyspaces={"shop": replace(REPLICATED, durable_writes=False)}),
+            {},
+            {"cassandra.durable_writes": "false"},
+        ),
+        (
+            replace(
+                SAFE,
+                keyspaces={"k": KeyspaceSettings(replication={"class": "SimpleStrategy", "replication_factor": "1"})},
+            ),
+            {},
+            {"cassandra.replication_factor": "1", "cassandra.commitlog_sync": "periodic"},
+        ),
+        # Strategies that nobody here knows, and what is no number, say nothing.
+        (replace(SAFE, keyspaces={"k": KeyspaceSettings(replication={"class": "LocalStrategy"})}), {}, {}),
+        (replicated(datacenter1="many"), {}, {}),
+        (replicated(datacenter1="9" * 5000), {}, {}),
+    ],
+)
+def test_cassandras_settings(facts: CassandraSettings, checkpoint: dict[str, Any], expected: dict[str, str]) -> None:
+    assert weak(check(facts, **checkpoint)) == expected
+
+
+def test_topics_settings() -> None:
+    topic = TopicSettings(replicas=1, min_insync_replicas=1, unclean_leader_election=True)
+    found = check(topic=topic)
+    assert weak(found) == {
+        "kafka.replication.factor": "1",
+        "kafka.min.insync.replicas": "1",
+        "kafka.unclean.leader.election.enable": "true",
+    }
+    assert all(each.where == "topic orders" and each.remedy for each in found.weak)
+
+
+def test_what_cannot_be_read_is_unknown_and_no_risk() -> None:
+    facts = replace(SAFE, commitlog_sync=None, unreadable="GRANT SELECT", keyspaces={"shop": None})
+    found = check(facts, TopicSettings(replicas=3))
+    assert not found.weak
+    assert found.complete
+    text = "; ".join(found.unknown)
+    for name in ("keyspace shop", "commitlog_sync (GRANT SELECT)", "kafka.min.insync.replicas of topic orders"):
+        assert name in text
+
+
+def test_a_side_that_does_not_answer_is_asked_again_sooner() -> None:
+    silent = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
+    found = durability(pipeline(), DurabilityFacts(cassandra=silent, topics=Known(None)), Stage().world.now)
+    assert found is not None
+    assert not found.complete
+    assert [text.partition(" (")[0] for text in found.unknown] == [
+        "all settings of Cassandra",
+        "all settings of Kafka, to which only the driver may connect",
+    ]
+
+
+def test_a_hostile_answer_stays_small() -> None:
+    keyspaces = {
+        f"k{n}": KeyspaceSettings(replication={"class": "NetworkTopologyStrategy", "x" * 9000: "1"}) for n in range(500)
+    }
+    nodes = {"é'\n" * 5000: 1}
+    found = check(CassandraSettings(nodes=nodes, keyspaces=keyspaces, commitlog_sync="y" * 99_999))
+    assert sum(len(str(each)) for each in found.weak) < 4000
+
+
+async def running(**settings: Any) -> Stage:
+    stage = Stage()
+    for name, value in settings.items():
+        setattr(stage.world, name, value)
+    stage.world.apply(body())
+    await stage.running()
+    return stage
+
+
+def at_risk(stage: Stage) -> str:
+    conditions = stage.pipeline.status.conditions
+    return next((c.message for c in conditions if c.type == DURABILITY_AT_RISK), "")
+
+
+async def test_each_weak_setting_is_named_while_the_pipeline_is_ready() -> None:
+    stage = await running(topic_settings=replace(DURABLE_TOPIC, replicas=1, min_insync_replicas=1))
+    message = at_risk(stage)
+    assert "kafka.replication.factor of topic orders is 1, not 3" in message
+    assert "min.insync.replicas=2" in message
+    assert next(c.status for c in stage.pipeline.status.conditions if c.type == "Ready") == "True"
+    told = [event for event in stage.world.events if event[0] == "DurabilityAtRisk"]
+    assert len(told) == 1
+    await stage.run(20)
+    assert [event for event in stage.world.events if event[0] == "DurabilityAtRisk"] == told
+
+
+async def test_a_check_is_made_once_a_day_and_after_a_change_of_the_spec() -> None:
+    stage = await running(topic_settings=replace(DURABLE_TOPIC, replicas=1))
+    first = stage.pipeline.status.durability
+    assert first is not None
+    stage._operator = None  # a restart asks nobody
+    stage.world.topic_settings = DURABLE_TOPIC
+    await stage.run(30)
+    assert stage.pipeline.status.durability == first
+    stage.world.change(stage.key, batchInterval="7s")
+    await stage.run(60)
+    assert not at_risk(stage)
+    assert stage.world.events[-1][0] != "DurabilityAtRisk"
+    assert "Durable" in {reason for reason, _ in stage.world.events}
+    stage.world.keyspaces["shop"] = KeyspaceSettings(replication={"class": "SimpleStrategy", "replication_factor": "1"})
+    stage.world.rate = 0.0
+    stage.world.now += timedelta(seconds=POLICY.durability_interval - 120)
+    await stage.turn()
+    assert not at_risk(stage)
+    stage.world.now += timedelta(seconds=180)
+    await stage.turn()
+    assert "keyspace shop is 1" in at_risk(stage)
+
+
+def test_a_new_keyspace_has_three_replicas_or_as_many_as_there_are_nodes() -> None:
+    nodes = {"east": 5, "west": 2}
+    assert replication(nodes, strategy="NetworkTopologyStrategy", factor=None) == {
+        "class": "NetworkTopologyStrategy",
+        "east": 3,
+        "west": 2,
+    }
+    assert replication({"one": 1}, strategy="SimpleStrategy", factor=None)["replication_factor"] == 1
+    assert replication(nodes, strategy="NetworkTopologyStrategy", factor=2)["replication_factor"] == 2
+
+
+@pytest.mark.parametrize("secret", ["kafka", "account", "certificates"])
+async def test_a_secret_that_rotates_replaces_the_run_gracefully(secret: str) -> None:
+    stage = Stage()
+    source = {"kafka": {**spec()["source"]["kafka"], "propertiesFrom": {"secretName": "kafka"}}}
+    cassandra = {
+        "contactPoints": ["cassandra"],
+        "credentialsFrom": {"secretName": "account"},
+        "tls": {"secretName": "certificates"},
+    }
+    for name in ("kafka", "account", "certificates"):
+        stage.world.references["shop", f"Secret/{name}"] = "before"
+    stage.world.apply(body(source=source, checkpoint={"cassandra": cassandra}))
+    await stage.running()
+    before = stage.world.newest_pod().driver
+    stage.world.references["shop", f"Secret/{secret}"] = "after"
+    await stage.until(lambda: before.exit_code is not None)
+    await stage.running()
+    assert before.exit_code == 0, "it was asked to stop, and finished its batch"
+    assert stage.world.newest_pod().driver is not before
+    assert stage.pipeline.status.failure is None
+
+
+def test_options_with_their_defaults_change_no_fingerprint() -> None:
+    def run_hash(**cassandra: Any) -> str:
+        found = pipeline(**cassandra).spec
+        assert not isinstance(found, tuple)
+        return fingerprints(found, dict.fromkeys(referenced(found), "x")).run
+
+    plain = run_hash()
+    assert run_hash(serialConsistency="SERIAL") == plain
+    others = {
+        run_hash(serialConsistency="LOCAL_SERIAL"),
+        run_hash(tls={"secretName": "a"}),
+        run_hash(tls={"secretName": "a", "verifyHostname": False}),
+        run_hash(tls={"secretName": "a", "serverName": "c"}),
+    }
+    assert len(others) == 4
+    assert plain not in others
