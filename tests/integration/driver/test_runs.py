@@ -62,7 +62,7 @@ def test_killed_at_any_point_every_row_is_there_once(pipeline: Make) -> None:
 
 def test_record_batches_are_written_once_to_each_sink_also_after_a_kill(pipeline: Make) -> None:
     one = pipeline(max_records_per_batch=1500)
-    name = one.config.sinks[0].table
+    name = one.topic
     one.session.execute(TABLE.format(keyspace="driver_tests", table=f"{name}_even"))
     one.kafka.produce(one.topic, 9000)
     sinks = (*one.config.sinks, CassandraSink(name="even", keyspace="driver_tests", table=f"{name}_even"))

@@ -73,25 +73,9 @@ def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
     return spark
 
 
-def named(name: str) -> Counting:
-    """A sink that counts its rows."""
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from fencepost.sinks.writer import _Counter  # noqa: PLC0415
-
-        counter = _Counter(name)
-        for batch in batches:
-            counter.rows += batch.num_rows
-        yield counter.report()
-
-    sink = Counting(count)
-    sink.name = name
-    return sink
-
-
 def engine(spark: SparkSession, transform: Any, *sinks: str) -> SparkEngine:
     return SparkEngine(
-        spark=spark, config=CONFIG, transform=transform, sinks=[named(name) for name in sinks], properties={}
+        spark=spark, config=CONFIG, transform=transform, sinks={name: Counting() for name in sinks}, properties={}
     )
 
 
