@@ -14,10 +14,10 @@ UV_VENV := .cache/uv-$(UV_VERSION)
 UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
-SOURCES := operator/src job-image/src dev tests examples
+SOURCES := operator/src job-image/src cli/src dev tests examples
 # Two processes; tests/conftest.py says which tests one of them runs together, and in which order.
 SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
-PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image dev tests
+PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image cli dev tests
 
 .PHONY: help
 help: ## List the targets
@@ -29,7 +29,7 @@ $(UV):
 	@$(PYTHON) -m venv $(UV_VENV)
 	@$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-$(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml | $(UV)
+$(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml cli/pyproject.toml | $(UV)
 	@echo "python: installing the locked packages into $(VENV)"
 	@$(UV) sync --locked --quiet --python $(PYTHON)
 	@touch $@

@@ -7,9 +7,10 @@ from typing import Final
 from bench.figures import Result, Sample
 from bench.stage import source, staged, wait_for_commit
 from demo.scene import Scene
+from fencepost_cli.history import check_history
 from flights.console import Console
 from flights.dataset import flights
-from flights.history import check_history, commits
+from flights.history import commits
 from flights.reconciliation import reconcile
 
 ROWS: Final = 1_000_000

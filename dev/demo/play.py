@@ -10,9 +10,10 @@ from typing import Final
 
 from demo.scene import Killed, Scene
 from demo.watching import Look, Progress, StatusWatch
+from fencepost_cli.history import History, check_history
 from flights.console import Console
 from flights.dataset import flights
-from flights.history import History, HistoryRow, check_history, commits
+from flights.history import HistoryRow, commits
 from flights.ledger import Ledger
 from flights.loader import Loader
 from flights.reconciliation import Report, reconcile

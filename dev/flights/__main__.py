@@ -5,9 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fencepost_cli.history import check_history
 from flights.console import Console
 from flights.dataset import FLIGHTS, WEATHER, feed
-from flights.history import check_history, read_history
+from flights.history import read_history
 from flights.ledger import Ledger
 from flights.loader import Loader, LoadError
 from flights.reconciliation import reconcile

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final, Self
 
+from fencepost_cli.history import Change
 from flights.dataset import Feed, feed
 from flights.expectation import Cell, Expectation, of_feed
-from flights.history import Change, commits
+from flights.history import commits
 from flights.ledger import Ledger
 from flights.sink import Table, rows
 

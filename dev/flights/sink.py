@@ -1,21 +1,18 @@
-"""Reading a sink's table whole: the token ring in slices, page by page, so that nobody holds it all at once."""
+"""Reading a sink's table whole, and running the examples' schemas."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.policies import RoundRobinPolicy
-from cassandra.query import SimpleStatement, tuple_factory
 
-SLICES: Final = 16
-PAGE_ROWS: Final = 5_000
+from fencepost_cli.cassandra_store import scan
+
 TIMEOUT_SECONDS: Final = 60.0
-_RING: Final = (-(2**63), 2**63 - 1)
 
 
 class CassandraDownError(OSError):
@@ -58,12 +55,6 @@ def session(address: CassandraAddress) -> Iterator[Any]:
                 consistency_level=ConsistencyLevel.LOCAL_QUORUM,
                 request_timeout=TIMEOUT_SECONDS,
             ),
-            "tuples": ExecutionProfile(
-                load_balancing_policy=RoundRobinPolicy(),
-                consistency_level=ConsistencyLevel.LOCAL_QUORUM,
-                request_timeout=TIMEOUT_SECONDS,
-                row_factory=tuple_factory,
-            ),
         },
     )
     try:
@@ -78,27 +69,9 @@ def session(address: CassandraAddress) -> Iterator[Any]:
 
 def rows(open_session: Session, table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Every row of the table as a tuple of these columns (or functions of them, such as WRITETIME(id))."""
-    key = ", ".join(
-        column.name
-        for column in open_session.cluster.metadata.keyspaces[table.keyspace].tables[table.name].partition_key
-    )
-    statement = f"SELECT {', '.join(columns)} FROM {table} WHERE token({key}) > %s AND token({key}) <= %s"  # noqa: S608 - names cannot be bound
-    lowest, highest = _RING
-    step = (highest - lowest) // SLICES
-    bounds = [lowest + step * slice_ for slice_ in range(SLICES)] + [highest]
-    # The next slice is asked for while this one is read.
-    asked = None
-    for low, high in [*pairwise(bounds), (None, None)]:
-        following = (
-            open_session.execute_async(
-                SimpleStatement(statement, fetch_size=PAGE_ROWS), (low, high), execution_profile="tuples"
-            )
-            if low is not None
-            else None
-        )
-        if asked is not None:
-            yield from asked.result()
-        asked = following
+    known = open_session.cluster.metadata.keyspaces[table.keyspace].tables[table.name]
+    key = [column.name for column in known.partition_key]
+    yield from scan(open_session, str(table), key, columns)
 
 
 def run_script(open_session: Session, text: str) -> None:

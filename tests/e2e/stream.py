@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias
 
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost_cli.history import check_history
 from flights.dataset import flights
 from flights.expectation import departure
-from flights.history import check_history, read_history
+from flights.history import read_history
 from flights.reconciliation import Reconciliation, Writers
 from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
 from harness.fences import read_row

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.dead_letters import DeadLetters
-from flights.history import check_history
+from fencepost_cli.history import check_history
 from integration.driver.support import Pipeline
 
 pytestmark = pytest.mark.integration

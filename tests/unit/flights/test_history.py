@@ -7,7 +7,8 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.memory import MemoryFenceTable
-from flights.history import HistoryRow, check_history, commits
+from fencepost_cli.history import check_history
+from flights.history import HistoryRow, commits
 
 Story = list[HistoryRow]
 

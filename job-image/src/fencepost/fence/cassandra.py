@@ -505,12 +505,22 @@ class CassandraFenceTable:
 
 def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
     """Return the history that the table still holds, in any order."""
+    return _read_changes(session, keyspace, pipeline, history_hours())
+
+
+def changes_of_hour(session: Session, keyspace: str, pipeline: str, hour: datetime) -> Sequence[Change]:
+    """Return what the history holds of one hour, in any order. Raises FenceError."""
+    with translated("reading the history"):
+        return _read_changes(session, keyspace, pipeline, [hour])
+
+
+def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequence[datetime]) -> Sequence[Change]:
     columns = tuple(schema.CHANGES.all_columns)[1:]
     select = session.prepare(
         f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
         f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
     )
-    return [_change(row) for row in session.execute(select, (pipeline, history_hours()))]
+    return [_change(row) for row in session.execute(select, (pipeline, hours))]
 
 
 def _history_lost(error: Exception) -> None:

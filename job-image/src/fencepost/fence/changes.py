@@ -65,8 +65,13 @@ def change(before: FenceRow | None, after: FenceRow, now: datetime) -> Change:
 
 def restored(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change, FenceRow]]:
     """Yield each record and the row after it, oldest first, from the first complete record on."""
+    return replayed(pipeline, sorted(changes, key=lambda record: (record.epoch, record.version)))
+
+
+def replayed(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change, FenceRow]]:
+    """Yield what `restored` yields, of records that come oldest first; only one row is held at a time."""
     row: FenceRow | None = None
-    for record in sorted(changes, key=lambda record: (record.epoch, record.version)):
+    for record in changes:
         values: dict[str, Any] = {name: getattr(record, name) for name in (*_FIGURES, *MAPS)}
         if record.base:
             row = FenceRow(

@@ -1,0 +1,98 @@
+"""From a pipeline's spec to the ways to its Cassandra and its Kafka, with addresses of this machine's where given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fencepost.contract import kafka_properties
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import CassandraAccess, Found, KafkaAccess
+from fencepost_operator.desired.names import fence_key
+from fencepost_operator.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What the command line says in place of the spec; addresses are 'host:port'."""
+
+    scope: str | None = None
+    cassandra: str | None = None
+    kafka: str | None = None
+
+
+def split_reference(text: str, namespace: str | None) -> tuple[str | None, str]:
+    """Return (namespace, name) of 'NAMESPACE/NAME' or 'NAME'. Raises CliError."""
+    before, slash, name = text.rpartition("/")
+    if not name or (slash and not before) or "/" in before:
+        raise CliError(f"{text!r} names no pipeline", remedy="write NAMESPACE/NAME, or NAME with -n NAMESPACE")
+    if before and namespace and before != namespace:
+        raise CliError(
+            f"{text!r} is in namespace {before}, and -n says {namespace}", remedy="leave one of the two namespaces out"
+        )
+    return before or namespace, name
+
+
+def cassandra_access(found: Found, overrides: Overrides) -> CassandraAccess:
+    """Return the way to the fence. Raises CliError."""
+    checkpoint = found.spec.checkpoint
+    endpoint = checkpoint.endpoint
+    if overrides.cassandra is not None:
+        host, port = _host_and_port(overrides.cassandra, "--cassandra")
+        endpoint = replace(endpoint, contact_points=(host,), port=port)
+    scope = overrides.scope or found.scope or Settings().scope
+    return CassandraAccess(
+        pipeline=fence_key(scope, found.key.namespace, found.key.name),
+        keyspace=checkpoint.keyspace,
+        endpoint=endpoint,
+        consistency=checkpoint.consistency,
+        credentials=_credentials(found),
+    )
+
+
+def kafka_access(found: Found, overrides: Overrides) -> KafkaAccess:
+    """Return the way to the topics. Raises CliError when only the driver may use the properties."""
+    source = found.spec.source
+    if overrides.kafka is not None:
+        for server in overrides.kafka.split(","):
+            _host_and_port(server, "--kafka")
+        source = replace(source, bootstrap_servers=overrides.kafka)
+    properties = {**source.properties, **kafka_properties.of_secret(found.kafka_secret or {})}
+    return KafkaAccess(endpoint=source, topics=source.topics, properties=_allowed(properties))
+
+
+def _allowed(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what this process may load: a pipeline's author must not run commands on the reader's machine."""
+    if problems := kafka_properties.problems(properties):
+        first = problems[0]
+        raise CliError(f"the pipeline's Kafka property {first.key} {first.problem}", remedy=first.remedy)
+    if reason := kafka_properties.why_driver_only(properties):
+        raise CliError(
+            f"the command cannot ask Kafka: {reason}",
+            remedy="`fencepost fence show` has the ends of the log as the driver last saw them",
+        )
+    return kafka_properties.for_operator(properties)
+
+
+def _credentials(found: Found) -> tuple[str, str] | None:
+    name = found.spec.checkpoint.credentials_secret
+    if name is None:
+        return None
+    data = found.cassandra_secret or {}
+    missing = [key for key in ("username", "password") if key not in data]
+    if missing:
+        raise CliError(
+            f"Secret {found.key.namespace}/{name} has no key {' and no key '.join(missing)}",
+            remedy=f"give Secret {name} the keys username and password",
+        )
+    return data["username"], data["password"]
+
+
+def _host_and_port(text: str, option: str) -> tuple[str, int]:
+    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\]:([0-9]{1,5})", text)
+    plain = re.fullmatch(r"([^\s:/]+):([0-9]{1,5})", text)
+    found = bracketed or plain
+    if found is None or not 1 <= int(found[2]) <= 65535:  # noqa: PLR2004 - TCP's bounds
+        raise CliError(f"{option} {text!r} is no address", remedy=f"write HOST:PORT, such as {option} localhost:9042")
+    return found[1], int(found[2])

@@ -1,0 +1,64 @@
+"""The commands put together, with the adapters that they use."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from fencepost_cli import fence_commands, offsets_command
+from fencepost_cli.cassandra_store import open_store
+from fencepost_cli.errors import CliError, ExitCode
+from fencepost_cli.kafka_log import watermarks
+from fencepost_cli.kubernetes_api import KubeconfigCluster
+from fencepost_cli.output import print_error
+from fencepost_cli.ports import Ports
+
+DEBUG: Final = "FENCEPOST_DEBUG"
+"""With this variable set, an error of the program itself shows its traceback."""
+
+
+class Commands(TyperGroup):
+    """Ends a command that cannot do its work with two lines and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own type is private
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except CliError as error:
+            print_error(error)
+        except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):
+            raise  # typer ends the process as they say
+        except Exception as error:
+            if os.environ.get(DEBUG):
+                raise
+            print_error(
+                CliError(
+                    f"{type(error).__name__}: {error}", remedy=f"report it with the output of {DEBUG}=1 fencepost …"
+                )
+            )
+        raise typer.Exit(ExitCode.FAILED)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Show what a streaming pipeline has read and committed, and prove it. Reads only.",
+)
+app.add_typer(fence_commands.app, name="fence")
+app.command("offsets")(offsets_command.offsets)
+
+
+@app.callback()
+def prepare(context: typer.Context) -> None:
+    """Give the commands their adapters; a test gives its own."""
+    # The clients' libraries log what the errors say.
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+    if context.obj is None:
+        context.obj = Ports(cluster=KubeconfigCluster, store=open_store, log=watermarks)

@@ -1,0 +1,192 @@
+"""The pipeline's Cassandra: the fence row at SERIAL, its history by the hour, and the positions in sinks' tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from cassandra import InvalidRequest, Unauthorized
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
+from cassandra.query import SimpleStatement, tuple_factory
+
+from fencepost.fence import (
+    FenceCredentialsRejected,
+    FenceError,
+    FenceRow,
+    FenceSchemaInvalid,
+    FenceSchemaMissing,
+    FenceUnauthorized,
+    FenceUnavailable,
+)
+from fencepost.fence.cassandra import UNANSWERED, CassandraFenceTable, changes_of_hour, connect
+from fencepost.fence.changes import Change
+from fencepost_cli.errors import CliError
+from fencepost_cli.kafka_log import resolves
+from fencepost_cli.ports import CassandraAccess, Column
+
+REQUEST_TIMEOUT: Final = 20.0
+"""Seconds for one request; a page of a table's scan is the longest."""
+PATIENCE: Final = 20.0
+"""Seconds for which a read is tried again: a SERIAL read may time out while the driver commits."""
+PAUSE: Final = 0.5
+SLICES: Final = 16
+PAGE_ROWS: Final = 5_000
+_RING: Final = (-(2**63), 2**63 - 1)
+
+T = TypeVar("T")
+
+
+@contextmanager
+def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
+    """Connect for the block. Raises CliError.
+
+    Only the addresses that the spec or the command line names are dialled: those that the cluster lists are not
+    reached through a forwarded port.
+    """
+    points = access.endpoint.contact_points
+    if not any(resolves(point) for point in points):
+        raise CliError(
+            f"{points[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
+            remedy="forward a port (kubectl port-forward svc/CASSANDRA 9042) and add --cassandra localhost:9042",
+        )
+    with _told(access):
+        session = connect(
+            access.endpoint,
+            credentials=access.credentials,
+            consistency=access.consistency,
+            request_timeout=REQUEST_TIMEOUT,
+            discover=False,
+        )
+    try:
+        yield CassandraStore(session, access)
+    finally:
+        session.cluster.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraStore:
+    """Implements the Store port."""
+
+    session: Session
+    access: CassandraAccess
+
+    def row(self) -> FenceRow | None:
+        """Return the fence row by a SERIAL read. Raises CliError."""
+        table = CassandraFenceTable.over(self.session, self.access.keyspace)
+        return self._patiently(lambda: table.read(self.access.pipeline))
+
+    def changes(self, hour: datetime) -> Sequence[Change]:
+        """Return the changes of an hour. Raises CliError."""
+        return self._patiently(lambda: changes_of_hour(self.session, self.access.keyspace, self.access.pipeline, hour))
+
+    def columns(self, keyspace: str, table: str) -> Sequence[Column]:
+        """Return the columns of a table, none when there is no such table. Raises CliError."""
+        select = (
+            "SELECT column_name, kind, position, type FROM system_schema.columns"
+            " WHERE keyspace_name = %s AND table_name = %s"
+        )
+
+        def read() -> list[Column]:
+            with _asked(f"reading the columns of {keyspace}.{table}"):
+                found = self.session.execute(select, (keyspace, table))
+                return [Column(row.column_name, row.kind, row.position, row.type) for row in found]
+
+        return self._patiently(read)
+
+    def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        """Yield (topic, partition, offset) of every row. Raises CliError."""
+        with _told(self.access), _asked(f"reading {keyspace}.{table}"):
+            yield from scan(
+                self.session,
+                f'"{keyspace}"."{table}"',
+                [f'"{name}"' for name in partition_key],
+                ("topic", "partition", "offset"),
+            )
+
+    def _patiently(self, read: Callable[[], T]) -> T:
+        deadline = time.monotonic() + PATIENCE
+        with _told(self.access):
+            while True:
+                try:
+                    return read()
+                except FenceUnavailable:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(PAUSE)
+
+
+def scan(
+    session: Session, table: str, partition_key: Sequence[str], columns: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield these columns of every row: the token ring in slices, page by page, so that nobody holds it all at once.
+
+    Names are written as in CQL; a column may be a function of one, such as WRITETIME(id).
+    Raises the Cassandra driver's errors.
+    """
+    key = ", ".join(partition_key)
+    statement = f"SELECT {', '.join(columns)} FROM {table} WHERE token({key}) > %s AND token({key}) <= %s"  # noqa: S608 - names cannot be bound
+    tuples = session.execution_profile_clone_update(EXEC_PROFILE_DEFAULT, row_factory=tuple_factory)
+    lowest, highest = _RING
+    step = (highest - lowest) // SLICES
+    bounds = [lowest + step * slice_ for slice_ in range(SLICES)] + [highest]
+    # The next slice is asked for while this one is read.
+    asked = None
+    for low, high in [*pairwise(bounds), (None, None)]:
+        following = (
+            session.execute_async(
+                SimpleStatement(statement, fetch_size=PAGE_ROWS), (low, high), execution_profile=tuples
+            )
+            if low is not None
+            else None
+        )
+        if asked is not None:
+            yield from asked.result()
+        asked = following
+
+
+@contextmanager
+def _asked(doing: str) -> Iterator[None]:
+    """Turn the driver's errors into the fence's, as for a read of the fence row."""
+    try:
+        yield
+    except Unauthorized as error:
+        raise FenceUnauthorized(f"{doing}: {error}") from error
+    except InvalidRequest as error:
+        raise FenceSchemaInvalid(f"{doing}: {error}") from error
+    except UNANSWERED as error:
+        raise FenceUnavailable(f"{doing}: {error}") from error
+
+
+@contextmanager
+def _told(access: CassandraAccess) -> Iterator[None]:
+    """Say in two lines what the fence's errors say, without the name and password."""
+    where = f"Cassandra at {access.endpoint.address}"
+    try:
+        yield
+    except FenceUnauthorized as error:
+        raise _error(access, where, error, "let the account of the pipeline's Secret SELECT from this table") from error
+    except FenceCredentialsRejected as error:
+        remedy = "correct the Secret in checkpoint.cassandra.credentialsFrom"
+        raise _error(access, where, error, remedy) from error
+    except FenceUnavailable as error:
+        remedy = "see whether Cassandra answers at this address; --cassandra names another one"
+        raise _error(access, where, error, remedy) from error
+    except FenceSchemaMissing as error:
+        remedy = "wait until the operator has created it, or check checkpoint.cassandra.keyspace"
+        raise _error(access, where, error, remedy) from error
+    except FenceError as error:
+        raise _error(
+            access, where, error, "compare the table with docs/fence-schema.cql, or with what the sink needs"
+        ) from error
+
+
+def _error(access: CassandraAccess, where: str, error: FenceError, remedy: str) -> CliError:
+    text = f"{where}: {error}"
+    for secret in access.credentials or ():
+        text = text.replace(secret, "***") if secret else text
+    return CliError(text, remedy=remedy)

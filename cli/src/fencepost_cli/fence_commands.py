@@ -1,0 +1,346 @@
+"""`fencepost fence show`, `history` and `verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.batch import Watermarks
+from fencepost.contract import CassandraSink
+from fencepost.fence import FenceRow
+from fencepost_cli.errors import CliError, ExitCode
+from fencepost_cli.lag import PartitionLag, partitions, total
+from fencepost_cli.options import (
+    CassandraOption,
+    ContextOption,
+    KafkaOption,
+    NamespaceOption,
+    OutputOption,
+    PipelineArgument,
+    ScopeOption,
+    Target,
+    parse_since,
+    target,
+)
+from fencepost_cli.output import (
+    NOTHING,
+    Column,
+    Format,
+    moment,
+    note,
+    number,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    timestamp,
+    working,
+)
+from fencepost_cli.sinks import PartitionCount
+from fencepost_cli.story import Entry, newest
+from fencepost_cli.verification import Verification
+from fencepost_cli.verification import verify as run_verification
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The fence row, its history, and their proof.")
+
+
+@app.command()
+def show(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    scope: ScopeOption = None,
+    cassandra: CassandraOption = None,
+    kafka: KafkaOption = None,
+) -> None:
+    """Show the fence row: epoch, driver, version, offsets, and the lag against the log."""
+    found = target(
+        context,
+        pipeline,
+        namespace=namespace,
+        kubeconfig_context=kubeconfig_context,
+        scope=scope,
+        cassandra=cassandra,
+        kafka=kafka,
+    )
+    with found.store() as store:
+        row = found.row(store)
+    log = _log_if_it_answers(found)
+    parts = partitions(row, log)
+    if output is Format.JSON:
+        print_json(_row_json(row, parts, log))
+        return
+    print_fields(
+        {
+            "Pipeline": row.pipeline,
+            "Owner": row.owner,
+            "Epoch": row.epoch,
+            "Version": row.version,
+            "Driver": row.driver or "none has claimed this epoch",
+            "Code": row.code,
+            "Committed": moment(row.committed_at),
+            "Last batch": _last_batch(row),
+            "Lag": total(parts),
+        }
+    )
+    print_line()
+    print_table(
+        [Column("PARTITION"), *map(number, ("COMMITTED", "PLANNED", "END", "LAG"))],
+        [(part.partition, part.committed, part.planned, part.end, part.lag) for part in parts],
+    )
+
+
+@app.command()
+def history(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    scope: ScopeOption = None,
+    cassandra: CassandraOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="How many changes; 0 shows all.")] = 20,
+    since: Annotated[str | None, typer.Option("--since", help="Of the last 90m, 12h, 2d, or since a time.")] = None,
+) -> None:
+    """Show the changes of the fence row, the newest first, and whether each follows the one before it."""
+    found = target(
+        context,
+        pipeline,
+        namespace=namespace,
+        kubeconfig_context=kubeconfig_context,
+        scope=scope,
+        cassandra=cassandra,
+    )
+    moment_since = parse_since(since)
+    with found.store() as store, working("reading the history"):
+        entries = newest(found.cassandra.pipeline, store.changes, limit=limit or None, since=moment_since)
+    if output is Format.JSON:
+        print_json({"pipeline": found.cassandra.pipeline, "changes": [_entry_json(entry) for entry in entries]})
+        return
+    print_table(
+        [
+            Column("RECORDED"),
+            number("EPOCH"),
+            number("VERSION"),
+            Column("CHANGE"),
+            number("RECORDS"),
+            number("MS"),
+            Column("FOLLOWS"),
+            Column("DRIVER"),
+            Column("OFFSETS"),
+        ],
+        [
+            (
+                timestamp(entry.recorded_at) if entry.recorded_at else None,
+                entry.epoch,
+                entry.version,
+                entry.kind,
+                entry.records,
+                entry.duration_ms,
+                entry.contiguous,
+                entry.driver,
+                _moved(entry),
+            )
+            for entry in entries
+        ],
+    )
+
+
+@app.command()
+def verify(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    scope: ScopeOption = None,
+    cassandra: CassandraOption = None,
+    sinks: Annotated[bool, typer.Option("--sinks/--no-sinks", help="Read the sinks' tables, whole.")] = True,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Each offset makes one row: none or several is an error.")
+    ] = False,
+) -> None:
+    """Prove that the history is contiguous, and compare the sinks' rows with the offsets. Exit code 1: it is not so."""
+    found = target(
+        context,
+        pipeline,
+        namespace=namespace,
+        kubeconfig_context=kubeconfig_context,
+        scope=scope,
+        cassandra=cassandra,
+    )
+    spec = found.found.spec
+    wanted = tuple(CassandraSink(name=s.name, keyspace=s.keyspace, table=s.table) for s in spec.sinks) if sinks else ()
+    with found.store() as store, working("verifying") as progress:
+        result = run_verification(
+            found.cassandra.pipeline,
+            store,
+            lambda: found.row(store),
+            sinks=wanted,
+            topics=spec.source.topics,
+            exact=exact,
+            tell=progress.tell,
+        )
+    if output is Format.JSON:
+        print_json(_verification_json(result))
+    else:
+        _print_verification(result)
+    if result.findings:
+        raise typer.Exit(ExitCode.FOUND)
+
+
+def _log_if_it_answers(found: Target) -> Watermarks | None:
+    try:
+        return found.watermarks()
+    except CliError as error:
+        note(f"{error}; the ends of the log are those that the driver last saw. {error.remedy}")
+        return None
+
+
+def _last_batch(row: FenceRow) -> str:
+    if row.records is None:
+        return NOTHING
+    return f"{row.records:,} records" + (f" in {row.duration_ms:,} ms" if row.duration_ms is not None else "")
+
+
+def _row_json(row: FenceRow, parts: tuple[PartitionLag, ...], log: Watermarks | None) -> dict[str, Any]:
+    return {
+        "pipeline": row.pipeline,
+        "owner": row.owner,
+        "epoch": row.epoch,
+        "version": row.version,
+        "driver": row.driver,
+        "code": row.code,
+        "clock": row.clock,
+        "committedAt": row.committed_at,
+        "records": row.records,
+        "durationMs": row.duration_ms,
+        "topicIds": row.topic_ids,
+        "lag": total(parts),
+        "endsFrom": "kafka" if log else "fence",
+        "partitions": [
+            {
+                "partition": part.partition,
+                "committed": part.committed,
+                "planned": part.planned,
+                "end": part.end,
+                "lag": part.lag,
+                "leaderEpoch": row.leader_epochs.get(part.partition),
+            }
+            for part in parts
+        ],
+    }
+
+
+def _moved(entry: Entry) -> str:
+    return ", ".join(f"{key} {start:,} to {until:,}" for key, (start, until) in sorted(entry.moved.items())) or NOTHING
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "epoch": entry.epoch,
+        "version": entry.version,
+        "kind": entry.kind,
+        "contiguous": entry.contiguous,
+        "recordedAt": entry.recorded_at,
+        "driver": entry.driver,
+        "code": entry.code,
+        "records": entry.records,
+        "durationMs": entry.duration_ms,
+        "offsets": {key: {"from": start, "until": until} for key, (start, until) in sorted(entry.moved.items())},
+    }
+
+
+def _verification_json(result: Verification) -> dict[str, Any]:
+    story = result.history
+    return {
+        "pipeline": result.row.pipeline,
+        "ok": not result.findings,
+        "findings": result.findings,
+        "history": {
+            "changes": story.changes,
+            "commits": story.commits,
+            "takeovers": story.takeovers,
+            "firstEpoch": story.first_epoch,
+            "lastEpoch": story.last_epoch,
+            "gaps": story.gaps,
+            "complete": result.complete,
+        },
+        "sinks": [
+            {
+                "name": sink.sink,
+                "table": sink.table,
+                "skipped": sink.skipped,
+                "otherRows": sink.other_rows,
+                "partitions": [_count_json(part) for part in sink.partitions],
+            }
+            for sink in result.sinks
+        ],
+    }
+
+
+def _count_json(part: PartitionCount) -> dict[str, Any]:
+    return {
+        "partition": part.partition,
+        "from": part.start,
+        "fromKnown": part.start_known,
+        "until": part.until,
+        "rows": part.rows,
+        "offsets": part.offsets,
+        "missing": part.missing,
+        "repeated": part.repeated,
+        "before": part.before,
+        "inProgress": part.in_progress,
+        "beyond": part.beyond,
+        "holes": [{"from": start, "until": until} for start, until in part.holes],
+    }
+
+
+def _print_verification(result: Verification) -> None:
+    story = result.history
+    reach = "from the first offset on" if result.complete else "of what is on record"
+    print_line(
+        f"history: {story.changes:,} changes {reach}, {story.commits:,} commits, {story.takeovers:,} takeovers,"
+        f" epochs {story.first_epoch} to {story.last_epoch}, {story.gaps:,} changes not on record"
+    )
+    for sink in result.sinks:
+        print_line()
+        print_line(
+            f"sink {sink.sink}, table {sink.table}" + (f": not compared, {sink.skipped}" if sink.skipped else "")
+        )
+        if not sink.skipped:
+            titles = ("FROM", "UNTIL", "ROWS", "OFFSETS", "MISSING", "REPEATED", "IN PROGRESS", "BEYOND")
+            print_table(
+                [Column("PARTITION"), *map(number, titles)],
+                [
+                    (p.partition, p.start, p.until, p.rows, p.offsets, p.missing, p.repeated, p.in_progress, p.beyond)
+                    for p in sink.partitions
+                ],
+            )
+            for part in sink.partitions:
+                for start, until in part.holes:
+                    print_line(f"  no row: {part.partition} [{start}, {until})")
+    print_line()
+    for finding in result.findings:
+        print_line(f"broken: {finding}", style="red")
+    print_line("nothing is broken" if not result.findings else f"{len(result.findings)} findings")
+    _explain(result)
+
+
+def _explain(result: Verification) -> None:
+    """Say what the counts do not prove."""
+    parts = [part for sink in result.sinks for part in sink.partitions]
+    if any(part.missing for part in parts) and not result.exact:
+        note(
+            "an offset without a row is legal where the transform drops records, and where a transaction's marker or a"
+            " compacted record was; --exact takes it for an error"
+        )
+    if any(part.repeated for part in parts) and not result.exact:
+        note("several rows of one offset are legal where a record makes several rows; --exact takes it for an error")
+    if any(not part.start_known for part in parts):
+        note(
+            "the history does not reach back to the first offset: rows are compared from the lowest offset that has one"
+        )

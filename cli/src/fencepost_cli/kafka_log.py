@@ -1,0 +1,71 @@
+"""The ends of the log, asked of Kafka with the pipeline's own properties."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from fencepost.batch import Watermarks
+from fencepost.contract import Reason
+from fencepost.errors import DependencyDown
+from fencepost.kafka.log import KafkaLog
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import KafkaAccess
+
+PATIENCE: Final = 10.0
+"""Seconds to wait for Kafka, and one request more."""
+_METADATA_WITHIN: Final = 5.0
+
+
+def watermarks(access: KafkaAccess) -> Watermarks:
+    """Return the bounds of each partition's log. Raises CliError."""
+    servers = access.endpoint.bootstrap_servers
+    properties = {**access.properties, "bootstrap.servers": servers}
+    hosts = [server.rpartition(":")[0].rpartition("//")[2] for server in servers.split(",")]
+    if not any(resolves(host) for host in hosts):
+        raise CliError(
+            f"{hosts[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
+            remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
+        )
+    try:
+        return KafkaLog(properties, access.topics, patience=PATIENCE).state()
+    except DependencyDown as error:
+        if error.reason == Reason.KAFKA_UNREACHABLE:
+            _explain_names(properties)
+            raise CliError(
+                error, remedy="see whether Kafka answers at this address; --kafka names another one"
+            ) from error
+        raise CliError(error, remedy=error.remedy) from error
+
+
+def resolves(host: str) -> bool:
+    """Return whether this machine has an address for the name."""
+    try:
+        return bool(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM))
+    except (OSError, ValueError):
+        return False
+
+
+def _explain_names(properties: dict[str, str]) -> None:
+    """Raise CliError when Kafka answers, and names brokers that this machine cannot look up."""
+    own: dict[str, str | int | float | bool] = {k: v for k, v in properties.items() if k != "isolation.level"}
+    try:
+        brokers = AdminClient(own).list_topics(timeout=_METADATA_WITHIN).brokers.values()
+    except KafkaException:
+        return
+    unknown = _unknown(str(broker.host) for broker in brokers)
+    if unknown:
+        raise CliError(
+            f"Kafka at {properties['bootstrap.servers']} answers, and names its brokers {', '.join(unknown)}, which"
+            " have no address on this machine",
+            remedy="use a listener that advertises names known here, or add the names to /etc/hosts beside the"
+            " forwarded port",
+        )
+
+
+def _unknown(hosts: Iterable[str]) -> list[str]:
+    return sorted({host for host in hosts if not resolves(host)})

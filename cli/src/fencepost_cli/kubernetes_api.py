@@ -1,0 +1,129 @@
+"""Pipelines by the user's kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, list_kube_config_contexts, load_kube_config
+
+from fencepost.contract import ContractError, DriverConfig
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import Found
+from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
+from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey, Spec, parse
+from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.errors import Denied, PortError
+
+_PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+_SCOPE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigCluster:
+    """Implements the Cluster port; `context` None is the current one."""
+
+    context: str | None = None
+
+    def find(self, name: str, namespace: str | None) -> Found:
+        """Return a pipeline, its Secrets and the scope. Raises CliError."""
+        return asyncio.run(self._find(name, namespace))
+
+    async def _find(self, name: str, namespace: str | None) -> Found:
+        configuration, usual = await self._configuration()
+        key = ObjectKey(namespace or usual, name)
+        api = ApiServer(configuration)
+        try:
+            return await _read(api, key)
+        except Denied as error:
+            raise CliError(
+                error,
+                remedy="log in to the cluster again, or have somebody let you get the pipeline, its run's ConfigMap"
+                f" and its Secrets in namespace {key.namespace}",
+            ) from error
+        except PortError as error:
+            raise CliError(
+                error, remedy=error.remedy or f"see what `kubectl get spl -n {key.namespace}` says"
+            ) from error
+        finally:
+            await api.close()
+
+    async def _configuration(self) -> tuple[Configuration, str]:
+        """Return the client's configuration and the context's namespace. Raises CliError."""
+        configuration = Configuration()
+        try:
+            contexts, current = list_kube_config_contexts()  # type: ignore[no-untyped-call]
+            chosen = self._chosen(contexts, current)
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                context=self.context, client_configuration=configuration, persist_config=False
+            )
+        except (ConfigException, OSError) as error:
+            raise CliError(
+                f"no cluster to talk to: {error}", remedy="set KUBECONFIG, or choose a context with --context"
+            ) from error
+        return configuration, str((chosen.get("context") or {}).get("namespace") or _DEFAULT_NAMESPACE)
+
+    def _chosen(self, contexts: list[dict[str, Any]], current: dict[str, Any]) -> dict[str, Any]:
+        if self.context is None:
+            return current
+        named = [context for context in contexts if context.get("name") == self.context]
+        if not named:
+            known = ", ".join(sorted(str(context.get("name")) for context in contexts))
+            raise CliError(f"the kubeconfig has no context {self.context!r}", remedy=f"choose one of: {known}")
+        return named[0]
+
+
+async def _read(api: ApiServer, key: ObjectKey) -> Found:
+    body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+    if body is None:
+        raise CliError(
+            f"there is no pipeline {key}", remedy=f"see `kubectl get spl -n {key.namespace}`, or choose another context"
+        )
+    spec = parse(body)
+    if not isinstance(spec, Spec):
+        raise CliError(f"the spec of {key} cannot be understood: {spec[0]}", remedy="correct it and apply it again")
+    objects = KubernetesObjects(api)
+
+    async def secret(name: str | None) -> Mapping[str, str] | None:
+        return await objects.secret(key, name) if name else None
+
+    return Found(
+        key=key,
+        spec=spec,
+        scope=await _scope(api, key, body),
+        cassandra_secret=await secret(spec.checkpoint.credentials_secret),
+        kafka_secret=await secret(spec.source.properties_secret),
+    )
+
+
+async def _scope(api: ApiServer, key: ObjectKey, body: Mapping[str, Any]) -> str | None:
+    """Return the operator's scope from the configuration of the newest run, None where there is none to read."""
+    run = (body.get("status") or {}).get("run") or {}
+    epochs = [run["epoch"]] if isinstance(run.get("epoch"), int) else []
+    if not epochs:
+        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT}={labels.DRIVER}"
+        found = await api.list(CONFIG_MAPS, namespace=key.namespace, labels=selector)
+        marks = [str((one["metadata"].get("labels") or {}).get(labels.EPOCH)) for one in found]
+        epochs = sorted((int(mark) for mark in marks if mark.isdecimal()), reverse=True)[:1]
+    for epoch in epochs:
+        told = await api.get(CONFIG_MAPS, namespace=key.namespace, name=names.job_name(key.name, epoch))
+        text = ((told or {}).get("data") or {}).get(run_config.KEY)
+        if text:
+            return _scope_in(text, key)
+    return None
+
+
+def _scope_in(text: str, key: ObjectKey) -> str | None:
+    """Return the scope of a run's configuration, which anybody in the namespace may have written."""
+    try:
+        pipeline = DriverConfig.from_json(text).pipeline
+    except ContractError:
+        return None
+    scope = pipeline.removesuffix(f"/{key.namespace}/{key.name}")
+    return scope if scope != pipeline and _SCOPE.fullmatch(scope) else None

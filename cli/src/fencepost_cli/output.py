@@ -1,0 +1,155 @@
+"""What a command prints: a table for people or JSON for scripts on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fencepost_cli.errors import CliError
+from fencepost_operator.text import single_line
+
+_WIDE: Final = 1_000
+"""Columns where the output is no terminal: nothing is wrapped or cut."""
+NOTHING: Final = "-"
+
+
+class Format(StrEnum):
+    """Of the output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; numbers are right-aligned."""
+
+    title: str
+    is_number: bool = False
+
+
+def number(title: str) -> Column:
+    """Return a column of numbers."""
+    return Column(title, is_number=True)
+
+
+def print_json(value: object) -> None:
+    """Print a value of dicts, lists, texts, numbers and times."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under their titles."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.is_number else "left", no_wrap=column.is_number)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    _stdout().print(table)
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print each value on its own line."""
+    table = Table(box=None, show_header=False, show_edge=False, pad_edge=False)
+    for name, value in fields.items():
+        table.add_row(Text(f"{name}:", style="bold"), _cell(value))
+    _stdout().print(table)
+
+
+def print_line(text: str = "", *, style: str = "") -> None:
+    """Print a line of the report; the text may be a tenant's."""
+    _stdout().print(Text(single_line(text, limit=4000), style=style))
+
+
+def note(text: str) -> None:
+    """Tell something beside the report, on stderr."""
+    _stderr().print(Text(f"note: {single_line(text, limit=2000)}"))
+
+
+def print_error(error: CliError) -> None:
+    """Tell what happened and what to do."""
+    console = _stderr()
+    console.print(Text.assemble(("error: ", "bold red"), str(error)))
+    console.print(Text(f"remedy: {error.remedy}"))
+
+
+@contextmanager
+def working(doing: str) -> Iterator[_Progress]:
+    """Show on stderr what takes long, where that is a terminal."""
+    console = _stderr()
+    with console.status(Text(doing)) as status:
+        yield _Progress(doing, status if console.is_terminal else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    doing: str
+    status: Any
+
+    def tell(self, text: str) -> None:
+        """Show how far it is."""
+        if self.status is not None:
+            self.status.update(Text(f"{self.doing}: {text}"))
+
+
+def moment(value: datetime | None, *, now: datetime | None = None) -> str:
+    """Return a time with its age: '2026-01-02T03:04:05Z (5m ago)'."""
+    if value is None:
+        return NOTHING
+    seconds = (value - (now or datetime.now(UTC))).total_seconds()
+    return f"{timestamp(value)} ({age(timedelta(seconds=-seconds))} ago)"
+
+
+def timestamp(value: datetime) -> str:
+    """Return a time as Kubernetes writes it."""
+    return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def age(span: timedelta) -> str:
+    """Return a span as kubectl writes it: '45s', '12m', '5h', '3d'."""
+    seconds = max(int(span.total_seconds()), 0)
+    for unit, size, until in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86_400}d"
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text(NOTHING)
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    return Text(f"{value:,}" if isinstance(value, int) else single_line(value, limit=500))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return timestamp(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def _stdout() -> Console:
+    return _console(Console(file=sys.stdout, highlight=False))
+
+
+def _stderr() -> Console:
+    return _console(Console(file=sys.stderr, highlight=False))
+
+
+def _console(console: Console) -> Console:
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console

@@ -1,0 +1,96 @@
+"""What the commands ask of the world; the adapters answer with the Kubernetes API, Cassandra and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from fencepost.batch import Watermarks
+from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+from fencepost.fence import FenceRow
+from fencepost.fence.changes import Change
+from fencepost_operator.api import ObjectKey, Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A pipeline as the API server has it, and what its spec refers to.
+
+    `scope` is the operator's, as the newest run was told; None without a run.
+    """
+
+    key: ObjectKey
+    spec: Spec
+    scope: str | None
+    cassandra_secret: Mapping[str, str] | None = field(default=None, repr=False)
+    kafka_secret: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraAccess:
+    """How to read the fence and the sinks of one pipeline; `pipeline` is the fence row's key."""
+
+    pipeline: str
+    keyspace: str
+    endpoint: CassandraEndpoint
+    consistency: str
+    credentials: tuple[str, str] | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaAccess:
+    """How to ask for the log's offsets. `properties` are librdkafka's, those of the Secret included."""
+
+    endpoint: KafkaEndpoint
+    topics: tuple[str, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: `kind` is 'partition_key', 'clustering', 'regular' or 'static'."""
+
+    name: str
+    kind: str
+    position: int
+    type: str
+
+
+class Cluster(Protocol):
+    """The Kubernetes API server. Raises CliError."""
+
+    def find(self, name: str, namespace: str | None) -> Found:
+        """Return a pipeline; without a namespace, in the context's."""
+        ...
+
+
+class Store(Protocol):
+    """The pipeline's Cassandra, read only. Raises CliError."""
+
+    def row(self) -> FenceRow | None:
+        """Return the fence row by a SERIAL read."""
+        ...
+
+    def changes(self, hour: datetime) -> Sequence[Change]:
+        """Return what the history has of an hour, in any order."""
+        ...
+
+    def columns(self, keyspace: str, table: str) -> Sequence[Column]:
+        """Return the columns of a table, none when there is no such table."""
+        ...
+
+    def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        """Yield (topic, partition, offset) of every row of a table, in any order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
+
+    cluster: Callable[[str | None], Cluster]
+    store: Callable[[CassandraAccess], AbstractContextManager[Store]]
+    log: Callable[[KafkaAccess], Watermarks]

@@ -1,0 +1,130 @@
+"""The history of one pipeline, read hour by hour: the newest changes, or all of them in order beside the fence row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from fencepost.fence import FenceRow
+from fencepost.fence.changes import Change, history_hours, hour_of, replayed
+from fencepost_cli.history import is_commit, moved
+
+Hour = Callable[[datetime], Sequence[Change]]
+"""Returns what the history has of an hour, in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change as a person reads it.
+
+    `moved` maps 'topic/partition' to the committed offsets before and after.  `contiguous` says whether the change
+    before is on record; None for the oldest one that was read.
+    """
+
+    epoch: int
+    version: int
+    kind: str
+    recorded_at: datetime | None
+    driver: str | None
+    code: str | None
+    records: int | None
+    duration_ms: int | None
+    moved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    contiguous: bool | None = None
+
+
+def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | None) -> list[Entry]:
+    """Return the newest changes, the newest first: at most `limit`, and none recorded before `since`."""
+    found: list[Change] = []
+    for start in history_hours():
+        found += hour(start)
+        if (since is not None and start < hour_of(since)) or (limit is not None and len(found) > limit):
+            break
+    kept: deque[Entry] = deque(maxlen=limit)
+    before: FenceRow | None = None
+    for record, row in replayed(pipeline, _by_version(found)):
+        entry = _entry(record, before, row)
+        before = row
+        if since is None or entry.recorded_at is None or entry.recorded_at >= since:
+            kept.append(entry)
+    return list(reversed(kept))
+
+
+def in_order(pipeline: str, hour: Hour) -> Iterator[FenceRow]:
+    """Yield the row after each change on record, oldest first; a few hours' records are held at a time."""
+    return (row for _, row in replayed(pipeline, _merged(hour)))
+
+
+def up_to(rows: Iterable[FenceRow], current: FenceRow) -> Iterator[FenceRow]:
+    """Yield the rows of a history with the fence row in its place, which the history may not have yet.
+
+    What the history has of a later version comes after it.
+    """
+    is_told = False
+    for row in rows:
+        if row.version > current.version and not is_told:
+            is_told = True
+            yield current
+        is_told = is_told or row.version == current.version
+        yield row
+    if not is_told:
+        yield current
+
+
+def _merged(hour: Hour) -> Iterator[Change]:
+    """Yield all records by version: two writers' clocks may put neighbours into neighbouring hours."""
+    pending: list[Change] = []
+    for start in reversed(history_hours()):
+        found = hour(start)
+        if not found:
+            continue
+        last = max((record.version for record in pending), default=-1)
+        pending = _by_version([*pending, *found])
+        yield from (record for record in pending if record.version <= last)
+        pending = [record for record in pending if record.version > last]
+    yield from pending
+
+
+def _by_version(records: Iterable[Change]) -> list[Change]:
+    return sorted(records, key=lambda record: (record.epoch, record.version))
+
+
+def _entry(record: Change, before: FenceRow | None, row: FenceRow) -> Entry:
+    follows = None if before is None else row.version == before.version + 1
+    spans = {
+        key: (start, offset)
+        for key, offset in row.offsets.items()
+        if (start := before.offsets.get(key, offset) if before else offset) != offset
+    }
+    return Entry(
+        epoch=row.epoch,
+        version=row.version,
+        kind=_kind(before, row),
+        recorded_at=_recorded_at(record),
+        driver=row.driver,
+        code=row.code,
+        records=row.records if spans else None,
+        duration_ms=row.duration_ms if spans else None,
+        moved=spans,
+        contiguous=follows,
+    )
+
+
+def _kind(before: FenceRow | None, row: FenceRow) -> str:
+    if row.version == 0:
+        return "created"
+    if before is None:
+        return "unknown"
+    if row.epoch != before.epoch:
+        return "takeover"
+    if is_commit(before, row):
+        return "commit" if moved(before, row) else "plan"
+    return "claim"
+
+
+def _recorded_at(record: Change) -> datetime | None:
+    if record.written_at is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=record.written_at)

@@ -1,0 +1,131 @@
+"""`fencepost fence verify`: the history against itself and the fence row, the sinks against the offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fencepost.contract import CassandraSink
+from fencepost.fence import FenceRow
+from fencepost_cli.history import History, check_in_order
+from fencepost_cli.ports import Store
+from fencepost_cli.sinks import SinkReport, collect, compare, partition_key, why_not
+from fencepost_cli.story import in_order, up_to
+
+REPORT_EVERY = 50_000
+"""Rows between two signs of progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was found. `exact` is what the caller claims: each offset makes exactly one row."""
+
+    row: FenceRow
+    history: History
+    complete: bool
+    """Whether the history reaches back to before the first offset and has every change since."""
+    sinks: tuple[SinkReport, ...]
+    exact: bool
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong, a sentence each."""
+        found = [f"history: {violation}" for violation in self.history.violations]
+        for sink in self.sinks:
+            for part in sink.partitions:
+                where = f"sink {sink.sink}, {part.partition}"
+                if part.beyond:
+                    found.append(f"{where}: {part.beyond} offsets have rows and were never planned")
+                if self.exact and part.missing:
+                    found.append(f"{where}: {part.missing} committed offsets have no row")
+                if self.exact and part.repeated:
+                    found.append(f"{where}: {part.repeated} rows repeat an offset that has one")
+        return found
+
+
+def verify(
+    pipeline: str,
+    store: Store,
+    read_row: Callable[[], FenceRow],
+    *,
+    sinks: tuple[CassandraSink, ...],
+    topics: tuple[str, ...],
+    exact: bool,
+    tell: Callable[[str], None],
+) -> Verification:
+    """Read the row, its history, the sinks, and the row again. `tell` hears how far it is. Raises CliError."""
+    before = read_row()
+    story = _Story()
+    history = check_in_order(
+        story.told(up_to(in_order(pipeline, store.changes), before), before, tell), counts_records=False
+    )
+    if story.differs:
+        history = _with(history, story.differs)
+    found = tuple(_sink(sink, store, topics, story.starts, before, read_row, tell) for sink in sinks)
+    return Verification(
+        row=before,
+        history=history,
+        complete=story.begins_empty and not history.gaps,
+        sinks=found,
+        exact=exact,
+    )
+
+
+class _Story:
+    """Remembers of the changes that pass what the later checks need.
+
+    `starts` are the offsets with which partitions came into the row, of those whose coming is on record.
+    """
+
+    def __init__(self) -> None:
+        self.begins_empty = False
+        self.starts: dict[str, int] = {}
+        self.differs: str | None = None
+
+    def told(self, rows: Iterator[FenceRow], current: FenceRow, tell: Callable[[str], None]) -> Iterator[FenceRow]:
+        """Pass the changes on."""
+        last: FenceRow | None = None
+        for count, row in enumerate(rows):
+            if last is None:
+                self.begins_empty = not row.offsets
+            elif row.version == last.version + 1:
+                self.starts |= {key: row.offsets[key] for key in row.offsets.keys() - last.offsets.keys()}
+            last = row
+            if row.version == current.version and not row.is_held_as(current):
+                self.differs = f"version {row.version}: the fence row is not what the history recorded"
+            if count % REPORT_EVERY == 0:
+                tell(f"{count:,} changes")
+            yield row
+
+
+def _sink(
+    sink: CassandraSink,
+    store: Store,
+    topics: tuple[str, ...],
+    starts: Mapping[str, int],
+    before: FenceRow,
+    read_row: Callable[[], FenceRow],
+    tell: Callable[[str], None],
+) -> SinkReport:
+    table = f"{sink.keyspace}.{sink.table}"
+    columns = store.columns(sink.keyspace, sink.table)
+    if reason := why_not(columns):
+        return SinkReport(sink=sink.name, table=table, skipped=reason)
+
+    def counted() -> Iterator[tuple[str, int, int]]:
+        positions = store.positions(sink.keyspace, sink.table, partition_key(columns))
+        for count, position in enumerate(positions):
+            if count % REPORT_EVERY == 0:
+                tell(f"{count:,} rows of {table}")
+            yield position
+
+    offsets, others = collect(counted(), topics)
+    counts = compare(offsets, starts=starts, before=before, after=read_row())
+    return SinkReport(sink=sink.name, table=table, partitions=counts, other_rows=others)
+
+
+def _with(history: History, violation: str) -> History:
+    return History(
+        **{name: getattr(history, name) for name in History.__dataclass_fields__ if name != "violations"},
+        violations=(*history.violations, violation),
+    )

@@ -1,0 +1,154 @@
+"""A pipeline, its fence row with a history, its log and its sinks, as the command line's ports give them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from fakes.manifests import body
+from fencepost.batch import Watermarks
+from fencepost.fence import Fence, FenceRow, Starting
+from fencepost.fence.changes import Change, change, hour_of
+from fencepost.fence.memory import MemoryFenceTable
+from fencepost_cli.app import app
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, Ports
+from fencepost_operator.api import ObjectKey, Spec, parse
+
+KEY = ObjectKey("shop", "orders")
+ROW = "default/shop/orders"
+TABLE = (
+    Column("topic", "partition_key", 0, "text"),
+    Column("partition", "partition_key", 1, "int"),
+    Column("offset", "clustering", 0, "bigint"),
+    Column("amount", "regular", -1, "double"),
+)
+
+
+def story() -> list[FenceRow]:
+    """Two runs of one partition, through the real protocol: three commits, up to offset 12 of 15."""
+    table = MemoryFenceTable()
+    fence = Fence(table, ROW)
+
+    def run(before: FenceRow, driver: str, ends: Sequence[int]) -> FenceRow:
+        taken = fence.take_over(before, owner="cluster/uid")
+        first = dict(before.offsets) or {"orders/0": 0}
+        planned = dict(before.planned) or {"orders/0": ends[0]}
+        start = Starting(offsets=first, planned=planned, topic_ids={"orders": "id"}, log_ends={"orders/0": 14})
+        row = fence.claim(epoch=taken.epoch, driver=driver, code="image job:transform", start=lambda _: start)
+        for end in ends[1:]:
+            moved = row.planned["orders/0"] - row.offsets["orders/0"]
+            row = fence.commit(row, offsets=row.planned, planned={"orders/0": end}, records=moved, duration_ms=7)
+        return row
+
+    first = run(fence.create("cluster/uid"), "pod-1", (5, 9, 12))
+    run(first, "pod-2", (12, 12))
+    return table.history
+
+
+def history(rows: Sequence[FenceRow], *, every: timedelta = timedelta(seconds=1)) -> list[Change]:
+    """The records of these rows, the last of them of now."""
+    now = datetime.now(UTC)
+    moments = [now - every * (len(rows) - 1 - number) for number in range(len(rows))]
+    records: list[Change] = []
+    for number, (row, moment) in enumerate(zip(rows, moments, strict=True)):
+        same_hour = number > 0 and hour_of(moments[number - 1]) == hour_of(moment)
+        record = change(rows[number - 1] if same_hour else None, row, moment)
+        records.append(
+            Change(
+                **{name: getattr(record, name) for name in Change.__dataclass_fields__ if name != "written_at"},
+                written_at=int(moment.timestamp() * 1_000_000),
+            )
+        )
+    return records
+
+
+@dataclass(slots=True)
+class World:
+    """Implements all ports; fields may be replaced before a command runs."""
+
+    row: FenceRow | None = None
+    records: list[Change] = field(default_factory=list)
+    log: Watermarks | CliError = field(
+        default_factory=lambda: Watermarks(begins={"orders/0": 0}, ends={"orders/0": 15}, topic_ids={"orders": "id"})
+    )
+    tables: dict[str, Sequence[Column]] = field(default_factory=lambda: {"shop.orders": TABLE})
+    positions_of: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
+    spec_changes: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    scope: str | None = "default"
+    any_name: bool = False
+    """Whether every name is the pipeline's."""
+    asked: list[Any] = field(default_factory=list)
+    contexts: list[str | None] = field(default_factory=list)
+
+    @classmethod
+    def usual(cls) -> World:
+        rows = story()
+        world = cls(row=rows[-1], records=history(rows))
+        world.positions_of["shop.orders"] = [("orders", 0, offset) for offset in range(12)]
+        return world
+
+    def run(self, *words: str, columns: int = 200) -> Result:
+        ports = Ports(cluster=self._cluster, store=self._store, log=self._log)
+        return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        ended = self.run(*words, "-o", "json")
+        assert ended.exit_code == code, ended.output
+        return json.loads(ended.stdout)
+
+    # The ports
+
+    def _cluster(self, context: str | None) -> World:
+        self.contexts.append(context)
+        return self
+
+    def find(self, name: str, namespace: str | None) -> Found:
+        key = ObjectKey(namespace or "shop", name)
+        if key != KEY and not self.any_name:
+            raise CliError(f"there is no pipeline {key}", remedy="see `kubectl get spl`")
+        spec = parse(body(**self.spec_changes))
+        assert isinstance(spec, Spec), spec
+        return Found(
+            key=KEY,
+            spec=spec,
+            scope=self.scope,
+            cassandra_secret=self.secrets.get("cassandra"),
+            kafka_secret=self.secrets.get("kafka"),
+        )
+
+    @contextmanager
+    def _store(self, access: CassandraAccess) -> Iterator[_Store]:
+        self.asked.append(access)
+        yield _Store(self)
+
+    def _log(self, access: KafkaAccess) -> Watermarks:
+        self.asked.append(access)
+        if isinstance(self.log, CliError):
+            raise self.log
+        return self.log
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    world: World
+
+    def row(self) -> FenceRow | None:
+        return self.world.row
+
+    def changes(self, hour: datetime) -> Sequence[Change]:
+        return [record for record in self.world.records if record.hour == hour]
+
+    def columns(self, keyspace: str, table: str) -> Sequence[Column]:
+        return self.world.tables.get(f"{keyspace}.{table}", ())
+
+    def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        assert partition_key
+        yield from self.world.positions_of.get(f"{keyspace}.{table}", ())

@@ -1,0 +1,30 @@
+"""Every command line in docs/cli.md is one that `fencepost` understands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from generators.reference import ROOT
+from unit.cli.world import World
+
+LINES = re.findall(r"^\$ (fencepost .*)$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_documented_command_line_is_understood(line: str) -> None:
+    world = World.usual()
+    world.any_name = True
+    ended = world.run(*shlex.split(line)[1:])
+    assert ended.exit_code == 0, ended.output
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs/cli.md").read_text()
+    told = World.usual().run("--help").stdout + World.usual().run("fence", "--help").stdout
+    commands = re.findall(r"^  ([a-z]+)  ", told, re.MULTILINE)
+    assert {"offsets", "show", "history", "verify"} <= set(commands)
+    for command in commands:
+        assert re.search(rf"fencepost (\w+ )?{command}\b", text), command
