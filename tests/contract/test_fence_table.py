@@ -24,10 +24,13 @@ from fencepost.fence import (
     FenceTable,
     FenceUnavailable,
     Starting,
+    schema,
 )
 from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema, read_changes
+from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import restored
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
 
 KEYSPACE = "fencepost_contract"
@@ -389,3 +392,54 @@ def test_a_change_stands_whose_history_cannot_be_written(cassandra: CassandraFen
 def test_a_contact_point_without_an_address_is_an_unreachable_database() -> None:
     with pytest.raises(FenceUnavailable, match=r"no-such-host\.invalid"):
         connect(CassandraEndpoint(contact_points=("no-such-host.invalid",)), credentials=None)
+
+
+FULL = {
+    "epoch": 3,
+    "version": 7,
+    "code": "image job:transform",
+    "offsets": {"a/0": 5},
+    "topic_ids": {"a": "id"},
+    "leader_epochs": {"a/0": 3},
+    "growth_barrier": {"a/0": 2},
+}
+
+
+@pytest.mark.integration
+def test_a_snapshot_is_written_once_and_never_changed(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    snapshots = SnapshotTable(cassandra.session, KEYSPACE)
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    ids = [snapshot_id(at.replace(minute=minute), row.pipeline) for minute in range(3)]
+    full = replace(row, **FULL)  # type: ignore[arg-type]
+    for one in ids:
+        snapshots.insert(row.pipeline, snapshot_of(full, id=one, trigger=Trigger.ON_DEMAND, name="v1"))
+    later = replace(full, version=8, offsets={"a/0": 9})
+    snapshots.insert(row.pipeline, snapshot_of(later, id=ids[0], trigger=Trigger.ON_DEMAND, name="v1"))
+    first = snapshots.read(row.pipeline, ids[0])
+    assert first == snapshot_of(full, id=ids[0], trigger=Trigger.ON_DEMAND, name="v1")
+    assert first.at == at.replace(minute=0)
+    listed = snapshots.newest(row.pipeline)
+    assert [one.id for one in listed] == list(reversed(ids))
+    assert not any(one.offsets for one in listed)
+    assert [one.offsets for one in snapshots.newest(row.pipeline, with_offsets=True)] == [{"a/0": 5}] * 3
+    snapshots.delete(row.pipeline, ids[:2])
+    assert [one.id for one in snapshots.newest(row.pipeline)] == [ids[2]]
+    cassandra.forget(row.pipeline)
+    assert snapshots.newest(row.pipeline) == ()
+
+
+@pytest.mark.integration
+def test_a_snapshot_fits_the_table_of_the_first_release(cassandra: CassandraFenceTable, row: FenceRow) -> None:
+    keyspace = "fencepost_contract_first"
+    create_schema(cassandra.session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    for column in schema.SNAPSHOTS.added:
+        cassandra.session.execute(f"ALTER TABLE {keyspace}.snapshots DROP IF EXISTS {column}", timeout=60)
+    snapshots = SnapshotTable(cassandra.session, keyspace)
+    one = snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), row.pipeline)
+    snapshots.insert(row.pipeline, snapshot_of(replace(row, **FULL), id=one, trigger=Trigger.SCHEDULE, name=None))  # type: ignore[arg-type]
+    found = snapshots.read(row.pipeline, one)
+    assert found is not None
+    assert (found.offsets, found.topic_ids, found.version) == ({"a/0": 5}, {"a": "id"}, 7)
+    cassandra.session.execute(f"DROP TABLE {keyspace}.snapshots", timeout=60)
+    assert snapshots.newest(row.pipeline) == ()
+    cassandra.session.execute(f"DROP KEYSPACE {keyspace}", timeout=60)

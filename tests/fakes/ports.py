@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
+from uuid import UUID
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, REPLICATED, WORKER_DELAY, Job, RefusedError, World
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
+from fencepost.fence.snapshots import Snapshot, snapshot_of
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
@@ -328,6 +330,9 @@ class FakeFences:
 
     def _read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
         del connection
+        return self._read_row(pipeline)
+
+    def _read_row(self, pipeline: str) -> FenceRow | None:
         try:
             return self.world.fence(pipeline).read()
         except FenceUnavailable as error:
@@ -397,6 +402,28 @@ class FakeFences:
             keyspaces={name: self.world.keyspaces.get(name, REPLICATED) for name in keyspaces},
             commitlog_sync=self.world.commitlog_sync,
         )
+
+    async def snapshots(self, connection: CassandraConnection, pipeline: str) -> tuple[Snapshot, ...]:
+        del connection
+        return await self.gate.read("snapshots", lambda: self._snapshots(pipeline))
+
+    def _snapshots(self, pipeline: str) -> tuple[Snapshot, ...]:
+        self._read_row(pipeline)  # the same Cassandra: it answers or it does not
+        found = [one for (row, _), one in self.world.snapshots.items() if row == pipeline]
+        return tuple(sorted(found, key=lambda one: one.id.time, reverse=True))
+
+    async def take_snapshot(
+        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+    ) -> None:
+        row = await self.read(connection, pipeline)
+        if row is None or row.owner != owner:
+            raise Conflict("the row is another's")
+        made = snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name)
+        await self._write("take_snapshot", lambda: self.world.snapshots.setdefault((pipeline, snapshot), made))
+
+    async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
+        del connection
+        await self._write("drop_snapshots", lambda: [self.world.snapshots.pop((pipeline, one), None) for one in ids])
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         row = await self.read(connection, pipeline)

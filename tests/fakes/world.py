@@ -15,6 +15,7 @@ from fakes.drivers import Driver
 from fencepost.contract import DriverConfig, Variable
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, run_config
 from fencepost_operator.observation import (
@@ -135,6 +136,7 @@ class World:
     """Drivers whose pod is gone; those on a lost node may live."""
     nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
     table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     starts: dict[str, int] = field(default_factory=dict)
     """Where the logs begin, if not at 0; only what the operator sees of it."""

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli import fence_commands, offsets_command
+from fencepost_cli import fence_commands, offsets_command, snapshot_commands
 from fencepost_cli.cassandra_store import open_store
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.kafka_log import watermarks
@@ -49,9 +49,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Show what a streaming pipeline has read and committed, and prove it. Reads only.",
+    help="Show what a streaming pipeline has read and committed, and prove it.",
 )
 app.add_typer(fence_commands.app, name="fence")
+app.add_typer(snapshot_commands.app, name="snapshots")
 app.command("offsets")(offsets_command.offsets)
 
 

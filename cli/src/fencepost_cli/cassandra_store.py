@@ -24,7 +24,9 @@ from fencepost.fence import (
     FenceUnavailable,
 )
 from fencepost.fence.cassandra import UNANSWERED, CassandraFenceTable, changes_of_hour, connect
+from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change
+from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.errors import CliError
 from fencepost_cli.kafka_log import resolves
 from fencepost_cli.ports import CassandraAccess, Column
@@ -83,6 +85,16 @@ class CassandraStore:
     def changes(self, hour: datetime) -> Sequence[Change]:
         """Return the changes of an hour. Raises CliError."""
         return self._patiently(lambda: changes_of_hour(self.session, self.access.keyspace, self.access.pipeline, hour))
+
+    def snapshots(self) -> Sequence[Snapshot]:
+        """Return the pipeline's snapshots with their offsets, the newest first. Raises CliError."""
+        table = SnapshotTable(self.session, self.access.keyspace)
+        return self._patiently(lambda: table.newest(self.access.pipeline, with_offsets=True))
+
+    def snapshot(self, found: Snapshot) -> Snapshot | None:
+        """Return one of them with all that it holds; None when it is gone. Raises CliError."""
+        table = SnapshotTable(self.session, self.access.keyspace)
+        return self._patiently(lambda: table.read(self.access.pipeline, found.id))
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
         """Return the columns of a table, none when there is no such table. Raises CliError."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts, load_kube_config
@@ -16,13 +16,15 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Found
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
 from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey, Spec, parse
+from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey, SnapshotsStatus, Spec, parse, read_status
 from fencepost_operator.desired import labels, names, run_config
-from fencepost_operator.errors import Denied, PortError
+from fencepost_operator.errors import Conflict, Denied, PortError
 
 _PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
 _SCOPE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DEFAULT_NAMESPACE: Final = "default"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,44 @@ class KubeconfigCluster:
     async def _find(self, name: str, namespace: str | None) -> Found:
         configuration, usual = await self._configuration()
         key = ObjectKey(namespace or usual, name)
+        rights = "get the pipeline, its run's ConfigMap and its Secrets"
+        return await self._ask(configuration, key, lambda api: _read(api, key), rights)
+
+    def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
+        """Set an annotation of a pipeline. Raises CliError."""
+        body = {"metadata": {"annotations": {annotation: value}}}
+
+        async def merge(api: ApiServer) -> None:
+            await api.merge(_PIPELINES, namespace=key.namespace, name=key.name, body=body)
+
+        asyncio.run(self._with(key, merge, "patch the pipeline"))
+
+    def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
+        """Return what the operator says of a pipeline's snapshots now. Raises CliError."""
+
+        async def read(api: ApiServer) -> SnapshotsStatus:
+            body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+            return read_status((body or {}).get("status")).snapshots or SnapshotsStatus()
+
+        return asyncio.run(self._with(key, read, "get the pipeline"))
+
+    async def _with(self, key: ObjectKey, work: Callable[[ApiServer], Awaitable[T]], rights: str) -> T:
+        configuration, _ = await self._configuration()
+        return await self._ask(configuration, key, work, rights)
+
+    @staticmethod
+    async def _ask(
+        configuration: Configuration, key: ObjectKey, work: Callable[[ApiServer], Awaitable[T]], rights: str
+    ) -> T:
+        """Do work with the API server; `rights` is what it takes. Raises CliError."""
         api = ApiServer(configuration)
         try:
-            return await _read(api, key)
+            return await work(api)
+        except Conflict as error:
+            raise CliError(error, remedy="the pipeline changed meanwhile: start the command again") from error
         except Denied as error:
-            raise CliError(
-                error,
-                remedy="log in to the cluster again, or have somebody let you get the pipeline, its run's ConfigMap"
-                f" and its Secrets in namespace {key.namespace}",
-            ) from error
+            remedy = f"log in to the cluster again, or have somebody let you {rights} in namespace {key.namespace}"
+            raise CliError(error, remedy=remedy) from error
         except PortError as error:
             raise CliError(
                 error, remedy=error.remedy or f"see what `kubectl get spl -n {key.namespace}` says"

@@ -12,7 +12,8 @@ from fencepost.batch import Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change
-from fencepost_operator.api import ObjectKey, Spec
+from fencepost.fence.snapshots import Snapshot
+from fencepost_operator.api import ObjectKey, SnapshotsStatus, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,14 @@ class Cluster(Protocol):
         """Return a pipeline; without a namespace, in the context's."""
         ...
 
+    def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
+        """Set an annotation of a pipeline."""
+        ...
+
+    def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
+        """Return what the operator says of a pipeline's snapshots now."""
+        ...
+
 
 class Store(Protocol):
     """The pipeline's Cassandra, read only. Raises CliError."""
@@ -76,6 +85,14 @@ class Store(Protocol):
 
     def changes(self, hour: datetime) -> Sequence[Change]:
         """Return what the history has of an hour, in any order."""
+        ...
+
+    def snapshots(self) -> Sequence[Snapshot]:
+        """Return the pipeline's snapshots with their offsets, the newest first."""
+        ...
+
+    def snapshot(self, found: Snapshot) -> Snapshot | None:
+        """Return one of them with all that it holds; None when it is gone."""
         ...
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:

@@ -97,6 +97,26 @@ class DeleteRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSnapshot:
+    """Copy what the fence row has committed into a snapshot; nothing to do when one with this id is there.
+
+    The row is read when it is copied, so that an action that is tried again stays the same action.
+    """
+
+    id: str
+    trigger: str
+    name: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSnapshots:
+    """Delete snapshots that retention does not keep."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFence:
     """Release the row (deletionPolicy: Delete), on condition of epoch and version: no owner, no progress.
 
@@ -119,5 +139,7 @@ Action: TypeAlias = (
     | StartRun
     | StopRun
     | DeleteRun
+    | TakeSnapshot
+    | DropSnapshots
     | ReleaseFence
 )

@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import ReportedLoss, Verdict
 from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.snapshots import Snapshot
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -322,5 +323,7 @@ class Observation:
     """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
     durability: DurabilityFacts | None = None
     """None when no check was due."""
+    snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
+    """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from fencepost.contract import ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
 from fencepost_operator.observation import (
@@ -176,6 +177,20 @@ class FenceStore(Protocol):
 
     async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
         """Return the nodes, how these keyspaces are replicated, and how the commit log is synced."""
+        ...
+
+    async def snapshots(self, connection: CassandraConnection, pipeline: str) -> tuple[Snapshot, ...]:
+        """Return the facts of the pipeline's snapshots, the newest first; none without their table."""
+        ...
+
+    async def take_snapshot(
+        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+    ) -> None:
+        """Copy the row into the snapshot with this id unless it is there. Raises Conflict when the row is another's."""
+        ...
+
+    async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
+        """Delete snapshots; nothing to do for one that is gone."""
         ...
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:

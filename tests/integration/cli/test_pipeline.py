@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
@@ -20,8 +21,10 @@ from contract.cassandra import open_session
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra_snapshots import SnapshotTable
+from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.errors import FencepostError
 from integration.driver.support import Kafka
@@ -182,6 +185,22 @@ def test_the_row_the_history_the_offsets_and_the_proof(scene: Scene) -> None:
     assert [(part["until"], part["offsets"], part["missing"]) for part in proof["sinks"][0]["partitions"]] == [
         (16, 16, 0), (16, 16, 0),
     ]  # fmt: skip
+
+
+def test_a_snapshot_is_listed_shown_and_asked_for(scene: Scene) -> None:
+    one = snapshot_id(datetime.now(UTC), scene.row.pipeline)
+    made = snapshot_of(scene.row, id=one, trigger=Trigger.ON_DEMAND, name="v1")
+    SnapshotTable(scene.session, KEYSPACE).insert(scene.row.pipeline, made)
+    (listed,) = scene.json("snapshots", "list", str(scene.key))["snapshots"]
+    assert (listed["name"], listed["trigger"], listed["image"]) == ("v1", "OnDemand", "image")
+    shown = scene.json("snapshots", "show", str(scene.key), "v1")
+    assert shown["offsets"] == listed["offsets"] == dict(scene.row.offsets)
+    asked = scene.fencepost("snapshots", "create", str(scene.key), "v2", "--timeout", "0", addresses=False)
+    assert asked.returncode == 0, asked.stderr
+    place = {"namespace": scene.key.namespace, "name": scene.key.name}
+    body = on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place))
+    assert body is not None
+    assert body["metadata"]["annotations"][SNAPSHOT_ANNOTATION] == "v2"
 
 
 def test_rows_that_are_missing_or_beyond_are_found(scene: Scene) -> None:

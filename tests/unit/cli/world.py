@@ -16,10 +16,11 @@ from fencepost.batch import Watermarks
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.changes import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, Ports
-from fencepost_operator.api import ObjectKey, Spec, parse
+from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotsStatus, SnapshotStatus, Spec, parse
 
 KEY = ObjectKey("shop", "orders")
 ROW = "default/shop/orders"
@@ -82,6 +83,10 @@ class World:
     positions_of: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
     spec_changes: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    snapshot_rows: list[Snapshot] = field(default_factory=list)
+    operator_answers: bool = True
+    """Whether an operator takes the snapshot that an annotation asks for."""
+    annotations: dict[str, str] = field(default_factory=dict)
     scope: str | None = "default"
     any_name: bool = False
     """Whether every name is the pipeline's."""
@@ -92,6 +97,9 @@ class World:
     def usual(cls) -> World:
         rows = story()
         world = cls(row=rows[-1], records=history(rows))
+        for number, (trigger, name) in enumerate([(Trigger.ON_DEMAND, "before-the-sale"), (Trigger.SCHEDULE, None)]):
+            one = snapshot_id(datetime.now(UTC) - timedelta(hours=number + 2), "uid", trigger)
+            world.snapshot_rows.append(snapshot_of(rows[-1 - number], id=one, trigger=trigger, name=name))
         world.positions_of["shop.orders"] = [("orders", 0, offset) for offset in range(12)]
         return world
 
@@ -124,6 +132,18 @@ class World:
             kafka_secret=self.secrets.get("kafka"),
         )
 
+    def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
+        assert key == KEY
+        self.annotations[annotation] = value
+
+    def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
+        assert key == KEY
+        name = self.annotations.get(SNAPSHOT_ANNOTATION)
+        if name is None or not self.operator_answers:
+            return SnapshotsStatus(message="the account may not write" if name else "")
+        made = SnapshotStatus(id="an-id", trigger="OnDemand", at=datetime.now(UTC), name=name, version=7)
+        return SnapshotsStatus(count=1, last=made, recent=(made,), requested=name)
+
     @contextmanager
     def _store(self, access: CassandraAccess) -> Iterator[_Store]:
         self.asked.append(access)
@@ -145,6 +165,12 @@ class _Store:
 
     def changes(self, hour: datetime) -> Sequence[Change]:
         return [record for record in self.world.records if record.hour == hour]
+
+    def snapshots(self) -> Sequence[Snapshot]:
+        return self.world.snapshot_rows
+
+    def snapshot(self, found: Snapshot) -> Snapshot | None:
+        return found if found in self.world.snapshot_rows else None
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
         return self.world.tables.get(f"{keyspace}.{table}", ())

@@ -23,7 +23,9 @@ def test_a_documented_command_line_is_understood(line: str) -> None:
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs/cli.md").read_text()
-    told = World.usual().run("--help").stdout + World.usual().run("fence", "--help").stdout
+    told = World.usual().run("--help").stdout + "".join(
+        World.usual().run(group, "--help").stdout for group in ("fence", "snapshots")
+    )
     commands = re.findall(r"^  ([a-z]+)  ", told, re.MULTILINE)
     assert {"offsets", "show", "history", "verify"} <= set(commands)
     for command in commands:

@@ -231,6 +231,8 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
         ),
         ({"checkpoint": {"cassandra": {"contactPoints": []}}}, "spec.checkpoint.cassandra.contactPoints"),
         ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy"),
+        ({"snapshots": {"every": "30s"}}, "spec.snapshots.every"),
+        ({"snapshots": {"keep": {"count": 0}}}, "spec.snapshots.keep.count"),
         (
             {"source": {"kafka": {"bootstrapServers": "k:1", "topics": ["a"], "properties": {"group.id": "x"}}}},
             "spec.source.kafka.properties.group.id",

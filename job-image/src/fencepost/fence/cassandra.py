@@ -329,7 +329,7 @@ class CassandraFenceTable:
         for table, extra, values in (
             (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
             (schema.PROGRESS.name, "", (pipeline,)),
-            ("snapshots", "", (pipeline,)),
+            (schema.SNAPSHOTS.name, "", (pipeline,)),
             (schema.LOSSES.name, "", (pipeline,)),
             (schema.ACCEPTED_LOSSES.name, "", (pipeline,)),
         ):

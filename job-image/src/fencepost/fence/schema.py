@@ -186,6 +186,22 @@ ACCEPTED_LOSSES: Final = Table(
     added={"loss": "text", "reason": "text", "choice": "text", "topic_id": "text", "new_topic_id": "text"},
 )
 
+SNAPSHOTS: Final = Table(
+    name="snapshots",
+    columns={
+        "pipeline": "text",
+        "id": "timeuuid",
+        "reason": "text",
+        "epoch": "bigint",
+        "version": "bigint",
+        "offsets": _OFFSETS,
+        "topic_ids": _IDS,
+    },
+    key="pipeline, id",
+    options=("CLUSTERING ORDER BY (id DESC)",),
+    added={"name": "text", "code": "text", "leader_epochs": _LEADER_EPOCHS, "growth_barrier": _OFFSETS},
+)
+
 TABLES: Final = (
     FENCE,
     CHANGES,
@@ -193,20 +209,7 @@ TABLES: Final = (
     DEAD_LETTERS,
     LOSSES,
     ACCEPTED_LOSSES,
-    Table(
-        name="snapshots",
-        columns={
-            "pipeline": "text",
-            "id": "timeuuid",
-            "reason": "text",
-            "epoch": "bigint",
-            "version": "bigint",
-            "offsets": _OFFSETS,
-            "topic_ids": _IDS,
-        },
-        key="pipeline, id",
-        options=("CLUSTERING ORDER BY (id DESC)",),
-    ),
+    SNAPSHOTS,
 )
 
 

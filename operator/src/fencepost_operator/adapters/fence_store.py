@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, TypeVar
+from uuid import UUID
 
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import (
@@ -31,6 +32,8 @@ from fencepost.fence.cassandra import (
     is_current,
     new_replication,
 )
+from fencepost.fence.cassandra_snapshots import SnapshotTable
+from fencepost.fence.snapshots import Snapshot, snapshot_of
 from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
 from fencepost_operator.adapters.cassandra_settings import read_settings
@@ -123,6 +126,28 @@ class CassandraFenceStore:
 
         await self._migrate(connection)
         await self._with_table(connection, accept)
+
+    async def snapshots(self, connection: CassandraConnection, pipeline: str) -> tuple[Snapshot, ...]:
+        """Return the facts of the pipeline's snapshots, the newest first; none without their table."""
+        return await self._with_table(connection, lambda table: _snapshots(table).newest(pipeline))
+
+    async def take_snapshot(
+        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+    ) -> None:
+        """Copy the row into the snapshot with this id unless it is there. Raises Conflict when the row is another's."""
+
+        def copy(table: CassandraFenceTable) -> None:
+            row = Fence(table, pipeline, patience=_PATIENCE).read()
+            if row is None or row.owner != owner:
+                raise Conflict(f"the fence row of {pipeline} is not this pipeline's any more")
+            _snapshots(table).insert(pipeline, snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name))
+
+        await self._migrate(connection)
+        await self._with_table(connection, copy)
+
+    async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
+        """Delete snapshots; nothing to do for one that is gone."""
+        await self._with_table(connection, lambda table: _snapshots(table).delete(pipeline, [UUID(one) for one in ids]))
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
@@ -243,6 +268,10 @@ class CassandraFenceStore:
                 f"Secret {connection.namespace}/{name} has no key {error}",
                 remedy=f"give Secret {name} the keys username and password",
             ) from error
+
+
+def _snapshots(table: CassandraFenceTable) -> SnapshotTable:
+    return SnapshotTable(table.session, table.keyspace)
 
 
 _Schema = tuple[frozenset[str], int, str]

@@ -30,6 +30,8 @@ from fencepost_operator.api.spec import (
 from fencepost_operator.api.text import forbidden_text, printable
 
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
+SHORTEST_SCHEDULE: Final = 60.0
+"""Seconds between two snapshots: each is a lightweight transaction."""
 MOST_SERVERS: Final = 20
 """Of Kafka's bootstrap servers; a Kafka client of the operator has a thread for each."""
 SHORTEST_TARGET: Final = 0.1
@@ -147,6 +149,8 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
     yield from _batch_contradictions(spec.source)
     if spec.cluster.worker.memory < SMALLEST_WORKER:
         yield Violation("spec.cluster.worker.memory", "is less than 1Gi", "give a worker at least 1Gi")
+    if 0 < spec.snapshots.every < SHORTEST_SCHEDULE:
+        yield Violation("spec.snapshots.every", "is less than 1m", "set 0s for no schedule, or 1m and more")
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
 

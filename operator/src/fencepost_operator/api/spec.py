@@ -247,6 +247,15 @@ class OnPoisonSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsSpec(Model):
+    """When what is committed is copied, in seconds (0: never by itself), and how many copies are kept, for how long."""
+
+    every: Seconds = 3600.0
+    keep_count: Annotated[Positive, At("keep", "count")] = 100
+    keep_age: Annotated[Seconds, At("keep", "age")] = 720 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec(Model):
     """The whole spec."""
 
@@ -258,6 +267,7 @@ class Spec(Model):
     batch_interval: Seconds = 5.0
     restart: RestartSpec = field(default_factory=RestartSpec)
     on_poison: OnPoisonSpec = field(default_factory=OnPoisonSpec)
+    snapshots: SnapshotsSpec = field(default_factory=SnapshotsSpec)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     suspend: bool = False
 

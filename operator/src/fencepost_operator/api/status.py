@@ -245,6 +245,36 @@ class AcceptedLossStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotStatus(Model):
+    """One snapshot: `code` is the image and what ran of it."""
+
+    id: str
+    trigger: str
+    at: datetime
+    name: str = ""
+    epoch: int | None = None
+    version: int | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsStatus(Model):
+    """What is known of the snapshots: how many, the newest ones, and when the oldest was taken.
+
+    `pending` is one that was decided on and not yet seen: recorded before it is written.  `requested` is the value of
+    the snapshot annotation that was honoured last.  `message` says why one is not written.
+    """
+
+    count: int = 0
+    oldest_at: datetime | None = None
+    last: SnapshotStatus | None = None
+    recent: tuple[SnapshotStatus, ...] = ()
+    pending: SnapshotStatus | None = None
+    requested: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Model):
     """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
 
@@ -266,3 +296,4 @@ class Status(Model):
     loss: LossStatus | None = None
     accepted_losses: tuple[AcceptedLossStatus, ...] = ()
     durability: DurabilityStatus | None = None
+    snapshots: SnapshotsStatus | None = None

@@ -18,6 +18,7 @@ __all__ = [
     "KIND",
     "PLURAL",
     "RETRY_ANNOTATION",
+    "SNAPSHOT_ANNOTATION",
     "VERSION",
     "Condition",
     "Event",
@@ -36,6 +37,8 @@ ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
+SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"
+"""The name of a snapshot to take; each value is honoured once."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """Any new value starts the restart budget anew, e.g. the time of day."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
-from fencepost_operator.actions import Action, InstallCluster, PruneCluster
+from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
@@ -17,6 +17,7 @@ from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.retention import backlog
 from fencepost_operator.decision.rules import deletion, health, losses, preconditions, restart, start, suspend, upgrade
+from fencepost_operator.decision.snapshots import with_snapshots
 from fencepost_operator.decision.status import update_status
 from fencepost_operator.observation import Backlog, Observation
 
@@ -115,11 +116,13 @@ def decide(
         message=outcome.message,
         conditions=conditions(context, outcome),
     )
+    unwritten = {failure.action.id: failure.message for failure in failures if isinstance(failure.action, TakeSnapshot)}
+    status, action = with_snapshots(context, status, _action(context, outcome, failures), unwritten)
     return Decision(
         reason=outcome.reason,
         status=status,
         events=status_events(pipeline.status, status, outcome),
-        action=_action(context, outcome, failures),
+        action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
     )

@@ -31,6 +31,7 @@ from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.decision.retention import data_risk
+from fencepost_operator.decision.snapshots import snapshots_seen
 from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run
@@ -57,6 +58,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         open_transactions=_open_transactions(status.open_transactions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
         durability=durability(pipeline, observation.durability, observation.now),
+        snapshots=snapshots_seen(status.snapshots, observation),
     )
     status = losses.update(status, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)

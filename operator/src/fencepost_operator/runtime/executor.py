@@ -11,6 +11,7 @@ from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
     DeleteRun,
+    DropSnapshots,
     InstallCluster,
     PruneCluster,
     ReleaseFence,
@@ -18,6 +19,7 @@ from fencepost_operator.actions import (
     StartRun,
     StopRun,
     TakeOverFence,
+    TakeSnapshot,
     UninstallCluster,
 )
 from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig, Spec
@@ -73,8 +75,20 @@ class Executor:
                 await ports.fences.accept_loss(
                     self._connection(pipeline), self._row(pipeline), committed_ms, loss, by=by, choice=choice
                 )
+            case TakeSnapshot() | DropSnapshots():
+                await self._keep_snapshots(pipeline, action)
             case ReleaseFence(epoch=epoch, version=version):
                 await ports.fences.release(self._connection(pipeline), self._row(pipeline), epoch, version)
+            case _:
+                assert_never(action)
+
+    async def _keep_snapshots(self, pipeline: Pipeline, action: TakeSnapshot | DropSnapshots) -> None:
+        connection, row, fences = self._connection(pipeline), self._row(pipeline), self.ports.fences
+        match action:
+            case TakeSnapshot(id=found, trigger=trigger, name=name, owner=owner):
+                await fences.take_snapshot(connection, row, owner=owner, snapshot=found, trigger=trigger, name=name)
+            case DropSnapshots(ids=ids):
+                await fences.drop_snapshots(connection, row, ids)
             case _:
                 assert_never(action)
 
@@ -101,7 +115,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED
-        case CreateFence() | TakeOverFence() | AcceptLoss() | ReleaseFence():
+        case CreateFence() | TakeOverFence() | ReleaseFence() | AcceptLoss() | TakeSnapshot() | DropSnapshots():
             return _reason_of_checkpoint(error)
         case _:
             assert_never(action)

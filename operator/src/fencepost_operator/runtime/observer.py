@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec, Status
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
+from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
@@ -76,12 +77,13 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread, loss, durability = await asyncio.gather(
+        run_node, objects, unread, loss, durability, snapshots = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
+            self._snapshots(pipeline),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -97,6 +99,7 @@ class Observer:
             progress=progress,
             loss=loss,
             durability=durability,
+            snapshots=snapshots,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
 
@@ -188,6 +191,13 @@ class Observer:
         )
         return DurabilityFacts(cassandra=cassandra, topics=topics)
 
+    async def _snapshots(self, pipeline: Pipeline) -> Fact[tuple[Snapshot, ...] | None]:
+        if not isinstance(pipeline.spec, Spec) or not needs_list(pipeline, self.ports.clock.now()):
+            return Known(None)
+        key = pipeline.key
+        name = names.fence_key(self.config.scope, key.namespace, key.name)
+        return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
+
     def _run_terminated(self, run: RunStatus | None) -> bool:
         return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
 
@@ -240,8 +250,3 @@ def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) 
     if isinstance(fence, Unknown):
         return fence
     return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
-
-
-def whole_milliseconds(moment: datetime) -> datetime:
-    """Return the moment as precise as a status keeps it."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

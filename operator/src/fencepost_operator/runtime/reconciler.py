@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost_operator.actions import Action
+from fencepost_operator.actions import Action, DropSnapshots, TakeSnapshot
 from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
@@ -102,7 +102,10 @@ class Reconciler:
             return self._pause(pipeline, decision), _BLIND if blind else "steady"
         last = attempts.last(action)
         if last is not None and observation.now < last.retry_at:
-            return (last.retry_at - observation.now).total_seconds(), "waiting"
+            wait = (last.retry_at - observation.now).total_seconds()
+            # A copy that cannot be made must not keep the loop from looking after the run.
+            is_aside = isinstance(action, TakeSnapshot | DropSnapshots)
+            return (min(wait, self._pause(pipeline, decision)) if is_aside else wait), "waiting"
         return await self._act(recorded, observation, action, attempts)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:

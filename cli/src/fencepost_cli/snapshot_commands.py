@@ -1,0 +1,200 @@
+"""`fencepost snapshots list`, `show` and `create`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from fencepost.contract import split_offset_key
+from fencepost.fence.snapshots import NAME, Snapshot
+from fencepost_cli.errors import CliError
+from fencepost_cli.options import (
+    CassandraOption,
+    ContextOption,
+    NamespaceOption,
+    OutputOption,
+    PipelineArgument,
+    ScopeOption,
+    Target,
+    target,
+)
+from fencepost_cli.output import (
+    Column,
+    Format,
+    age,
+    moment,
+    number,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    working,
+)
+from fencepost_cli.ports import Cluster
+from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotStatus
+
+POLL: Final = 1.0
+"""Seconds between two looks at the status."""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Immutable copies of the committed offsets.")
+
+
+@app.command("list")
+def list_snapshots(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    scope: ScopeOption = None,
+    cassandra: CassandraOption = None,
+) -> None:
+    """List the snapshots, the newest first."""
+    found = target(
+        context,
+        pipeline,
+        namespace=namespace,
+        kubeconfig_context=kubeconfig_context,
+        scope=scope,
+        cassandra=cassandra,
+    )
+    with found.store() as store:
+        snapshots = store.snapshots()
+    if output is Format.JSON:
+        print_json({"pipeline": found.cassandra.pipeline, "snapshots": [_json(one) for one in snapshots]})
+        return
+    now = datetime.now(UTC)
+    columns = ("AGE", "TRIGGER", "NAME"), ("EPOCH", "VERSION", "OFFSETS"), ("IMAGE", "ID")
+    print_table(
+        [*map(Column, columns[0]), *map(number, columns[1]), *map(Column, columns[2])],
+        [
+            (
+                age(now - one.at),
+                one.trigger,
+                one.name,
+                one.epoch,
+                one.version,
+                sum(one.offsets.values()),
+                _image(one),
+                one.id,
+            )
+            for one in snapshots
+        ],
+    )
+
+
+@app.command()
+def show(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name, or its id.")],
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    scope: ScopeOption = None,
+    cassandra: CassandraOption = None,
+) -> None:
+    """Show one snapshot with its offsets; of several with one name, the newest."""
+    found = target(
+        context,
+        pipeline,
+        namespace=namespace,
+        kubeconfig_context=kubeconfig_context,
+        scope=scope,
+        cassandra=cassandra,
+    )
+    with found.store() as store:
+        named = [one for one in store.snapshots() if snapshot in {one.name, str(one.id)}]
+        whole = store.snapshot(named[0]) if named else None
+    if whole is None:
+        raise CliError(
+            f"{found.found.key} has no snapshot {snapshot!r}",
+            remedy=f"choose one of `fencepost snapshots list {found.found.key}`",
+        )
+    if output is Format.JSON:
+        print_json({"pipeline": found.cassandra.pipeline, **_json(whole), "topicIds": whole.topic_ids})
+        return
+    print_fields(
+        {
+            "Snapshot": whole.id,
+            "Name": whole.name,
+            "Trigger": whole.trigger,
+            "Taken": moment(whole.at),
+            "Epoch": whole.epoch,
+            "Version": whole.version,
+            "Code": whole.code,
+        }
+    )
+    print_line()
+    keys = sorted(whole.offsets, key=split_offset_key)
+    print_table([Column("PARTITION"), number("OFFSET")], [(key, whole.offsets[key]) for key in keys])
+
+
+@app.command()
+def create(  # each is an option of the command line
+    context: typer.Context,
+    pipeline: PipelineArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    namespace: NamespaceOption = None,
+    kubeconfig_context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    timeout: Annotated[int, typer.Option("--timeout", min=0, help="Seconds to wait for it; 0 does not wait.")] = 60,
+) -> None:
+    """Ask the operator for a snapshot, by an annotation of the pipeline, and wait until it is written."""
+    if not NAME.fullmatch(name):
+        raise CliError(
+            f"{name!r} is no name of a snapshot", remedy="use at most 63 lower-case letters, digits, dashes and dots"
+        )
+    found = target(context, pipeline, namespace=namespace, kubeconfig_context=kubeconfig_context)
+    cluster, key = found.ports.cluster(kubeconfig_context), found.found.key
+    if cluster.snapshots(key).requested == name:
+        raise CliError(f"the operator was asked for {name!r} last and took it", remedy="choose another name")
+    cluster.annotate(key, SNAPSHOT_ANNOTATION, name)
+    made = _wait(found, cluster, key, name, timeout) if timeout else None
+    if output is Format.JSON:
+        print_json({"pipeline": str(key), "name": name, "id": made.id if made else None})
+    elif made:
+        print_line(f"snapshot {name} is written: {made.id}, of version {made.version}")
+    else:
+        print_line(f"snapshot {name} is requested")
+
+
+def _wait(found: Target, cluster: Cluster, key: ObjectKey, name: str, timeout: int) -> SnapshotStatus:
+    """Return the snapshot once the operator has seen it. Raises CliError."""
+    deadline = time.monotonic() + timeout
+    with working("waiting for the operator") as progress:
+        while True:
+            known = cluster.snapshots(key)
+            made = next((one for one in known.recent if one.name == name), None)
+            if made is not None and known.requested == name and known.pending is None:
+                return made
+            if time.monotonic() > deadline:
+                why = f": {known.message}" if known.message else ""
+                raise CliError(
+                    f"no snapshot {name!r} within {timeout} s{why}",
+                    remedy=f"it is still due; a pipeline that has committed nothing has nothing to copy:"
+                    f" `kubectl describe spl -n {found.found.key.namespace} {found.found.key.name}`",
+                )
+            progress.tell(known.message or "not yet")
+            time.sleep(POLL)
+
+
+def _image(snapshot: Snapshot) -> str | None:
+    return (snapshot.code or "").partition(" ")[0] or None
+
+
+def _json(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "id": str(snapshot.id),
+        "name": snapshot.name,
+        "trigger": snapshot.trigger,
+        "at": snapshot.at,
+        "epoch": snapshot.epoch,
+        "version": snapshot.version,
+        "code": snapshot.code,
+        "image": _image(snapshot),
+        "offsets": dict(snapshot.offsets),
+    }

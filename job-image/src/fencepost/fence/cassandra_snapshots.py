@@ -1,0 +1,122 @@
+"""The table of snapshots: rows are inserted once and deleted, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from cassandra import InvalidRequest, Unauthorized
+from cassandra.cluster import Session
+
+from fencepost.fence import schema
+from fencepost.fence.cassandra import UNANSWERED
+from fencepost.fence.epochs import sealed, unsealed
+from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
+from fencepost.fence.snapshots import Snapshot
+
+MOST: Final = 2_000
+"""Snapshots of one pipeline that a list reads; retention keeps at most a thousand."""
+_FACTS: Final = ("id", "reason", "epoch", "version", "name", "code")
+_MAPS: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """The snapshots in one keyspace. Every method raises FenceError."""
+
+    session: Session
+    keyspace: str
+
+    def insert(self, pipeline: str, snapshot: Snapshot) -> None:
+        """Insert the snapshot unless one with its id is there; columns that an older schema lacks are left out."""
+        epochs = sealed(snapshot.leader_epochs, snapshot.offsets, snapshot.topic_ids)
+        values: dict[str, Any] = {
+            "pipeline": pipeline,
+            "id": snapshot.id,
+            "reason": snapshot.trigger,
+            "epoch": snapshot.epoch,
+            "version": snapshot.version,
+            "offsets": dict(snapshot.offsets),
+            "topic_ids": dict(snapshot.topic_ids),
+            "name": snapshot.name,
+            "code": snapshot.code,
+            "leader_epochs": epochs,
+            "growth_barrier": dict(snapshot.growth_barrier),
+        }
+        there = [name for name in self._columns() if name in values]
+        marks = ", ".join("?" * len(there))
+        self._execute(
+            f"INSERT INTO {self._table} ({', '.join(there)}) VALUES ({marks}) IF NOT EXISTS",
+            [values[name] for name in there],
+        )
+
+    def newest(self, pipeline: str, *, with_offsets: bool = False) -> tuple[Snapshot, ...]:
+        """Return the newest snapshots, at most MOST, the newest first; none without the table.
+
+        Without `with_offsets` they have no maps: those of many snapshots are more than the operator reads at once.
+        """
+        try:
+            columns = [name for name in self._columns() if name in {*_FACTS, *(("offsets",) if with_offsets else ())}]
+        except FenceSchemaMissing:
+            return ()
+        select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? LIMIT {MOST}"
+        return tuple(_snapshot(found) for found in self._execute(select, [pipeline]))
+
+    def read(self, pipeline: str, id: UUID) -> Snapshot | None:  # noqa: A002 - the column's name
+        """Return one snapshot with its offsets, or None."""
+        columns = [name for name in self._columns() if name in {*_FACTS, *_MAPS}]
+        select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? AND id = ?"
+        return next((_snapshot(found) for found in self._execute(select, [pipeline, id])), None)
+
+    def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
+        """Delete snapshots; nothing to do for one that is gone."""
+        for one in ids:
+            self._execute(f"DELETE FROM {self._table} WHERE pipeline = ? AND id = ?", [pipeline, one])
+
+    @property
+    def _table(self) -> str:
+        return f'"{self.keyspace}".{schema.SNAPSHOTS.name}'
+
+    def _columns(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._answer(
+            lambda: schema.columns_of(self.session, self.keyspace, schema.SNAPSHOTS.name)
+        )
+        if not found:
+            raise FenceSchemaMissing(f"table {self.keyspace}.{schema.SNAPSHOTS.name} does not exist")
+        return found
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        return list(self._answer(lambda: self.session.execute(self.session.prepare(statement), values)))
+
+    def _answer(self, ask: Any) -> Any:  # noqa: ANN401 - the library is untyped
+        doing = f"the snapshots in keyspace {self.keyspace}"
+        try:
+            return ask()
+        except Unauthorized as error:
+            raise FenceUnauthorized(f"{doing}: {error}") from error
+        except InvalidRequest as error:
+            raise FenceSchemaInvalid(f"{doing}: {error}") from error
+        except UNANSWERED as error:
+            raise FenceUnavailable(f"{doing}: {error}") from error
+
+
+def _snapshot(found: Any) -> Snapshot:  # noqa: ANN401 - a driver's named tuple
+    offsets, topic_ids = _map(found, "offsets"), _map(found, "topic_ids")
+    return Snapshot(
+        id=found.id,
+        trigger=found.reason or "",
+        name=getattr(found, "name", None),
+        epoch=found.epoch or 0,
+        version=found.version or 0,
+        code=getattr(found, "code", None),
+        offsets=offsets,
+        topic_ids=topic_ids,
+        leader_epochs=unsealed(_map(found, "leader_epochs"), offsets, topic_ids),
+        growth_barrier=_map(found, "growth_barrier"),
+    )
+
+
+def _map(found: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - a driver's named tuple
+    return dict((getattr(found, name, None) or {}).items())

@@ -1,0 +1,181 @@
+"""When a snapshot of the committed offsets is taken, and which ones are deleted: housekeeping, but for one trigger.
+
+A snapshot is decided on, recorded in the status as pending, and written; it stays pending until a list of the snapshots
+has it.  Its id follows from what was recorded, so that an operator that dies in between writes it once.  Before the
+first run of another spec starts, its snapshot comes first; when it cannot be written, the run starts all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost.fence import FenceRow
+from fencepost.fence.snapshots import NAME, Snapshot, Trigger, snapshot_id
+from fencepost_operator.actions import Action, DropSnapshots, StartRun, TakeSnapshot
+from fencepost_operator.api import (
+    SNAPSHOT_ANNOTATION,
+    Pipeline,
+    SnapshotsSpec,
+    SnapshotsStatus,
+    SnapshotStatus,
+    Spec,
+    Status,
+)
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import detail
+from fencepost_operator.observation import Known, Observation
+from fencepost_operator.text import single_line
+
+RECENT: Final = 10
+"""Snapshots that the status lists."""
+DROPPED_AT_ONCE: Final = 50
+_CODE: Final = 300
+"""Characters of a snapshot's code in the status."""
+_SHORT: Final = 63
+_WRONG_NAME: Final = "a name has at most 63 lower-case letters, digits, dashes and dots; set another one"
+
+
+def needs_list(pipeline: Pipeline, now: datetime) -> bool:
+    """Return whether the snapshots have to be read: none are known, one is pending, or some may have to go."""
+    if not isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None:
+        return False
+    known, rules = pipeline.status.snapshots, pipeline.spec.snapshots
+    if known is None or known.pending is not None:
+        return True
+    is_old = known.oldest_at is not None and now - known.oldest_at > timedelta(seconds=rules.keep_age)
+    return known.count > 1 and (known.count > rules.keep_count or is_old)
+
+
+def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> SnapshotsStatus | None:
+    """Return what the status says of the snapshots after an observation; without a list, nothing changes."""
+    found = observation.snapshots.value if isinstance(observation.snapshots, Known) else None
+    if found is None:
+        return before
+    known = before or SnapshotsStatus()
+    told = tuple(_told(snapshot) for snapshot in found[:RECENT])
+    pending = known.pending
+    if pending is not None and any(str(snapshot.id) == pending.id for snapshot in found):
+        pending = None
+    return replace(
+        known,
+        count=len(found),
+        oldest_at=whole_milliseconds(found[-1].at) if found else None,
+        last=told[0] if told else None,
+        recent=told,
+        pending=pending,
+        message=known.message if pending is not None else "",
+    )
+
+
+def with_snapshots(
+    context: Context, status: Status, action: Action | None, failures: Mapping[str, str]
+) -> tuple[Status, Action | None]:
+    """Return the status and the action with what is due for the snapshots in them.
+
+    `failures` maps the id of a snapshot that could not be written to the reason.
+    """
+    known, row, spec = status.snapshots, _own_row(context), context.pipeline.spec
+    if known is None or row is None or not isinstance(spec, Spec):
+        return status, action
+    if _is_too_late(known.pending, row):
+        known = replace(known, pending=None)
+    is_changed = isinstance(action, StartRun) and _is_other_spec(context, status)
+    waits = isinstance(action, StartRun) and (is_changed or _is_for(known.pending, Trigger.SPEC_CHANGE))
+    if action is not None and not waits:
+        return replace(status, snapshots=known), action
+    known = _requested(context, known, row, is_changed=is_changed) if known.pending is None else known
+    pending = known.pending
+    if pending is None:
+        return replace(status, snapshots=known), action or _expired(context, spec.snapshots)
+    failure = failures.get(pending.id)
+    status = replace(status, snapshots=replace(known, message=detail(failure) if failure else known.message))
+    if failure and action is not None:
+        return status, action
+    return status, TakeSnapshot(id=pending.id, trigger=pending.trigger, name=pending.name, owner=context.owner)
+
+
+def _requested(context: Context, known: SnapshotsStatus, row: FenceRow, *, is_changed: bool) -> SnapshotsStatus:
+    """Return what is known, with the snapshot that is due as pending."""
+    name = context.pipeline.annotations.get(SNAPSHOT_ANNOTATION, "")
+    if name and not NAME.fullmatch(name):
+        known = replace(known, message=f"annotation {SNAPSHOT_ANNOTATION}: {_WRONG_NAME}")
+    elif name and name != known.requested:
+        return replace(known, requested=name, message="", pending=_pending(context, Trigger.ON_DEMAND, name))
+    if is_changed:
+        return replace(known, pending=_pending(context, Trigger.SPEC_CHANGE))
+    if _is_scheduled(context, known, row):
+        return replace(known, pending=_pending(context, Trigger.SCHEDULE))
+    return known
+
+
+def _is_scheduled(context: Context, known: SnapshotsStatus, row: FenceRow) -> bool:
+    """Return whether a run has committed something since the last snapshot, and the time has come."""
+    spec, run, last = context.pipeline.spec, context.active_run, known.last
+    if not isinstance(spec, Spec) or not spec.snapshots.every or run is None:
+        return False
+    since = last.at if last is not None else run.claimed_at
+    if since is None or (last is not None and last.version == row.version):
+        return False
+    return context.now - since >= timedelta(seconds=spec.snapshots.every)
+
+
+def _is_other_spec(context: Context, status: Status) -> bool:
+    """Return whether the run that is about to start is the first one of another spec."""
+    before, after = context.status.run, status.run
+    return before is not None and after is not None and before.spec_hash != after.spec_hash
+
+
+def _is_too_late(pending: SnapshotStatus | None, row: FenceRow) -> bool:
+    """Return whether the run of the other spec has the fence by now: there is no 'before' to copy any more."""
+    return _is_for(pending, Trigger.SPEC_CHANGE) and row.driver is not None
+
+
+def _is_for(pending: SnapshotStatus | None, trigger: Trigger) -> bool:
+    return pending is not None and pending.trigger == trigger
+
+
+def _expired(context: Context, rules: SnapshotsSpec) -> DropSnapshots | None:
+    """Return the deletion of what is over the count or the age, the oldest first; never of the newest one."""
+    observed = context.observation.snapshots
+    found = observed.value if isinstance(observed, Known) else None
+    oldest = context.now - timedelta(seconds=rules.keep_age)
+    over = [
+        snapshot
+        for place, snapshot in enumerate(found or ())
+        if place > 0 and (place >= rules.keep_count or snapshot.at < oldest)
+    ]
+    return DropSnapshots(ids=tuple(str(snapshot.id) for snapshot in over[-DROPPED_AT_ONCE:])) if over else None
+
+
+def _own_row(context: Context) -> FenceRow | None:
+    """Return the fence row if it is this pipeline's and has something to copy."""
+    fence = context.observation.fence
+    row = fence.value if isinstance(fence, Known) else None
+    is_right = row is not None and row.owner == context.owner and bool(row.offsets)
+    return row if is_right and context.pipeline.deleting_since is None else None
+
+
+def _pending(context: Context, trigger: Trigger, name: str = "") -> SnapshotStatus:
+    one = snapshot_id(context.now, context.pipeline.uid, trigger, name)
+    return SnapshotStatus(id=str(one), trigger=trigger, at=context.now, name=name)
+
+
+def _told(snapshot: Snapshot) -> SnapshotStatus:
+    """Return a snapshot for the status, with every text bounded: anybody with the account may have written it."""
+    return SnapshotStatus(
+        id=str(snapshot.id),
+        trigger=single_line(snapshot.trigger, limit=_SHORT),
+        at=whole_milliseconds(snapshot.at),
+        name=single_line(snapshot.name, limit=_SHORT),
+        epoch=snapshot.epoch,
+        version=snapshot.version,
+        code=single_line(snapshot.code, limit=_CODE),
+    )
+
+
+def whole_milliseconds(moment: datetime) -> datetime:
+    """Return the moment as precise as a status keeps it."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,0 +1,171 @@
+"""Snapshots: each one that is due is written once, whatever dies, and none stands in a run's way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.stage import ROW, Died, Stage
+from fencepost.fence.snapshots import Snapshot, Trigger
+from fencepost_operator.errors import Denied
+
+IMAGE_2 = {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}
+
+
+async def running(**changes: Any) -> Stage:
+    stage = Stage()
+    stage.world.apply(body(**changes))
+    await stage.running()
+    await stage.run(5)
+    return stage
+
+
+def taken(stage: Stage, trigger: Trigger) -> list[Snapshot]:
+    return [one for one in stage.world.snapshots.values() if one.trigger == trigger]
+
+
+def annotate(stage: Stage, name: str) -> None:
+    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/snapshot": name}
+    stage.world.touch(KEY)
+
+
+async def upgrade(stage: Stage) -> Trigger:
+    stage.world.change(KEY, job=IMAGE_2)
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    return Trigger.SPEC_CHANGE
+
+
+async def on_demand(stage: Stage) -> Trigger:
+    annotate(stage, "before-the-sale")
+    await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
+    return Trigger.ON_DEMAND
+
+
+async def scheduled(stage: Stage) -> Trigger:
+    stage.world.change(KEY, snapshots={"every": "1m"})
+    await stage.run(75)
+    return Trigger.SCHEDULE
+
+
+SCENES = [upgrade, on_demand, scheduled]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("scene", SCENES)
+async def test_an_operator_that_dies_at_any_write_leaves_one_snapshot(
+    scene: Callable[[Stage], Awaitable[Trigger]], side: str
+) -> None:
+    """Injected: kill -9 at each write from the decision to the run's return."""
+    calm = await running()
+    first = len(calm.gate.writes)
+    await scene(calm)
+    snapshot = calm.gate.writes.index("take_snapshot")
+    assert snapshot >= first
+    for number in range(max(first, snapshot - 2), min(len(calm.gate.writes), snapshot + 3)):
+        stage = await running()
+
+        def die(place: int, _name: str, number: int = number) -> None:
+            if place == number:
+                raise Died
+
+        setattr(stage.gate, side, die)
+        trigger = await scene(stage)
+        await stage.run(10)
+        assert len(taken(stage, trigger)) == 1, number
+        assert stage.deaths == 1
+
+
+async def test_the_snapshot_of_an_upgrade_has_what_the_old_run_committed() -> None:
+    stage = await running()
+    await upgrade(stage)
+    (snapshot,) = taken(stage, Trigger.SPEC_CHANGE)
+    new_run = next(row for row in stage.world.table.history if row.epoch == 2 and row.driver is not None)
+    assert snapshot.offsets == new_run.offsets
+    assert snapshot.code == new_run.code
+    await stage.run(3)
+    status = stage.pipeline.status.snapshots
+    assert status is not None
+    assert (status.count, status.pending) == (1, None)
+    assert status.last is not None
+    assert (status.last.id, status.last.trigger) == (str(snapshot.id), "SpecChange")
+
+
+async def test_a_restart_of_the_same_spec_takes_none() -> None:
+    stage = await running()
+    stage.world.kill_driver()
+    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    assert not stage.world.snapshots
+
+
+async def test_an_upgrade_goes_on_where_no_snapshot_can_be_written() -> None:
+    """Injected: the account may not write to the table."""
+    stage = await running()
+
+    def refuse(_number: int, call: str) -> None:
+        if call == "take_snapshot":
+            raise Denied("no MODIFY permission", remedy="grant it")
+
+    stage.gate.before = refuse
+    await upgrade(stage)
+    await stage.run(5)
+    status = stage.pipeline.status.snapshots
+    assert stage.is_running()
+    assert not stage.world.snapshots
+    assert status is not None
+    assert status.pending is None
+
+
+async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:
+    stage = await running()
+    await on_demand(stage)
+    await stage.run(20)
+    assert [one.name for one in taken(stage, Trigger.ON_DEMAND)] == ["before-the-sale"]
+    annotate(stage, "Not A Name")
+    await stage.run(5)
+    assert len(stage.world.snapshots) == 1
+    status = stage.pipeline.status.snapshots
+    assert status is not None
+    assert "annotation streaming.fencepost.dev/snapshot" in status.message
+    annotate(stage, "another")
+    await stage.until(lambda: len(stage.world.snapshots) == 2)
+
+
+async def test_retention_goes_by_count_and_age_and_keeps_the_newest() -> None:
+    stage = await running(snapshots={"every": "1m", "keep": {"count": 3, "age": "5m"}})
+    await stage.run(60 * 6)
+    status = stage.pipeline.status.snapshots
+    assert status is not None
+    assert len(stage.world.snapshots) == status.count == 3
+    stage.world.change(KEY, snapshots={"every": "0s", "keep": {"count": 3, "age": "5m"}})
+    await stage.run(60 * 8)
+    (newest,) = stage.world.snapshots.values()
+    assert stage.world.now - newest.at > timedelta(minutes=5)
+
+
+async def test_nothing_is_copied_while_nothing_is_committed() -> None:
+    stage = await running(snapshots={"every": "1m"})
+    stage.world.rate = 0
+    await stage.run(60 * 5)
+    assert len(stage.world.snapshots) <= 1
+
+
+async def test_a_suspended_pipeline_takes_a_snapshot_on_demand() -> None:
+    stage = await running()
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    annotate(stage, "while-it-sleeps")
+    await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
+
+
+async def test_the_status_lists_ten_and_stays_small() -> None:
+    stage = await running(snapshots={"every": "1m"})
+    await stage.run(60 * 14)
+    status = stage.pipeline.status.snapshots
+    assert status is not None
+    assert status.count > 10
+    assert len(status.recent) == 10
+    assert status.recent[0] == status.last
