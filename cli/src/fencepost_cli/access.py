@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fencepost.contract import kafka_properties
+from fencepost.contract import CassandraEndpoint, CassandraTls, kafka_properties
+from fencepost.fence import FenceTlsFailed
+from fencepost.fence.tls import TlsMaterial
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Found, KafkaAccess
 from fencepost_operator.desired.names import fence_key
@@ -40,7 +42,7 @@ def cassandra_access(found: Found, overrides: Overrides) -> CassandraAccess:
     endpoint = checkpoint.endpoint
     if overrides.cassandra is not None:
         host, port = _host_and_port(overrides.cassandra, "--cassandra")
-        endpoint = replace(endpoint, contact_points=(host,), port=port)
+        endpoint = replace(endpoint, contact_points=(host,), port=port, tls=_of_the_spec(endpoint))
     scope = overrides.scope or found.scope or Settings().scope
     return CassandraAccess(
         pipeline=fence_key(scope, found.key.namespace, found.key.name),
@@ -48,6 +50,7 @@ def cassandra_access(found: Found, overrides: Overrides) -> CassandraAccess:
         endpoint=endpoint,
         consistency=checkpoint.consistency,
         credentials=_credentials(found),
+        tls=_tls(found),
     )
 
 
@@ -87,6 +90,22 @@ def _credentials(found: Found) -> tuple[str, str] | None:
             remedy=f"give Secret {name} the keys username and password",
         )
     return data["username"], data["password"]
+
+
+def _tls(found: Found) -> TlsMaterial | None:
+    tls = found.spec.checkpoint.tls
+    if tls is None:
+        return None
+    try:
+        return TlsMaterial.of(found.tls_secret or {})
+    except FenceTlsFailed as error:
+        raise CliError(f"Secret {found.key.namespace}/{tls.secret_name}: {error}", remedy=error.remedy) from error
+
+
+def _of_the_spec(endpoint: CassandraEndpoint) -> CassandraTls | None:
+    """Return the TLS options for a forwarded port: the node's certificate still has the name of the contact point."""
+    tls = endpoint.tls
+    return replace(tls, server_name=tls.server_name or endpoint.contact_points[0]) if tls else None
 
 
 def _host_and_port(text: str, option: str) -> tuple[str, int]:

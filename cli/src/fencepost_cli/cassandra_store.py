@@ -16,6 +16,7 @@ from cassandra.query import SimpleStatement, tuple_factory
 
 from fencepost.fence import (
     FenceCredentialsRejected,
+    FenceEndpointInvalid,
     FenceError,
     FenceRow,
     FenceSchemaInvalid,
@@ -63,6 +64,7 @@ def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
             consistency=access.consistency,
             request_timeout=REQUEST_TIMEOUT,
             discover=False,
+            tls=access.tls,
         )
     try:
         yield CassandraStore(session, access)
@@ -185,6 +187,8 @@ def _told(access: CassandraAccess) -> Iterator[None]:
     except FenceCredentialsRejected as error:
         remedy = "correct the Secret in checkpoint.cassandra.credentialsFrom"
         raise _error(access, where, error, remedy) from error
+    except FenceEndpointInvalid as error:
+        raise _error(access, where, error, error.remedy) from error
     except FenceUnavailable as error:
         remedy = "see whether Cassandra answers at this address; --cassandra names another one"
         raise _error(access, where, error, remedy) from error

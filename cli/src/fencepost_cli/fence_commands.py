@@ -173,7 +173,8 @@ def verify(  # each is an option of the command line
         cassandra=cassandra,
     )
     spec = found.found.spec
-    wanted = tuple(CassandraSink(name=s.name, keyspace=s.keyspace, table=s.table) for s in spec.sinks) if sinks else ()
+    tables = ((sink.name, sink.cassandra) for sink in spec.sinks if sink.cassandra and sinks)
+    wanted = tuple(CassandraSink(name=name, keyspace=one.keyspace, table=one.table) for name, one in tables)
     with found.store() as store, working("verifying") as progress:
         result = run_verification(
             found.cassandra.pipeline,

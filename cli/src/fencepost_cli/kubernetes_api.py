@@ -129,6 +129,7 @@ async def _read(api: ApiServer, key: ObjectKey) -> Found:
         spec=spec,
         scope=await _scope(api, key, body),
         cassandra_secret=await secret(spec.checkpoint.credentials_secret),
+        tls_secret=await secret(spec.checkpoint.tls.secret_name if spec.checkpoint.tls else None),
         kafka_secret=await secret(spec.source.properties_secret),
     )
 

@@ -13,6 +13,7 @@ from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change
 from fencepost.fence.snapshots import Snapshot
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.api import ObjectKey, SnapshotsStatus, Spec
 
 
@@ -27,6 +28,7 @@ class Found:
     spec: Spec
     scope: str | None
     cassandra_secret: Mapping[str, str] | None = field(default=None, repr=False)
+    tls_secret: Mapping[str, str] | None = field(default=None, repr=False)
     kafka_secret: Mapping[str, str] | None = field(default=None, repr=False)
 
 
@@ -39,6 +41,7 @@ class CassandraAccess:
     endpoint: CassandraEndpoint
     consistency: str
     credentials: tuple[str, str] | None = field(repr=False)
+    tls: TlsMaterial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

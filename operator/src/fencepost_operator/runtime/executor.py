@@ -49,7 +49,7 @@ class Executor:
     ports: Targets
     config: ReconcileConfig
 
-    async def execute(self, pipeline: Pipeline, action: Action) -> None:  # noqa: C901 - a table
+    async def execute(self, pipeline: Pipeline, action: Action) -> None:  # noqa: C901, PLR0912 - a table
         """Do it; done twice, it is done once."""
         key, ports = pipeline.key, self.ports
         match action:
