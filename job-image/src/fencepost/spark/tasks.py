@@ -26,7 +26,7 @@ def slices(
     """
     todo = [part for part in ranges if part.records > 0]
     total = sum(part.records for part in todo)
-    smallest = SLICE_RECORDS if not record_size else max(1, min(SLICE_RECORDS, int(SLICE_BYTES / record_size)))
+    smallest = max(1, int(min(SLICE_RECORDS, SLICE_BYTES / (record_size or 1))))
     count = max(1, min(tasks, -(-total // smallest)))
     return _cut(todo, max(1, -(-total // count))) if split else _distributed(todo, count)
 
