@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def watched(minutes: int, *, every: int, by: int, until: int | None = None) -> tuple[LogStarts, datetime]:
-    """Watch a log once a minute whose start jumps `by` offsets `every` so many minutes."""
+    """Watch a log every minute; its start jumps `by` offsets `every` so many minutes."""
     starts, now = LogStarts(), NOW
     for minute in range(minutes + 1):
         now = NOW + timedelta(minutes=minute)

@@ -25,7 +25,7 @@ FOUND = replace(FAILED, count=1, reason="PoisonRecord", message="orders/0 offset
         (replace(SUSPECT, reason="RunFailed"), False),
         (replace(SUSPECT, reason="DependencyDown"), False),
         (replace(SUSPECT, reason="OutOfMemory"), False),
-        (replace(SUSPECT, spec_hash="old"), False),  # other code may mend it
+        (replace(SUSPECT, spec_hash="old"), False),  # other code may fix it
         (replace(SUSPECT, retry="1"), False),
         (replace(SUSPECT, count=0), False),  # a commit came after it
         (replace(FOUND, spec_hash="old"), True),

@@ -237,7 +237,7 @@ class Loop:
         state = self._resolved(row)
         going_on = losses.without_accepted(row, reported, state)
         if going_on.accepted:
-            state = self._resolved(going_on.row)  # a replaced topic starts anew: its start must be resolved too
+            state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
             going_on = losses.without_accepted(row, reported, state)
         self._claiming, self._seen_epochs = going_on.row, state.leader_epochs
         found = plan.starting(

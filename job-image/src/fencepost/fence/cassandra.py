@@ -382,7 +382,7 @@ class CassandraFenceTable:
                     f"SELECT {columns} FROM {self._table(schema.LOSSES)} WHERE pipeline = ? AND committed_ms = ?"
                     f" LIMIT {MOST_LOSSES}"
                 )
-                # One page: a Cassandra that a tenant runs could go on with pages for ever.
+                # One page: a Cassandra that a tenant runs could go on with pages forever.
                 found = self.session.execute(select, (pipeline, committed_ms)).current_rows[:MOST_LOSSES]
         except FenceSchemaMissing:
             return ()
