@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.spark import gateway, session, source
+from fencepost.spark.counts import ReadCounts
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that runs for a minute
 MASTER = "spark://127.0.0.1:7077"
@@ -85,8 +86,9 @@ def run_driver(folder: Path) -> None:
         raise SystemExit("no executor: the archive cannot be made")
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 
+    counts = ReadCounts(spark.sparkContext)
     for _ in range(2):
-        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, patience=1.0)
+        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, counts.begin(), patience=1.0)
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
         rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
         rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")

@@ -92,7 +92,7 @@ def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
 
 
 def _fitting_bytes(cluster: ClusterSpec) -> int:
-    """Return how many bytes of records fit into one batch: their rows, and what a shuffle keeps take more.
+    """Return how many bytes of records fit into one batch: their rows, and what a shuffle keeps, take more.
 
     A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.
     """
