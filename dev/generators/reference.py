@@ -1,4 +1,4 @@
-"""Write docs/reference.md from the CRD, so that it cannot say anything else; `make reference` runs it."""
+"""Write docs/reference.md from the CRDs, so that it cannot say anything else; `make reference` runs it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from fencepost.contract import kafka_properties, spark_conf
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
+REWINDS: Final = ROOT / "crds/pipelinerewinds.streaming.fencepost.dev.yaml"
 REFERENCE: Final = ROOT / "docs/reference.md"
 
 HEAD: Final = """# Every field of a StreamingPipeline
 
 `apiVersion: streaming.fencepost.dev/v1alpha1`, `kind: StreamingPipeline`, short name `spl`. The same text is in the
-cluster: `kubectl explain spl.spec.source.kafka`. This page is written from the CRD (`make reference`).
+cluster: `kubectl explain spl.spec.source.kafka`. This page is written from the CRDs (`make reference`).
+"""
+REWIND_HEAD: Final = """# Every field of a PipelineRewind
+
+`kind: PipelineRewind`, short name `rw`: see [Rewind](operations.md#rewind).
 """
 
 WHOLE: Final = {"spec.cluster.affinity", "spec.cluster.tolerations"}
 """Fields that are Kubernetes' own types: their inside is in Kubernetes' reference."""
 
 
-def render(crd: dict[str, Any]) -> str:
-    """Return the page for a CRD of one version."""
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+def render(crd: dict[str, Any], rewinds: dict[str, Any]) -> str:
+    """Return the page for both CRDs, of one version each."""
+    schema, rewind = _schema(crd), _schema(rewinds)
     return "\n".join(
         [
             HEAD,
@@ -39,8 +44,18 @@ def render(crd: dict[str, Any]) -> str:
             "",
             *_spark_settings(),
             "",
+            REWIND_HEAD,
+            *_section("spec", rewind["spec"]),
+            "",
+            *_section("status", rewind["status"]),
+            "",
         ]
     )
+
+
+def _schema(crd: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return properties
 
 
 def _kafka_properties() -> Iterator[str]:
@@ -113,4 +128,4 @@ def _cell(field: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render(yaml.safe_load(CRD.read_text())))
+    sys.stdout.write(render(yaml.safe_load(CRD.read_text()), yaml.safe_load(REWINDS.read_text())))

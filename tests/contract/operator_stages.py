@@ -26,6 +26,7 @@ from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines
 from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import (
     GROUP,
@@ -154,6 +155,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             ports=Ports(
                 pipelines=KubernetesPipelines(api, recorder),
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=key.namespace),
+                rewinds=KubernetesRewinds(api, recorder),
                 runs=KubernetesRuns(api=api, clock=clock),
                 objects=objects,
                 fences=fences,

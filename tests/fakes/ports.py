@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from fakes.world import MASTER_DELAY, NODE_LOSS, REPLICATED, WORKER_DELAY, Job, RefusedError, World
@@ -16,18 +17,24 @@ from fencepost.fence.snapshots import Snapshot, snapshot_of
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
+    FINISHED_LABEL,
     CassandraConnection,
     Event,
     KafkaConnection,
     ObjectKey,
     Pipeline,
+    Rewind,
+    RewindStatus,
     Status,
     read_pipeline,
+    read_rewind,
+    write_rewind_status,
     write_status,
 )
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import (
+    NO_RECORD,
     NODE_LOST,
     Backlog,
     CassandraSettings,
@@ -139,6 +146,53 @@ class FakePipelines:
         found = self.world.objects.get(pipeline.key)
         if found is None or found["metadata"]["resourceVersion"] != pipeline.resource_version:
             raise Conflict("the object has been modified")
+
+
+@dataclass(slots=True)
+class FakeRewinds:
+    world: World
+    gate: Gate
+
+    async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
+        del expected
+        return await self.gate.read("rewinds", lambda: self._unfinished(pipeline))
+
+    def _unfinished(self, pipeline: ObjectKey) -> tuple[Rewind, ...]:
+        found = [read_rewind(copy.deepcopy(body)) for body in self.world.rewinds.values()]
+        return tuple(
+            rewind
+            for rewind in found
+            if (rewind.key.namespace, rewind.pipeline) == (pipeline.namespace, pipeline.name)
+            and not rewind.is_marked_finished
+        )
+
+    async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
+        def effect() -> None:
+            self._touched(rewind)["status"] = write_rewind_status(status)
+
+        await self.gate.write("write_rewind", effect)
+        return read_rewind(copy.deepcopy(self.world.rewinds[rewind.key]))
+
+    async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
+        def effect() -> None:
+            metadata = self._touched(rewind)["metadata"]
+            metadata["finalizers"] = [FINALIZER] if held else []
+            metadata["labels"] = {FINISHED_LABEL: "true"} if finished else {}
+            if "deletionTimestamp" in metadata and not held:
+                del self.world.rewinds[rewind.key]
+
+        await self.gate.write("mark_rewind", effect)
+
+    async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
+        del rewind
+        self.world.events.extend((event.reason, event.message) for event in events)
+
+    def _touched(self, rewind: Rewind) -> dict[str, Any]:
+        found = self.world.rewinds.get(rewind.key)
+        if found is None or found["metadata"]["resourceVersion"] != rewind.resource_version:
+            raise Conflict("the object has been modified")
+        found["metadata"]["resourceVersion"] = str(int(rewind.resource_version) + 1)
+        return found
 
 
 @dataclass(slots=True)
@@ -421,6 +475,38 @@ class FakeFences:
         made = snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name)
         await self._write("take_snapshot", lambda: self.world.snapshots.setdefault((pipeline, snapshot), made))
 
+    async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
+        found = await self.snapshots(connection, pipeline)
+        return next((one for one in found if wanted in {str(one.id), one.name}), None)
+
+    async def rewind(
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        epoch: int,
+        version: int,
+        offsets: Mapping[str, int],
+        leader_epochs: Mapping[str, int],
+        growth_barrier: Mapping[str, int],
+    ) -> None:
+        row = await self.read(connection, pipeline)
+        if row is None or (row.epoch, row.version, row.driver) != (epoch, version, None):
+            raise Conflict("the row is elsewhere")
+        fence = self.world.fence(pipeline)
+        await self._write(
+            "rewind",
+            lambda: fence.rewind(row, offsets=offsets, leader_epochs=leader_epochs, growth_barrier=growth_barrier),
+        )
+
+    async def first_commit(
+        self, connection: CassandraConnection, pipeline: str, *, epoch: int, version: int, since: datetime
+    ) -> Mapping[str, int] | None:
+        del connection, epoch, since
+        rows = [row for row in self.world.table.history if row.pipeline == pipeline and row.version >= version]
+        pairs = itertools.pairwise(rows)
+        return next((before.offsets for before, after in pairs if after.committed_at != before.committed_at), None)
+
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         del connection
         await self._write("drop_snapshots", lambda: [self.world.snapshots.pop((pipeline, one), None) for one in ids])
@@ -456,8 +542,19 @@ class FakeOffsets:
         topics = {key.rpartition("/")[0] for key in self.world.ends}
         missing = tuple(topic for topic in connection.topics if topic not in topics)
         ends = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
-        starts = {key: start for key, start in self.world.starts.items() if key in ends}
-        return Watermarks(ends=ends, starts=starts, missing_topics=missing)
+        starts = {key: self.world.starts.get(key, 0) for key in ends}
+        present = [topic for topic in connection.topics if topic in topics]
+        ids = {topic: self.world.topic_ids.get(topic, f"id-{topic}") for topic in present}
+        return Watermarks(ends=ends, starts=starts, missing_topics=missing, topic_ids=ids)
+
+    async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
+        return await self.gate.read("at", lambda: self._at(connection, timestamp))
+
+    def _at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
+        keys = self._ends(connection).ends
+        return {
+            key: next((end for end, at in self.world.growth.get(key, ()) if at >= timestamp), NO_RECORD) for key in keys
+        }
 
     async def unread(
         self, reader: ObjectKey, connection: KafkaConnection, source: Watermarks, positions: Mapping[str, int]
@@ -514,6 +611,7 @@ def ports_of(world: World, gate: Gate | None = None) -> Ports:
         pipelines=FakePipelines(world, gate),
         releases=FakeReleases(world, gate),
         runs=FakeRuns(world, gate),
+        rewinds=FakeRewinds(world, gate),
         objects=FakeObjects(world, gate),
         fences=FakeFences(world, gate),
         offsets=FakeOffsets(world, gate),

@@ -136,10 +136,14 @@ class World:
     """Drivers whose pod is gone; those on a lost node may live."""
     nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
     table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    rewinds: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
+    """PipelineRewind objects by their own key."""
     snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     starts: dict[str, int] = field(default_factory=dict)
     """Where the logs begin, if not at 0; only what the operator sees of it."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """Ids of topics that were recreated."""
     retention: Fact[Retention] = field(default_factory=lambda: Known(Retention()))
     growth: dict[str, list[tuple[int, datetime]]] = field(default_factory=dict)
     """Log ends of each partition, and from when on it was that long."""
@@ -221,6 +225,23 @@ class World:
             return
         present["metadata"].setdefault("deletionTimestamp", self.now.isoformat())
         self.touch(key)
+
+    def ask_for_rewind(self, name: str, to: dict[str, Any], *, pipeline: ObjectKey, **spec: Any) -> None:
+        """Create a PipelineRewind."""
+        asked = {"pipeline": pipeline.name, "to": to, "deleteOutput": False, **spec}
+        created = self.now.replace(microsecond=0).isoformat()
+        identity = {"namespace": pipeline.namespace, "name": name, "uid": f"rewind-{name}", "generation": 1}
+        metadata = {**identity, "resourceVersion": "1", "creationTimestamp": created}
+        self.rewinds[ObjectKey(pipeline.namespace, name)] = {"metadata": metadata, "spec": asked}
+
+    def delete_rewind(self, key: ObjectKey) -> None:
+        """Ask for a rewind's deletion."""
+        metadata = self.rewinds[key]["metadata"]
+        if not metadata.get("finalizers"):
+            del self.rewinds[key]
+            return
+        metadata.setdefault("deletionTimestamp", self.now.isoformat())
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
     def touch(self, key: ObjectKey) -> None:
         """Move an object's resourceVersion."""

@@ -41,6 +41,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines/status]
   verbs: [update]
+# Rewinds of pipelines.
+- apiGroups: [streaming.fencepost.dev]
+  resources: [pipelinerewinds]
+  verbs: [list, watch, patch]
+- apiGroups: [streaming.fencepost.dev]
+  resources: [pipelinerewinds/status]
+  verbs: [update]
 # Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines/finalizers]

@@ -117,6 +117,20 @@ class DropSnapshots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewindFence:
+    """Set an unclaimed row's offsets back, on condition of epoch and version. Dangerous: batches are repeated.
+
+    Maps are of 'topic/partition'; `leader_epochs` are of the partitions that move.
+    """
+
+    epoch: int
+    version: int
+    offsets: Mapping[str, int]
+    leader_epochs: Mapping[str, int]
+    growth_barrier: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFence:
     """Release the row (deletionPolicy: Delete), on condition of epoch and version: no owner, no progress.
 
@@ -141,5 +155,6 @@ Action: TypeAlias = (
     | DeleteRun
     | TakeSnapshot
     | DropSnapshots
+    | RewindFence
     | ReleaseFence
 )

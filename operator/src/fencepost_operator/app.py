@@ -23,6 +23,7 @@ from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
@@ -61,7 +62,8 @@ async def run(settings: Settings) -> None:
         await stack.enter_async_context(probes.served(settings.metrics_port))
         api = await ApiServer.connect(kubeconfig)
         stack.push_async_callback(api.close)
-        pipelines = KubernetesPipelines(api, EventRecorder(api=api, clock=clock, instance=socket.gethostname()))
+        recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
+        pipelines = KubernetesPipelines(api, recorder)
         with contextlib.suppress(Stopped):
             async with _stoppable():
                 uid = await _served(api, pipelines, settings, progress)
@@ -79,6 +81,7 @@ async def run(settings: Settings) -> None:
                 pipelines=pipelines,
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
                 runs=runs,
+                rewinds=KubernetesRewinds(api, recorder),
                 objects=objects,
                 fences=fences,
                 offsets=offsets,

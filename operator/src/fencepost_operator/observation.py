@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from fencepost.contract import ReportedLoss, Verdict
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
+from fencepost_operator.api.rewind import Rewind
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -195,6 +196,8 @@ class Watermarks:
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
     high_watermarks: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """As far as known; a topic that is deleted and created again has another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +304,23 @@ def may_report_progress(row: FenceRow) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewindFacts:
+    """What the current rewind depends on besides its pipeline, as far as its next step needs it."""
+
+    snapshot: Fact[Snapshot | None] = Known(None)
+    """The one that the target names."""
+    positions: Fact[Mapping[str, int]] = Known({})
+    """Kafka's first offsets at or after the target's timestamp; NO_RECORD where there is no such record."""
+    backup: Fact[Snapshot | None] = Known(None)
+    first_commit: Fact[Mapping[str, int] | None] = Known(None)
+    """The offsets at which the first commit after the rewind began, by the fence's history; Known(None) without one."""
+
+
+NO_RECORD: Final = -1
+"""Kafka's answer for a timestamp after which there is no record. librdkafka has a lower one for no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The world around one pipeline at one moment."""
 
@@ -327,3 +347,7 @@ class Observation:
     """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
+    rewinds: Fact[tuple[Rewind, ...]] = Known(())
+    """The pipeline's rewinds that are not over, in any order."""
+    rewind: RewindFacts = RewindFacts()
+    """Of the rewind that is next."""

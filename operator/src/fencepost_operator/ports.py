@@ -14,7 +14,16 @@ from fencepost.contract import ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.actions import Manifest
-from fencepost_operator.api import CassandraConnection, Event, KafkaConnection, ObjectKey, Pipeline, Status
+from fencepost_operator.api import (
+    CassandraConnection,
+    Event,
+    KafkaConnection,
+    ObjectKey,
+    Pipeline,
+    Rewind,
+    RewindStatus,
+    Status,
+)
 from fencepost_operator.observation import (
     Backlog,
     CassandraSettings,
@@ -58,6 +67,30 @@ class Pipelines(Protocol):
 
     async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         """Record Kubernetes Events on the pipeline; repeats of one (reason, message) are counted, not added."""
+        ...
+
+
+class Rewinds(Protocol):
+    """The PipelineRewind objects: list them, write their status, our marks and their Events."""
+
+    async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
+        """Return the pipeline's rewinds that are not marked as over.
+
+        None where the kind is not installed, as with the CRDs of an older release.  With `expected` that is an error:
+        one was seen, and an API server that starts may not know its kinds yet.
+        """
+        ...
+
+    async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
+        """Replace the status, on condition of the resourceVersion; return it as written. Raises Conflict."""
+        ...
+
+    async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
+        """Set our finalizer, and the label of what is over, on condition of the resourceVersion. Raises Conflict."""
+        ...
+
+    async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
+        """Record Kubernetes Events on the rewind."""
         ...
 
 
@@ -189,8 +222,35 @@ class FenceStore(Protocol):
         """Copy the row into the snapshot with this id unless it is there. Raises Conflict when the row is another's."""
         ...
 
+    async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
+        """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""
+        ...
+
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""
+        ...
+
+    async def rewind(
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        epoch: int,
+        version: int,
+        offsets: Mapping[str, int],
+        leader_epochs: Mapping[str, int],
+        growth_barrier: Mapping[str, int],
+    ) -> None:
+        """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
+        ...
+
+    async def first_commit(
+        self, connection: CassandraConnection, pipeline: str, *, epoch: int, version: int, since: datetime
+    ) -> Mapping[str, int] | None:
+        """Return the offsets at which the first commit after that change began; None while the history has none.
+
+        `since` is when the change was made, or a little later.
+        """
         ...
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
@@ -205,6 +265,13 @@ class Offsets(Protocol):
         """Return the log end of each partition of the connection's topics, and the topics that do not exist.
 
         None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
+        """
+        ...
+
+    async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
+        """Return each partition's first offset whose record is at least that young, NO_RECORD where there is none.
+
+        A partition without an answer is absent.
         """
         ...
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.record_ages import FRACTION, NO_OFFSET, PRECISION, STEPS, RecordAges, milliseconds
+from fencepost_operator.adapters.record_ages import FRACTION, PRECISION, STEPS, RecordAges, milliseconds
+from fencepost_operator.observation import NO_RECORD
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = milliseconds(NOW)
@@ -17,7 +18,7 @@ AT = milliseconds(NOW)
 
 def first_offset(timestamps: Sequence[int], asked: int, start: int = 0) -> int:
     """Answer a timestamp as Kafka does; `timestamps` are those of the offsets from `start` on."""
-    return next((start + index for index, at in enumerate(timestamps) if at >= asked), NO_OFFSET)
+    return next((start + index for index, at in enumerate(timestamps) if at >= asked), NO_RECORD)
 
 
 def search(ages: RecordAges, timestamps: Sequence[int], start: int = 0) -> int:

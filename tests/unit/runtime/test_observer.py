@@ -67,6 +67,9 @@ class DriverOnly:
     async def unread(self, *_facts: object) -> UnreadRecords:
         raise AssertionError("nobody may ask")
 
+    async def at(self, _connection: KafkaConnection, _timestamp: datetime) -> Mapping[str, int]:
+        raise AssertionError("nobody may ask")
+
     async def settings(self, _connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
         return None
 

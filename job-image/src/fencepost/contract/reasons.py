@@ -30,6 +30,8 @@ class Reason(StrEnum):
     RELEASED = "Released"
     FENCE_KEPT = "FenceKept"
     LOSS_ACCEPTED = "LossAccepted"
+    REWINDING = "Rewinding"
+    REWOUND = "Rewound"
     # Steady states
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
@@ -46,6 +48,7 @@ class Reason(StrEnum):
     FENCE_ROLLED_BACK = "FenceRolledBack"
     FENCE_SCHEMA_MISSING = "FenceSchemaMissing"
     FENCE_SCHEMA_INVALID = "FenceSchemaInvalid"
+    REWIND_REFUSED = "RewindRefused"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     KAFKA_PROPERTIES_INVALID = "KafkaPropertiesInvalid"
     SPARK_CONF_INVALID = "SparkConfInvalid"

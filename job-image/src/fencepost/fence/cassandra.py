@@ -523,6 +523,19 @@ def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequenc
     return [_change(row) for row in session.execute(select, (pipeline, hours))]
 
 
+def changes_after(
+    session: Session, keyspace: str, pipeline: str, hour: datetime, *, epoch: int, version: int, limit: int
+) -> Sequence[Change]:
+    """Return the first changes of an hour that came after this one, oldest first. Raises FenceError."""
+    with translated("reading the history"):
+        select = session.prepare(
+            f"SELECT {', '.join(tuple(schema.CHANGES.all_columns)[1:])}, WRITETIME(clock) AS written_at"
+            f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour = ?'
+            " AND (epoch, version) > (?, ?) ORDER BY epoch ASC, version ASC LIMIT ?"
+        )
+        return [_change(row) for row in session.execute(select, (pipeline, hour, epoch, version, limit))]
+
+
 def _history_lost(error: Exception) -> None:
     log.warning("a change of the fence row is missing in the history: %s", error)
 

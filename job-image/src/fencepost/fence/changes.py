@@ -86,6 +86,21 @@ def replayed(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change,
             yield record, row
 
 
+def first_commit(pipeline: str, changes: Iterable[Change], version: int) -> Mapping[str, int] | None:
+    """Return the offsets at which the first commit after a version of the row began.
+
+    `changes` are those after that version, oldest first.  None without a commit, or where a record is missing before.
+    """
+    before: FenceRow | None = None
+    for _, row in replayed(pipeline, changes):
+        if row.version != (before.version if before is not None else version) + 1:
+            return None
+        if before is not None and row.committed_at != before.committed_at:
+            return before.offsets
+        before = row
+    return None
+
+
 def hour_of(moment: datetime) -> datetime:
     """Return the hour that a moment is in, in UTC: with the pipeline the partition key of the history."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -7,6 +7,7 @@ or not at all:
 - the operator creates the row at epoch 0 and takes it over (epoch + 1, no driver) before each run;
 - the driver claims the epoch that it was given, once; its twin finds another driver there;
 - the driver commits, once per batch; after a takeover the condition fails and it is fenced;
+- the operator rewinds an unclaimed row: it sets the offsets back, after the sinks' rows beyond them are deleted;
 - the operator releases the row of a deleted pipeline: the row stays without an owner, so that epochs, versions and
   write timestamps never start over, and whoever creates the pipeline again adopts it.
 
@@ -305,6 +306,34 @@ class Fence:
             duration_ms=duration_ms,
             dead_letters=before.dead_letters + (dead_letter is not None),
             last_dead_letter=dead_letter or before.last_dead_letter,
+        )
+        return self._change(before, after)
+
+    def rewind(
+        self,
+        before: FenceRow,
+        *,
+        offsets: Mapping[str, int],
+        leader_epochs: Mapping[str, int],
+        growth_barrier: Mapping[str, int],
+    ) -> FenceRow:
+        """Set the offsets back in a row that nobody has claimed; nothing is planned then. Return the new row.
+
+        A partition that is not in `offsets` leaves the row.  `leader_epochs` are of partitions that move, see `commit`.
+        The clock advances by at least 2, so that what is written from here on wins over rows, and over deletions of
+        rows, that were written at the timestamp of `before`.
+        Raises Fenced, as `take_over` does, ValueError for a row with a driver.
+        """
+        if before.driver is not UNCLAIMED:
+            raise ValueError("a row that a driver has claimed is not rewound: take it over first")
+        after = replace(
+            before,
+            version=before.version + 1,
+            clock=self._clock.lenient_stamp(before.clock + 2),
+            offsets=dict(offsets),
+            planned=dict(offsets),
+            leader_epochs=_epochs(before, offsets, leader_epochs),
+            growth_barrier=dict(growth_barrier),
         )
         return self._change(before, after)
 

@@ -30,6 +30,7 @@ class Trigger(StrEnum):
     SCHEDULE = "Schedule"
     SPEC_CHANGE = "SpecChange"
     ON_DEMAND = "OnDemand"
+    REWIND = "Rewind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

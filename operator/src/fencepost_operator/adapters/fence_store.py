@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -28,16 +28,19 @@ from fencepost.fence import (
 )
 from fencepost.fence.cassandra import (
     CassandraFenceTable,
+    changes_after,
     create_schema,
     is_current,
     new_replication,
 )
 from fencepost.fence.cassandra_snapshots import SnapshotTable
+from fencepost.fence.changes import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, snapshot_of
 from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
 from fencepost_operator.adapters.cassandra_settings import read_settings
 from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.api.parsing import PARTITION
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 from fencepost_operator.observation import CassandraSettings
@@ -145,9 +148,52 @@ class CassandraFenceStore:
         await self._migrate(connection)
         await self._with_table(connection, copy)
 
+    async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
+        """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""
+        return await self._with_table(connection, lambda table: _find_snapshot(_snapshots(table), pipeline, wanted))
+
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""
         await self._with_table(connection, lambda table: _snapshots(table).delete(pipeline, [UUID(one) for one in ids]))
+
+    async def rewind(
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        epoch: int,
+        version: int,
+        offsets: Mapping[str, int],
+        leader_epochs: Mapping[str, int],
+        growth_barrier: Mapping[str, int],
+    ) -> None:
+        """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
+
+        def set_back(table: CassandraFenceTable) -> None:
+            holder = Fence(table, pipeline, patience=_PATIENCE)
+            row = _expected(holder.read(), pipeline, epoch, version)
+            if row.driver is not None:
+                raise Conflict(f"the fence row of {pipeline} was claimed by driver {row.driver}")
+            holder.rewind(row, offsets=offsets, leader_epochs=leader_epochs, growth_barrier=growth_barrier)
+
+        await self._with_table(connection, set_back)
+
+    async def first_commit(
+        self, connection: CassandraConnection, pipeline: str, *, epoch: int, version: int, since: datetime
+    ) -> Mapping[str, int] | None:
+        """Return the offsets at which the first commit after that change began; None while the history has none."""
+
+        def look(table: CassandraFenceTable) -> Mapping[str, int] | None:
+            changes: list[Change] = []
+            for hour in _hours(since):
+                changes += changes_after(
+                    table.session, table.keyspace, pipeline, hour, epoch=epoch, version=version, limit=_CHANGES
+                )
+                if (found := first_commit(pipeline, changes, version)) is not None or len(changes) > _CHANGES:
+                    return found
+            return None
+
+        return await self._with_table(connection, look)
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
@@ -268,6 +314,45 @@ class CassandraFenceStore:
                 f"Secret {connection.namespace}/{name} has no key {error}",
                 remedy=f"give Secret {name} the keys username and password",
             ) from error
+
+
+_CHANGES: Final = 100
+"""Changes that are read to find a first commit: a run claims, plans and commits."""
+_HOURS: Final = 48
+
+
+def _hours(since: datetime) -> Sequence[datetime]:
+    """Return the hours from a moment to now, a little earlier for clocks that differ, and at most the first ones."""
+    first, last = hour_of(since - timedelta(minutes=5)), hour_of(datetime.now(UTC))
+    count = min(_HOURS, int((last - first).total_seconds()) // 3600 + 2)
+    return [first + timedelta(hours=ahead) for ahead in range(count)]
+
+
+def _find_snapshot(snapshots: SnapshotTable, pipeline: str, wanted: str) -> Snapshot | None:
+    """Return the snapshot; what somebody else may have written into its maps is checked."""
+    found = _snapshot_id(wanted)
+    if found is None:
+        found = next((each.id for each in snapshots.newest(pipeline) if each.name == wanted), None)
+    snapshot = snapshots.read(pipeline, found) if found is not None else None
+    if snapshot is None:
+        return None
+    numbers = (snapshot.offsets, snapshot.leader_epochs, snapshot.growth_barrier)
+    right = all(PARTITION.fullmatch(str(key)) and isinstance(end, int) for part in numbers for key, end in part.items())
+    if not right or not all(isinstance(text, str) for pair in snapshot.topic_ids.items() for text in pair):
+        raise Rejected(
+            f"snapshot {snapshot.id} does not hold offsets of partitions and ids of topics",
+            remedy="name another snapshot, or the offsets themselves",
+        )
+    return snapshot
+
+
+def _snapshot_id(wanted: str) -> UUID | None:
+    """Return the id that a text is, None where it is a name."""
+    try:
+        found = UUID(wanted)
+    except ValueError:
+        return None
+    return found if found.version == 1 else None
 
 
 def _snapshots(table: CassandraFenceTable) -> SnapshotTable:

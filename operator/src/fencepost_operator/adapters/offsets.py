@@ -20,16 +20,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from fencepost.contract import kafka_properties
+from fencepost.contract import kafka_properties, offset_key
 from fencepost.kafka.answers import REFUSALS, Topics, positions_of, refusal, topics_of
 from fencepost_operator.adapters.dialing import Dialing
+from fencepost_operator.adapters.record_ages import milliseconds
 from fencepost_operator.adapters.topic_settings import read_topic_settings
-from fencepost_operator.adapters.unread import Reader
+from fencepost_operator.adapters.unread import Reader, first_offsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
@@ -201,6 +203,21 @@ class KafkaOffsets:
             return None
         async with self._session(connection, properties) as (admin, _):
             return await read_topic_settings(admin, connection.topics, answer_within=_ANSWER_WITHIN)
+
+    async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
+        """Return each partition's first offset whose record is at least that young; see the port.
+
+        Raises Rejected, Denied, Unreachable.
+        """
+        properties = await self._properties(connection)
+        if kafka_properties.why_driver_only(properties):
+            raise Rejected(
+                "a timestamp cannot be looked up: only the driver may connect to this Kafka",
+                remedy="name offsets or a snapshot in spec.to",
+            )
+        async with self._session(connection, properties) as (admin, topics):
+            keys = (offset_key(partition.topic, partition.partition) for partition in topics.partitions)
+            return await first_offsets(admin, dict.fromkeys(keys, milliseconds(timestamp)))
 
     @asynccontextmanager
     async def _session(
@@ -430,7 +447,7 @@ def _open(properties: Mapping[str, str], connection: KafkaConnection) -> _Client
 
 async def _watermarks(admin: AdminClient, found: Topics, isolation: IsolationLevel) -> Watermarks:
     if not found.partitions:
-        return Watermarks(ends={}, missing_topics=found.missing)
+        return Watermarks(ends={}, missing_topics=found.missing, topic_ids=found.ids)
     partitions, committed = found.partitions, isolation == IsolationLevel.READ_COMMITTED
     earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     starts, marks, ends = await asyncio.gather(
@@ -439,7 +456,11 @@ async def _watermarks(admin: AdminClient, found: Topics, isolation: IsolationLev
         _positions(admin, partitions if committed else (), latest, isolation),
     )
     return Watermarks(
-        ends=ends if committed else marks, starts=starts, high_watermarks=marks, missing_topics=found.missing
+        ends=ends if committed else marks,
+        starts=starts,
+        high_watermarks=marks,
+        missing_topics=found.missing,
+        topic_ids=found.ids,
     )
 
 

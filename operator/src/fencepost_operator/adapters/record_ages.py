@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from fencepost_operator.observation import NO_RECORD
+
 PRECISION: Final = 5_000
 """Milliseconds, or this many and 1 % of the age: how much older than it is a record may seem."""
 FRACTION: Final = 0.01
@@ -21,8 +23,6 @@ STEPS: Final = 6
 """Requests per look. Some 12 find any age, and one is enough for a record that has just arrived."""
 RENEWED_AFTER: Final = 15_000
 """Milliseconds for which the age at an earlier offset stands for that at the committed one: it is never younger."""
-NO_OFFSET: Final = -1
-"""Kafka's answer for a timestamp after which there is no record. librdkafka has a lower one for no answer."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class RecordAges:
         if bracket is None:
             return
         bracket.asked = True
-        if offset != NO_OFFSET and offset <= bracket.offset:
+        if offset != NO_RECORD and offset <= bracket.offset:
             bracket.low = min(max(bracket.low, timestamp), bracket.high)
         else:
             bracket.high = max(min(bracket.high, timestamp), bracket.low)

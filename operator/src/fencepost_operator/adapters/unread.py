@@ -14,10 +14,19 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from fencepost.contract import offset_key, split_offset_key
 from fencepost.kafka.answers import Topics
 from fencepost_operator.adapters.log_starts import LogStarts
-from fencepost_operator.adapters.record_ages import NO_OFFSET, STEPS, RecordAges
+from fencepost_operator.adapters.record_ages import STEPS, RecordAges
 from fencepost_operator.adapters.topic_retention import retention_of
 from fencepost_operator.api import KafkaConnection
-from fencepost_operator.observation import Fact, Known, Retention, Unknown, UnknownReason, UnreadRecords, Watermarks
+from fencepost_operator.observation import (
+    NO_RECORD,
+    Fact,
+    Known,
+    Retention,
+    Unknown,
+    UnknownReason,
+    UnreadRecords,
+    Watermarks,
+)
 
 _RETENTION_RENEWED_AFTER: Final = 60.0
 """Seconds for which a topic's retention is kept, known or not."""
@@ -68,7 +77,7 @@ class Reader:
         led = {offset_key(partition.topic, partition.partition) for partition in topics.partitions}
         for _ in range(STEPS):
             questions = {key: timestamp for key, timestamp in self._ages.questions().items() if key in led}
-            answers = await _first_offsets(admin, questions)
+            answers = await first_offsets(admin, questions)
             for key, offset in answers.items():
                 self._ages.answer(key, questions[key], offset)
             led = {key for key in led if key in answers}
@@ -123,7 +132,7 @@ class Reader:
         )
 
 
-async def _first_offsets(admin: AdminClient, timestamps: Mapping[str, int]) -> Mapping[str, int]:
+async def first_offsets(admin: AdminClient, timestamps: Mapping[str, int]) -> Mapping[str, int]:
     """Return the offset that Kafka names for each timestamp; a partition without an answer is absent."""
     wanted = list(timestamps.items())
     answers: dict[TopicPartition, Future[Any]] = {}
@@ -139,7 +148,7 @@ async def _first_offsets(admin: AdminClient, timestamps: Mapping[str, int]) -> M
     return {
         offset_key(partition.topic, partition.partition): answer.result().offset
         for partition, answer in answers.items()
-        if answer.exception() is None and answer.result().offset >= NO_OFFSET
+        if answer.exception() is None and answer.result().offset >= NO_RECORD
     }
 
 

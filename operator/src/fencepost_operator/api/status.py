@@ -291,6 +291,8 @@ class Status(Model):
     committed: CommittedStatus | None = None
     failure: FailureStatus | None = None
     dead_letters: DeadLettersStatus | None = None
+    rewind: str | None = None
+    """The PipelineRewind that keeps the pipeline from running."""
     open_transactions: tuple[OpenTransaction, ...] = ()
     data_risk: DataRisk | None = None
     loss: LossStatus | None = None

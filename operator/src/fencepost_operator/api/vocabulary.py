@@ -18,6 +18,8 @@ __all__ = [
     "KIND",
     "PLURAL",
     "RETRY_ANNOTATION",
+    "REWIND_KIND",
+    "REWIND_PLURAL",
     "SNAPSHOT_ANNOTATION",
     "VERSION",
     "Condition",
@@ -32,6 +34,8 @@ GROUP: Final = "streaming.fencepost.dev"
 VERSION: Final = "v1alpha1"
 PLURAL: Final = "streamingpipelines"
 KIND: Final = "StreamingPipeline"
+REWIND_PLURAL: Final = "pipelinerewinds"
+REWIND_KIND: Final = "PipelineRewind"
 FINALIZER: Final = f"{GROUP}/cleanup"
 ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
@@ -64,6 +68,7 @@ class State(StrEnum):
     CATCHING_UP = "CatchingUp"
     RESTARTING = "Restarting"
     UPGRADING = "Upgrading"
+    REWINDING = "Rewinding"
     SUSPENDED = "Suspended"
     STALLED = "Stalled"
     DELETING = "Deleting"

@@ -16,6 +16,8 @@ from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.retention import backlog
+from fencepost_operator.decision.rewind.progress import RewindUpdate, told
+from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
 from fencepost_operator.decision.rules import deletion, health, losses, preconditions, restart, start, suspend, upgrade
 from fencepost_operator.decision.snapshots import with_snapshots
 from fencepost_operator.decision.status import update_status
@@ -89,6 +91,7 @@ class Decision:
     action: Action | None
     requeue_after: float
     backlog: Backlog | None = None
+    rewinds: tuple[RewindUpdate, ...] = ()
 
 
 def decide(
@@ -105,7 +108,9 @@ def decide(
         observation=observation,
         config=config,
     )
-    outcome = outcome_of(context)
+    prepared = prepare(context)
+    rewinds = rewinding(context, prepared)
+    outcome = rewinds.outcome or outcome_of(prepared)
     failure = next((failure for failure in failures if failure.action == outcome.action), None)
     if failure is not None:
         outcome = _with_failure(outcome, failure)
@@ -114,6 +119,7 @@ def decide(
         observed_generation=pipeline.generation,
         state=outcome.state,
         message=outcome.message,
+        rewind=rewinds.in_progress,
         conditions=conditions(context, outcome),
     )
     unwritten = {failure.action.id: failure.message for failure in failures if isinstance(failure.action, TakeSnapshot)}
@@ -125,6 +131,18 @@ def decide(
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
+        rewinds=_rewinds(rewinds, context, outcome) if failure is not None else rewinds.updates,
+    )
+
+
+def _rewinds(rewinds: Rewinding, context: Context, outcome: Outcome) -> tuple[RewindUpdate, ...]:
+    """Tell in the current rewind as well why its action does not succeed."""
+    current = next_rewind(update.rewind for update in rewinds.updates) if rewinds.outcome is not None else None
+    return tuple(
+        replace(update, status=told(update.rewind, update.status, outcome.message, context.now))
+        if update.rewind is current
+        else update
+        for update in rewinds.updates
     )
 
 
@@ -143,8 +161,8 @@ def _action(context: Context, outcome: Outcome, failures: Collection[ActionFailu
     return prune or outcome.action
 
 
-def outcome_of(context: Context) -> Outcome:
-    """Return what the first precondition or rule concludes that concludes something."""
+def prepare(context: Context) -> RunContext | Outcome:
+    """Return the context of a pipeline that may run, or what the first precondition concludes that concludes one."""
     if outcome := _first(PRECONDITIONS, context):
         return outcome
     with_spec = preconditions.require_spec(context)
@@ -152,10 +170,14 @@ def outcome_of(context: Context) -> Outcome:
         return with_spec
     if outcome := _first(SPEC_PRECONDITIONS, with_spec):
         return outcome
-    run_context = preconditions.require_fence(with_spec)
-    if isinstance(run_context, Outcome):
-        return run_context
-    return _first(RULES, run_context) or start.next_run(run_context)
+    return preconditions.require_fence(with_spec)
+
+
+def outcome_of(prepared: RunContext | Outcome) -> Outcome:
+    """Return what the preconditions conclude, or the first rule that concludes something."""
+    if isinstance(prepared, Outcome):
+        return prepared
+    return _first(RULES, prepared) or start.next_run(prepared)
 
 
 def _first(checks: tuple[Callable[[C], Outcome | None], ...], context: C) -> Outcome | None:

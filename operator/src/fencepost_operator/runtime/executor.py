@@ -16,6 +16,7 @@ from fencepost_operator.actions import (
     PruneCluster,
     ReleaseFence,
     RemoveFinalizer,
+    RewindFence,
     StartRun,
     StopRun,
     TakeOverFence,
@@ -77,10 +78,23 @@ class Executor:
                 )
             case TakeSnapshot() | DropSnapshots():
                 await self._keep_snapshots(pipeline, action)
+            case RewindFence():
+                await self._rewind(pipeline, action)
             case ReleaseFence(epoch=epoch, version=version):
                 await ports.fences.release(self._connection(pipeline), self._row(pipeline), epoch, version)
             case _:
                 assert_never(action)
+
+    async def _rewind(self, pipeline: Pipeline, action: RewindFence) -> None:
+        await self.ports.fences.rewind(
+            self._connection(pipeline),
+            self._row(pipeline),
+            epoch=action.epoch,
+            version=action.version,
+            offsets=action.offsets,
+            leader_epochs=action.leader_epochs,
+            growth_barrier=action.growth_barrier,
+        )
 
     async def _keep_snapshots(self, pipeline: Pipeline, action: TakeSnapshot | DropSnapshots) -> None:
         connection, row, fences = self._connection(pipeline), self._row(pipeline), self.ports.fences
@@ -115,7 +129,15 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED
-        case CreateFence() | TakeOverFence() | ReleaseFence() | AcceptLoss() | TakeSnapshot() | DropSnapshots():
+        case (
+            CreateFence()
+            | TakeOverFence()
+            | RewindFence()
+            | ReleaseFence()
+            | AcceptLoss()
+            | TakeSnapshot()
+            | DropSnapshots()
+        ):
             return _reason_of_checkpoint(error)
         case _:
             assert_never(action)

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
-from fencepost_operator.api import Pipeline, ReconcileConfig, RunStatus, Spec, Status
+from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RunStatus, Spec, Status
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
@@ -27,6 +27,7 @@ from fencepost_operator.observation import (
     NodeState,
     Observation,
     References,
+    RewindFacts,
     Run,
     Unknown,
     UnknownReason,
@@ -34,7 +35,8 @@ from fencepost_operator.observation import (
     Watermarks,
     may_report_progress,
 )
-from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Releases, Runs
+from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Releases, Rewinds, Runs
+from fencepost_operator.runtime.rewind_observer import RewindObserver
 
 T = TypeVar("T")
 
@@ -55,6 +57,8 @@ class Sources(Protocol):
     def fences(self) -> FenceStore: ...  # noqa: D102
     @property
     def offsets(self) -> Offsets: ...  # noqa: D102
+    @property
+    def rewinds(self) -> Rewinds: ...  # noqa: D102
     @property
     def clock(self) -> Clock: ...  # noqa: D102
 
@@ -77,13 +81,13 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread, loss, durability, snapshots = await asyncio.gather(
+        run_node, objects, unread, loss, durability, (snapshots, (rewinds, rewind)) = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
-            self._snapshots(pipeline),
+            asyncio.gather(self._snapshots(pipeline), self._rewinds(pipeline)),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -100,6 +104,8 @@ class Observer:
             loss=loss,
             durability=durability,
             snapshots=snapshots,
+            rewinds=rewinds,
+            rewind=rewind,
             run_terminated=self._run_terminated(pipeline.status.run),
         )
 
@@ -197,6 +203,12 @@ class Observer:
         key = pipeline.key
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
+
+    async def _rewinds(self, pipeline: Pipeline) -> tuple[Fact[tuple[Rewind, ...]], RewindFacts]:
+        expected = pipeline.status.rewind is not None
+        rewinds = await self._see(self.ports.rewinds.unfinished(pipeline.key, expected=expected))
+        observer = RewindObserver(self.ports.fences, self.ports.offsets, self.config, self._see)
+        return rewinds, await observer.facts(pipeline, rewinds)
 
     def _run_terminated(self, run: RunStatus | None) -> bool:
         return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)

@@ -12,6 +12,8 @@ from fencepost_operator.actions import Action, DropSnapshots, TakeSnapshot
 from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
+from fencepost_operator.decision.rewind.progress import RewindUpdate
+from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.errors import Conflict, PortError
 from fencepost_operator.observation import Observation, Unknown
 from fencepost_operator.ports import (
@@ -22,6 +24,7 @@ from fencepost_operator.ports import (
     Offsets,
     Pipelines,
     Releases,
+    Rewinds,
     Runs,
 )
 from fencepost_operator.runtime.attempts import Attempts
@@ -51,6 +54,7 @@ class Ports:
     pipelines: Pipelines
     releases: Releases
     runs: Runs
+    rewinds: Rewinds
     objects: Objects
     fences: FenceStore
     offsets: Offsets
@@ -89,6 +93,8 @@ class Reconciler:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
             self._attempts.pop(key, None)
+            rewinds = await self.ports.rewinds.unfinished(key, expected=False)
+            await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             self.ports.metrics.forget(key)
             return None, _GONE
         observation = await Observer(self.ports, self.config).observe(pipeline)
@@ -113,10 +119,25 @@ class Reconciler:
         if decision.status != pipeline.status:
             pipeline = await self.ports.pipelines.write_status(pipeline, decision.status)
         await self._publish_events(pipeline, decision.events)
+        await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed
         offsets = committed.offsets if committed else {}
         self.ports.metrics.observed(pipeline.key, decision.status, offsets, decision.backlog)
         return pipeline
+
+    async def _record_rewinds(self, updates: Sequence[RewindUpdate]) -> None:
+        """Write what changed of each rewind: its status, then whether it is held or over."""
+        for update in updates:
+            rewind, status, finished = update.rewind, update.status, update.status.is_finished
+            if status != rewind.status:
+                rewind = await self.ports.rewinds.write_status(rewind, status)
+            if (rewind.is_held, rewind.is_marked_finished) != (update.held, finished):
+                await self.ports.rewinds.mark(rewind, held=update.held, finished=finished)
+            if update.events:
+                try:
+                    await self.ports.rewinds.publish(rewind, update.events)
+                except PortError as error:
+                    log.warning("%s: Events could not be published: %s", rewind.key, error)
 
     async def _publish_events(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         for event in events:

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import kopf
 
-from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey
+from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
 
@@ -82,6 +82,22 @@ def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) 
         key = ObjectKey(namespace or "", name)
         if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
             loops.wake(key)
+
+    asked = ChangeFilter()
+
+    @kopf.on.event(GROUP, VERSION, REWIND_PLURAL, id=f"{REWIND_PLURAL}-changed", registry=registry)
+    async def rewind_changed(
+        namespace: str | None,
+        name: str,
+        meta: kopf.Meta,
+        body: kopf.Body,
+        event: kopf.RawEvent,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        changed = asked.is_change(ObjectKey(namespace or "", name), meta, deleted=event["type"] == "DELETED")
+        pipeline = (body.get("spec") or {}).get("pipeline")
+        if changed and isinstance(pipeline, str) and pipeline:
+            loops.wake(ObjectKey(namespace or "", pipeline))
 
     async def child_changed(
         namespace: str | None,

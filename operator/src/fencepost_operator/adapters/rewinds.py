@@ -1,0 +1,89 @@
+"""The PipelineRewind objects in the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost_operator.adapters.api_server import ApiServer, Gone, Json, Resource
+from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.api import (
+    FINALIZER,
+    FINISHED_LABEL,
+    GROUP,
+    REWIND_KIND,
+    REWIND_PLURAL,
+    VERSION,
+    Event,
+    ObjectKey,
+    Rewind,
+    RewindStatus,
+    read_rewind,
+    write_rewind_status,
+)
+from fencepost_operator.errors import Rejected
+
+_REWINDS: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=REWIND_PLURAL)
+_STATUS: Final = Resource(prefix=_REWINDS.prefix, plural=REWIND_PLURAL, subresource="status")
+MOST: Final = 100
+"""Rewinds of a namespace that are not over and are looked at, the first by name: a tenant may create any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesRewinds:
+    """Implements the Rewinds port."""
+
+    api: ApiServer
+    recorder: EventRecorder
+
+    async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
+        """Return the pipeline's rewinds that are not marked as over; see the port."""
+        try:
+            found = await self.api.list(_REWINDS, namespace=pipeline.namespace, labels=f"!{FINISHED_LABEL}", limit=MOST)
+        except Rejected:  # not found: the CRDs are those of an older release
+            if expected:
+                raise
+            return ()
+        rewinds = (read_rewind(item) for item in found)
+        return tuple(rewind for rewind in rewinds if rewind.pipeline == pipeline.name)
+
+    async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
+        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
+        body = self._body(rewind) | {"status": write_rewind_status(status)}
+        place = rewind.key
+        written = await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
+        return read_rewind(written)
+
+    async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
+        """Set our finalizer and our label, on condition of the resourceVersion. Raises Conflict."""
+        others = [name for name in rewind.finalizers if name != FINALIZER]
+        metadata = {
+            "resourceVersion": rewind.resource_version,
+            "finalizers": [*others, FINALIZER] if held else others,
+            "labels": {FINISHED_LABEL: "true" if finished else None},
+        }
+        place = rewind.key
+        try:
+            await self.api.merge(_REWINDS, namespace=place.namespace, name=place.name, body={"metadata": metadata})
+        except Gone:
+            if held:
+                raise
+
+    async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
+        """Record Events; that one cannot be recorded stops nothing."""
+        for event in events:
+            await self.recorder.record(self._body(rewind), event)
+
+    @staticmethod
+    def _body(rewind: Rewind) -> Json:
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": REWIND_KIND,
+            "metadata": {
+                "name": rewind.key.name,
+                "namespace": rewind.key.namespace,
+                "uid": rewind.uid,
+                "resourceVersion": rewind.resource_version,
+            },
+        }

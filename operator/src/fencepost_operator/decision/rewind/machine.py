@@ -1,0 +1,278 @@
+"""The steps of a rewind. The first one whose end the facts do not show is the one that is in progress.
+
+What was decided is recorded before it is done: the epoch before the fence is taken over, the backup's id before it is
+written, the target before the offsets are set.  So an operator that dies anywhere finds by the facts where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost.fence import FenceRow
+from fencepost.fence.snapshots import Trigger, snapshot_id
+from fencepost_operator.actions import Action, RewindFence, TakeOverFence, TakeSnapshot
+from fencepost_operator.api import (
+    Reason,
+    ResolvedTarget,
+    Rewind,
+    RewindSpec,
+    RewindStatus,
+    RewindStep,
+    State,
+    Status,
+    StepState,
+)
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.messages import detail, listed, with_remedy
+from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.rewind.progress import Progress, completed, failed, reached, waiting
+from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
+from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.observation import RewindFacts, Unknown
+
+HISTORY_PATIENCE: Final = timedelta(seconds=60)
+"""After the first commit, until the history counts as having lost it: records are appended after the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindContext:
+    """One rewind at one moment, and its pipeline."""
+
+    run: RunContext
+    rewind: Rewind
+    spec: RewindSpec
+
+    @property
+    def now(self) -> datetime:
+        """When the observation was made."""
+        return self.run.now
+
+    @property
+    def row(self) -> FenceRow:
+        """The pipeline's fence row."""
+        return self.run.row
+
+    @property
+    def status(self) -> RewindStatus:
+        """The rewind's recorded status."""
+        return self.rewind.status
+
+    @property
+    def facts(self) -> RewindFacts:
+        """What was observed for the rewind."""
+        return self.run.observation.rewind
+
+
+def is_set(status: RewindStatus) -> bool:
+    """Return whether it is on record that the offsets were set: the pipeline goes on from them."""
+    return status.has_done(RewindStep.SET_OFFSETS)
+
+
+def advance(context: RewindContext) -> Progress:
+    """Return what the step in progress concludes."""
+    return next(progress for step in STEPS if (progress := step(context)) is not None)
+
+
+def preflight(context: RewindContext) -> Progress | None:
+    """Refuse before anything is stopped what could not be carried through."""
+    if context.status.steps:
+        return None
+    if context.spec.delete_output:
+        return _refused(context, ("this release does not delete output: set deleteOutput to false",))
+    target = _target(context)
+    if isinstance(target, Progress):
+        return target
+    return _dry(context, target) if context.spec.dry_run else None
+
+
+def stop(context: RewindContext) -> Progress | None:
+    """Stop the run gracefully, then take the fence over: whatever still lives can commit no more."""
+    if is_set(context.status):
+        return None
+    run, row = context.run.active_run, context.row
+    if run is not None:
+        outcome = stop_run(context.run, run, why="Rewinding", reason=Reason.REWINDING, state=State.REWINDING)
+        return Progress(status=_reached(context, RewindStep.STOP, outcome.message), outcome=outcome)
+    is_taken = row.epoch == context.status.epoch and row.driver is None and row.owner == context.run.owner
+    if is_taken:
+        return None
+    message = f"Taking the fence over: in epoch {row.epoch + 1} nobody drives the pipeline while it is rewound"
+    fresh = replace(context.status, epoch=row.epoch + 1, version=None, backup=None, target=None)
+    action = TakeOverFence(epoch=row.epoch, version=None, owner=context.run.owner)
+    return _working(context, RewindStep.STOP, message, action=action, status=fresh)
+
+
+def back_up(context: RewindContext) -> Progress | None:
+    """Copy the fence row into a snapshot."""
+    if is_set(context.status) or context.status.target is not None:
+        return None
+    status, backup = context.status, context.facts.backup
+    if status.backup is not None and not isinstance(backup, Unknown) and backup.value is not None:
+        return None
+    found = status.backup or str(snapshot_id(context.now, context.rewind.uid, Trigger.REWIND))
+    action = TakeSnapshot(id=found, trigger=Trigger.REWIND, name="", owner=context.run.owner)
+    message = f"Copying the fence row to snapshot {found}"
+    if isinstance(backup, Unknown):
+        return _working(context, RewindStep.BACK_UP, f"{message}: {_why_unknown(backup)}")
+    fresh = replace(status, backup=found)
+    return _working(context, RewindStep.BACK_UP, message, action=action, status=fresh)
+
+
+def resolve_target(context: RewindContext) -> Progress | None:
+    """Record where the pipeline goes back to, checked against what is committed now that nothing moves any more."""
+    if context.status.target is not None:
+        return None
+    target = _target(context)
+    if isinstance(target, Progress):
+        return target
+    count = records_to_repeat(context.row, target)
+    fresh = replace(context.status, target=target, records_to_repeat=count)
+    return _working(context, RewindStep.RESOLVE, f"{count} records will be repeated", status=fresh)
+
+
+def set_offsets(context: RewindContext) -> Progress | None:
+    """Set the offsets by one conditional update; the pipeline's failures of before do not count any more."""
+    row, target = context.row, context.status.target
+    if is_set(context.status) or target is None:
+        return None
+    if _is_at(row, target):
+        message = f"The offsets are set in epoch {row.epoch}, {context.status.records_to_repeat} records back"
+        outcome = _outcome(context, message, status=replace(context.run.status, failure=None))
+        status = replace(context.status, version=row.version)
+        return Progress(status=_reached(context, RewindStep.RESUME, message, status=status), outcome=outcome)
+    action = RewindFence(
+        epoch=row.epoch,
+        version=row.version,
+        offsets=target.offsets,
+        leader_epochs=target.leader_epochs,
+        growth_barrier=target.growth_barrier,
+    )
+    message = f"Setting the offsets {context.status.records_to_repeat} records back"
+    return replace(_working(context, RewindStep.SET_OFFSETS, message, action=action), held=True)
+
+
+def resume(context: RewindContext) -> Progress | None:
+    """Wait for the run that begins at the target; the pipeline's own rules start it."""
+    if context.run.spec.suspend:
+        message = "The offsets are set; the pipeline is suspended and continues from them once spec.suspend is false"
+        return Progress(status=completed(context.rewind, context.status, message, context.now))
+    if context.row.version != context.status.version:
+        return None
+    return Progress(status=_reached(context, RewindStep.RESUME, "Waiting for the next run to claim the fence"))
+
+
+def check(context: RewindContext) -> Progress:
+    """Compare where the first commit began, by the fence's history, with the target."""
+    first, target = context.facts.first_commit, context.status.target
+    status = _reached(context, RewindStep.CHECK, "Comparing the first commit with the target")
+    if isinstance(first, Unknown):
+        return Progress(status=_reached(context, RewindStep.CHECK, _why_unknown(first)))
+    wanted = target.offsets if target is not None else {}
+    if first.value is None:
+        return _without_history(context)
+    if other := sorted(key for key, offset in wanted.items() if first.value.get(key) != offset):
+        message = with_remedy(
+            f"The first commit did not begin at the target, for {listed(other)}",
+            "look at the history with `fencepost fence history`; to go back again, create another PipelineRewind",
+        )
+        return Progress(status=failed(context.rewind, status, message, context.now))
+    count = context.status.records_to_repeat
+    message = f"Rewound: the first commit began at the target, {count} records back"
+    return Progress(status=completed(context.rewind, status, message, context.now))
+
+
+STEPS: Final[tuple[Callable[[RewindContext], Progress | None], ...]] = (
+    preflight,
+    stop,
+    back_up,
+    resolve_target,
+    set_offsets,
+    resume,
+    check,
+)
+
+
+def _without_history(context: RewindContext) -> Progress:
+    """Wait for the first commit, and for its record; a history that has lost it ends the wait."""
+    target, step = context.status.target, context.status.step(RewindStep.CHECK)
+    is_moved = target is not None and any(context.row.offsets.get(key) != end for key, end in target.offsets.items())
+    began = step.started_at if step is not None and step.state is StepState.RUNNING else context.now
+    if is_moved and context.now - began > HISTORY_PATIENCE:
+        message = "Rewound: the pipeline commits; the history has not kept the first commit, so its start is unchecked"
+        return Progress(status=completed(context.rewind, context.status, message, context.now))
+    return Progress(status=_reached(context, RewindStep.CHECK, "Waiting for the first commit"))
+
+
+def _target(context: RewindContext) -> ResolvedTarget | Progress:
+    """Return where to go back to, or what is concluded where that is unknown, wrong, or where the pipeline is."""
+    found = resolve(context.spec, context.row, context.run.observation.source, context.facts)
+    if isinstance(found, Unknown):
+        why = _why_unknown(found)
+        if context.status.steps:
+            return _working(context, RewindStep.RESOLVE, why)
+        return Progress(status=waiting(context.rewind, why, context.now))
+    if not isinstance(found, ResolvedTarget):
+        return _refused(context, found)
+    return _needless(context) if _is_where_it_goes(context, found) else found
+
+
+def _dry(context: RewindContext, target: ResolvedTarget) -> Progress:
+    count = records_to_repeat(context.row, target)
+    status = replace(context.status, target=target, records_to_repeat=count)
+    message = f"Dry run: {count} records would be repeated; nothing is changed"
+    return Progress(status=completed(context.rewind, status, message, context.now))
+
+
+def _needless(context: RewindContext) -> Progress:
+    message = "Nothing to do: the target is what is committed"
+    return Progress(status=completed(context.rewind, context.status, message, context.now))
+
+
+def _refused(context: RewindContext, violations: tuple[str, ...]) -> Progress:
+    effect = "the pipeline continues from its last commit" if context.status.steps else "nothing was changed"
+    message = with_remedy(
+        f"Refused, {effect}: {detail('; '.join(violations))}", "create another PipelineRewind with what is right"
+    )
+    return Progress(status=failed(context.rewind, context.status, message, context.now))
+
+
+def _working(
+    context: RewindContext,
+    step: RewindStep,
+    message: str,
+    *,
+    action: Action | None = None,
+    status: RewindStatus | None = None,
+) -> Progress:
+    """Conclude that a step is in progress, and that the pipeline does nothing but this."""
+    return Progress(
+        status=_reached(context, step, message, status=status), outcome=_outcome(context, message, action=action)
+    )
+
+
+def _outcome(
+    context: RewindContext, message: str, *, action: Action | None = None, status: Status | None = None
+) -> Outcome:
+    named = f"PipelineRewind {context.rewind.key.name}: {message}"
+    return reconciling(context.run, Reason.REWINDING, named, state=State.REWINDING, action=action, status=status)
+
+
+def _reached(
+    context: RewindContext, step: RewindStep, message: str, *, status: RewindStatus | None = None
+) -> RewindStatus:
+    return reached(context.rewind, status or context.status, step, message, context.now)
+
+
+def _is_where_it_goes(context: RewindContext, target: ResolvedTarget) -> bool:
+    return dict(target.offsets) == dict(context.row.offsets)
+
+
+def _is_at(row: FenceRow, target: ResolvedTarget) -> bool:
+    return dict(row.offsets) == dict(target.offsets) == dict(row.planned)
+
+
+def _why_unknown(unknown: Unknown) -> str:
+    return with_remedy(f"Waiting: {detail(unknown.message)}", unknown.remedy)

@@ -1,0 +1,136 @@
+"""How a rewind's status moves from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from fencepost_operator.api import (
+    COMPLETED,
+    FAILED,
+    WAITING,
+    Condition,
+    Event,
+    EventType,
+    Reason,
+    Rewind,
+    RewindStatus,
+    RewindStep,
+    StepState,
+    StepStatus,
+)
+from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.text import single_line
+
+_ORDER: Final = tuple(RewindStep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a pass concludes about a rewind.
+
+    `outcome` is what the pipeline does for it, None while its own rules decide.  `held` says whether the rewind can no
+    longer be cancelled: the API server keeps the object until it is carried through.
+    """
+
+    status: RewindStatus
+    outcome: Outcome | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindUpdate:
+    """What is to be written of a rewind: its status, and whether it is held, before any action."""
+
+    rewind: Rewind
+    status: RewindStatus
+    held: bool = False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The Events of the change, on the rewind."""
+        return tuple(_events(self.rewind.status, self.status))
+
+
+def waiting(rewind: Rewind, message: str, now: datetime) -> RewindStatus:
+    """Return the status of a rewind that does nothing yet, and does not keep the pipeline from anything."""
+    return _told(rewind, replace(rewind.status, phase=WAITING), message, now)
+
+
+def reached(rewind: Rewind, status: RewindStatus, step: RewindStep, message: str, now: datetime) -> RewindStatus:
+    """Return the status in which all before a step is over and the step is in progress."""
+    place = _ORDER.index(step)
+    steps = (*(_over(status, earlier, now) for earlier in _ORDER[:place]), _running(status, step, message, now))
+    return _told(rewind, replace(status, phase=step.value, steps=steps), message, now)
+
+
+def completed(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
+    """Return the status of a rewind that arrived."""
+    steps = tuple(_ended(step, StepState.DONE, now) for step in status.steps)
+    return _told(rewind, replace(status, phase=COMPLETED, steps=steps), message, now, reason=Reason.REWOUND)
+
+
+def failed(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
+    """Return the status of a rewind that is over and has not arrived."""
+    steps = tuple(_ended(step, StepState.FAILED, now) for step in status.steps)
+    return _told(rewind, replace(status, phase=FAILED, steps=steps), message, now, reason=Reason.REWIND_REFUSED)
+
+
+def told(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
+    """Return the status with another message, as when the step's action fails."""
+    return _told(rewind, status, message, now)
+
+
+def _running(status: RewindStatus, step: RewindStep, message: str, now: datetime) -> StepStatus:
+    before = status.step(step)
+    started = before.started_at if before is not None and before.state is StepState.RUNNING else now
+    return StepStatus(name=step.value, state=StepState.RUNNING, message=single_line(message), started_at=started)
+
+
+def _over(status: RewindStatus, step: RewindStep, now: datetime) -> StepStatus:
+    before = status.step(step)
+    if before is None:
+        skipped = StepState.SKIPPED
+        return StepStatus(name=step.value, state=skipped, message="not needed", started_at=now, finished_at=now)
+    return _ended(before, StepState.DONE, now)
+
+
+def _ended(step: StepStatus, state: StepState, now: datetime) -> StepStatus:
+    return step if step.state is not StepState.RUNNING else replace(step, state=state, finished_at=now)
+
+
+def _told(
+    rewind: Rewind, status: RewindStatus, message: str, now: datetime, *, reason: Reason = Reason.REWINDING
+) -> RewindStatus:
+    """Return the status with its message and its conditions, in the shape of kstatus."""
+    line = single_line(message)
+    kinds = {COMPLETED: ("True", None), FAILED: ("False", "Stalled")}
+    ready, other = kinds.get(status.phase, ("False", "Reconciling"))
+    found = [_condition(rewind, "Ready", ready, reason, line, now)]
+    if other is not None:
+        found.append(_condition(rewind, other, "True", reason, line, now))
+    return replace(status, observed_generation=rewind.generation, message=line, conditions=tuple(found))
+
+
+def _condition(rewind: Rewind, kind: str, value: str, reason: Reason, message: str, now: datetime) -> Condition:
+    before = next((found for found in rewind.status.conditions if found.type == kind), None)
+    unchanged = before is not None and before.status == value
+    return Condition(
+        type=kind,
+        status=value,
+        reason=reason,
+        message=message,
+        last_transition_time=(
+            before.last_transition_time if before is not None and unchanged else now.replace(microsecond=0)
+        ),
+        observed_generation=rewind.generation,
+    )
+
+
+def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:
+    if before.phase == after.phase or not after.conditions:
+        return
+    failed_now = after.phase == FAILED
+    yield Event(EventType.WARNING if failed_now else EventType.NORMAL, after.conditions[0].reason, after.message)

@@ -1,0 +1,119 @@
+"""Where a rewind goes back to: the target's offsets, checked against the log, the topics and what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from fencepost.contract import split_offset_key
+from fencepost.fence import FenceRow
+from fencepost.fence.snapshots import Snapshot
+from fencepost_operator.api import ResolvedTarget, RewindSpec
+from fencepost_operator.observation import NO_RECORD, Fact, RewindFacts, Unknown, UnknownReason, Watermarks
+
+Violations: TypeAlias = tuple[str, ...]
+"""What is wrong with a target, a sentence each."""
+
+UNCHECKED: Final = Unknown(
+    reason=UnknownReason.UNREACHABLE,
+    message="Kafka has not said where the log of a partition begins",
+    remedy="check that every partition has a leader, and that the operator may connect to this Kafka: it does not with"
+    " OAuth, Kerberos or files",
+)
+
+
+def resolve(
+    spec: RewindSpec, row: FenceRow, source: Fact[Watermarks], facts: RewindFacts
+) -> ResolvedTarget | Unknown | Violations:
+    """Return the target, what of it is not known, or everything that is wrong with it."""
+    if isinstance(source, Unknown):
+        return source
+    found = _named(spec, row, source.value, facts)
+    if not isinstance(found, ResolvedTarget):
+        return found
+    if (unknown := _unknown(found, row, source.value)) is not None:
+        return unknown
+    return tuple(_wrong(found, row, source.value)) or found
+
+
+def records_to_repeat(row: FenceRow, target: ResolvedTarget) -> int:
+    """Return how many offsets lie between the target and what is committed."""
+    return sum(end - target.offsets.get(key, 0) for key, end in row.offsets.items())
+
+
+def _named(
+    spec: RewindSpec, row: FenceRow, log: Watermarks, facts: RewindFacts
+) -> ResolvedTarget | Unknown | Violations:
+    to = spec.to
+    if to.snapshot is not None:
+        if isinstance(facts.snapshot, Unknown):
+            return facts.snapshot
+        if facts.snapshot.value is None:
+            return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshot list`",)
+        return _of_snapshot(facts.snapshot.value, row, log)
+    if to.timestamp is not None:
+        return _of_timestamp(row, log, facts.positions)
+    return _of_offsets(to.offsets or {}, row)
+
+
+def _of_timestamp(row: FenceRow, log: Watermarks, positions: Fact[Mapping[str, int]]) -> ResolvedTarget | Unknown:
+    if isinstance(positions, Unknown):
+        return positions
+    found = {key: positions.value.get(key) for key in row.offsets if _topic(key) in log.topic_ids}
+    if None in found.values():
+        return UNCHECKED
+    back = {key: at for key, at in found.items() if at is not None and NO_RECORD < at < row.offsets[key]}
+    return ResolvedTarget(offsets={**row.offsets, **back}, growth_barrier=dict(row.growth_barrier))
+
+
+def _of_offsets(given: Mapping[str, int], row: FenceRow) -> ResolvedTarget:
+    return ResolvedTarget(offsets={**row.offsets, **given}, growth_barrier=dict(row.growth_barrier))
+
+
+def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
+    """Return the snapshot's offsets for its topics; other topics, and those that the spec has left, stay.
+
+    A partition that its topic has got since then leaves the row: the driver discovers it again, and holds it back until
+    the older ones have passed their ends of then.
+    """
+    topics = {topic for topic in snapshot.topic_ids if topic in log.topic_ids or topic in log.missing_topics}
+    if other := sorted(topic for topic in topics if row.topic_ids.get(topic) != snapshot.topic_ids[topic]):
+        return tuple(f"topic {topic} was recreated since the snapshot was taken" for topic in other)
+    back = {key: offset for key, offset in snapshot.offsets.items() if _topic(key) in topics}
+    stay = {key: offset for key, offset in row.offsets.items() if _topic(key) not in topics}
+    barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in topics}
+    barrier |= {key: end for key, end in snapshot.growth_barrier.items() if _topic(key) in topics}
+    epochs = {key: epoch for key, epoch in snapshot.leader_epochs.items() if key in back}
+    return ResolvedTarget(offsets={**stay, **back}, leader_epochs=epochs, growth_barrier=barrier)
+
+
+def _unknown(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Unknown | None:
+    """Return what keeps the target from being checked: a topic that exists, and no answer for a partition of it."""
+    moved = [key for key in _moved(target, row) & row.offsets.keys() if _topic(key) in log.topic_ids]
+    return UNCHECKED if not log.topic_ids or any(key not in log.starts for key in moved) else None
+
+
+def _wrong(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Iterator[str]:
+    moved = sorted(_moved(target, row))
+    for topic in sorted({_topic(key) for key in moved}):
+        if topic not in log.topic_ids:
+            yield f"topic {topic} is not read: it does not exist, or spec.source.kafka.topics does not name it"
+        elif log.topic_ids[topic] != row.topic_ids.get(topic):
+            yield f"topic {topic} was recreated since its offsets were committed"
+    for key in moved:
+        offset, committed, start = target.offsets.get(key, 0), row.offsets.get(key), log.starts.get(key, 0)
+        if committed is None:
+            yield f"{key} is not a partition that the pipeline has committed"
+        elif offset > committed:
+            yield f"{key}: {offset} is beyond the committed offset {committed}: a rewind only goes back"
+        elif offset < start:
+            yield f"{key}: the log begins at {start}: the records from {offset} on were deleted"
+
+
+def _moved(target: ResolvedTarget, row: FenceRow) -> set[str]:
+    keys = target.offsets.keys() | row.offsets.keys()
+    return {key for key in keys if target.offsets.get(key) != row.offsets.get(key)}
+
+
+def _topic(key: str) -> str:
+    return split_offset_key(key)[0]

@@ -1,0 +1,332 @@
+"""A rewind: whatever is killed at whichever moment, it ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.stage import ROW, Died, Stage
+from fencepost.contract import ExitCode
+from fencepost.fence.snapshots import Trigger
+from fencepost_operator.api import COMPLETED, FAILED, ObjectKey, Rewind, RewindStep, StepState, read_rewind
+from fencepost_operator.errors import Unreachable
+
+NAME = ObjectKey(KEY.namespace, "back")
+TARGET = {"orders/0": 40, "orders/1": 70}
+ENDS = {"orders/0": 160, "orders/1": 160}
+
+
+@dataclass(slots=True)
+class RewindStage(Stage):
+    """A stage whose commits may go back, once, to the target."""
+
+    target: Mapping[str, int] = field(default_factory=lambda: TARGET)
+
+    def check_commits(self) -> None:
+        """Commits are contiguous, except that the first one after the rewind begins at the target."""
+        commits = sorted(
+            (commit for driver in self.world.drivers for commit in driver.commits),
+            key=lambda commit: (commit[0], sum(commit[1].values())),
+        )
+        backward = [pair for pair in itertools.pairwise(commits) if pair[0][2] != pair[1][1]]
+        assert len(backward) <= 1, backward
+        assert all(later[1] == self.target for _, later in backward), backward
+
+    @property
+    def rewind(self) -> Rewind:
+        """The object as it is now."""
+        return read_rewind(self.world.rewinds[NAME])
+
+    def is_over(self) -> bool:
+        """Whether the rewind arrived or failed, and is marked so."""
+        return self.rewind.status.is_finished and self.rewind.is_marked_finished
+
+
+async def streaming(**changes: Any) -> RewindStage:
+    """A pipeline that has committed all that there is."""
+    stage = RewindStage()
+    source = {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders"], "maxRecordsPerBatch": 60}}
+    stage.world.apply(body(restart={"stallTimeout": "15s"}, source=source, batchInterval="500ms", **changes))
+    stage.world.rate = 0
+    stage.world.ends.update(ENDS)
+    await stage.running()
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    return stage
+
+
+def ask(stage: RewindStage, to: dict[str, Any] | None = None, **spec: Any) -> None:
+    stage.world.ask_for_rewind(NAME.name, to or {"offsets": dict(TARGET)}, pipeline=KEY, **spec)
+
+
+async def play(stage: RewindStage) -> None:
+    if NAME not in stage.world.rewinds:
+        ask(stage)
+    await stage.until(stage.is_over, seconds=600)
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(stage.is_running)
+
+
+def end_state(stage: RewindStage) -> tuple[Any, ...]:
+    """What an undisturbed rewind and a disturbed one have in common."""
+    row, status = stage.world.table.rows[ROW], stage.rewind.status
+    backups = [one for one in stage.world.snapshots.values() if one.trigger == Trigger.REWIND]
+    sets = [after for before, after in itertools.pairwise(stage.world.table.history) if after.offsets == TARGET]
+    return (
+        (row.epoch, row.offsets, row.planned, row.topic_ids, row.growth_barrier),
+        [one.offsets for one in backups],
+        [str(one.id) for one in backups] == [status.backup],
+        len({one.version for one in sets if one.driver is None}),
+        (status.phase, [(step.name, step.state) for step in status.steps]),
+        (status.target, status.records_to_repeat, stage.rewind.finalizers),
+        (stage.pipeline.status.rewind, stage.pipeline.status.failure),
+        stage.world.created_jobs,
+    )
+
+
+def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
+    def strike(seen: int, name: str) -> None:
+        if seen == number:
+            raise fault(f"at write {seen}, {name}")
+
+    return strike
+
+
+async def test_an_undisturbed_rewind() -> None:
+    stage = await streaming()
+    await play(stage)
+    status = stage.rewind.status
+    assert status.phase == COMPLETED, status
+    assert status.message == "Rewound: the first commit began at the target, 210 records back"
+    assert [(step.name, step.state) for step in status.steps] == [
+        (RewindStep.STOP, StepState.DONE),
+        (RewindStep.BACK_UP, StepState.DONE),
+        (RewindStep.RESOLVE, StepState.DONE),
+        (RewindStep.PURGE, StepState.SKIPPED),
+        (RewindStep.SET_OFFSETS, StepState.DONE),
+        (RewindStep.RESUME, StepState.DONE),
+        (RewindStep.CHECK, StepState.DONE),
+    ]
+    first = min((d for d in stage.world.drivers if d.config.epoch == 2), key=lambda d: d.config.epoch).commits[0]
+    assert first[1] == TARGET
+    assert [condition.type for condition in status.conditions] == ["Ready"]
+
+
+@pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_fault_at_each_write_ends_as_an_undisturbed_rewind(side: str, fault: type[BaseException]) -> None:
+    calm = await streaming()
+    first = len(calm.gate.writes)
+    await play(calm)
+    last, wanted = len(calm.gate.writes), end_state(calm)
+    assert {"rewind", "take_over", "take_snapshot", "mark_rewind"} <= set(calm.gate.writes[first:])
+    for number in range(first, last):
+        stage = await streaming()
+        setattr(stage.gate, side, failing_at(number, fault))
+        await play(stage)
+        assert end_state(stage) == wanted, (number, calm.gate.writes[number])
+
+
+async def test_a_driver_that_hangs_or_dies_meanwhile_changes_nothing() -> None:
+    calm = await streaming()
+    await play(calm)
+    for harm in ("killed", "frozen"):
+        stage = await streaming()
+        driver = stage.world.newest_pod().driver
+        stage.world.kubelet_kills = harm != "frozen"
+        driver.frozen = harm == "frozen"
+        ask(stage)
+        if harm == "killed":
+            stage.world.kill_driver()
+        await play(stage)
+        driver.frozen = False
+        await stage.run(5)
+        assert stage.rewind.status.phase == COMPLETED
+        assert stage.rewind.status.target == calm.rewind.status.target
+        assert driver.exit_code in {ExitCode.FENCED, 137, 0}
+
+
+async def test_a_snapshot_takes_the_pipeline_back_to_what_it_holds() -> None:
+    stage = await streaming()
+    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/snapshot": "good"}
+    stage.world.touch(KEY)
+    await stage.until(lambda: bool(stage.world.snapshots))
+    stage.target = dict(ENDS)
+    stage.world.ends.update({"orders/0": 300, "orders/1": 400})
+    await stage.until(lambda: stage.world.table.rows[ROW].offsets["orders/1"] == 400)
+    ask(stage, {"snapshot": "good"})
+    await stage.until(stage.is_over)
+    status = stage.rewind.status
+    assert status.phase == COMPLETED, status.message
+    assert status.records_to_repeat == 380
+
+
+async def test_a_timestamp_takes_the_pipeline_back_to_the_records_of_then() -> None:
+    stage = await streaming()
+    at, then = stage.world.now, dict(ENDS)
+    await stage.run(5)
+    stage.target = then
+    stage.world.rate = 10
+    await stage.run(10)
+    stage.world.rate = 0
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == stage.world.ends)
+    (first, _) = next(grown for grown in stage.world.growth["orders/0"] if grown[1] >= at)
+    stage.target = {"orders/0": first, "orders/1": first}
+    ask(stage, {"timestamp": at.isoformat()})
+    await stage.until(stage.is_over)
+    assert stage.rewind.status.phase == COMPLETED, stage.rewind.status.message
+
+
+async def test_a_suspended_pipeline_is_rewound_and_stays_suspended() -> None:
+    stage = await streaming()
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    ask(stage)
+    await stage.until(stage.is_over)
+    assert stage.rewind.status.phase == COMPLETED
+    await stage.until(lambda: stage.ready() == "Suspended")
+    assert stage.world.table.rows[ROW].offsets == TARGET
+    assert stage.world.created_jobs == ["orders-run-1"]
+    stage.world.change(KEY, suspend=False)
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+
+
+async def test_a_rewind_is_the_way_out_for_a_pipeline_that_needs_a_person() -> None:
+    stage = await streaming()
+    stage.world.newest_pod().driver.end(stage.world.now, ExitCode.DATA_LOSS)
+    await stage.until(lambda: any(c.type == "Stalled" for c in stage.pipeline.status.conditions))
+    await play(stage)
+    assert stage.rewind.status.phase == COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        ({"offsets": {"orders/0": 161}}, "orders/0: 161 is beyond the committed offset 160"),
+        ({"offsets": {"orders/0": 5}}, "orders/0: the log begins at 10"),
+        ({"offsets": {"orders/7": 5}}, "orders/7 is not a partition that the pipeline has committed"),
+        ({"offsets": {"others/0": 5}}, "topic others is not read"),
+        ({"snapshot": "nowhere"}, "there is no snapshot 'nowhere'"),
+        ({"offsets": {"orders": 5}}, "'orders' is not topic/partition"),
+        ({}, "does not have exactly one of"),
+        ({"timestamp": "2026-01-01T00:00:00"}, "is not RFC 3339 with a time zone"),
+    ],
+)
+async def test_a_target_that_cannot_be_is_refused_before_anything_stops(to: dict[str, Any], told: str) -> None:
+    stage = await streaming()
+    stage.world.starts["orders/0"] = 10
+    stage.world.ask_for_rewind(NAME.name, to, pipeline=KEY)
+    await stage.until(stage.is_over)
+    status = stage.rewind.status
+    assert status.phase == FAILED
+    assert told in status.message
+    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.is_running()
+
+
+async def test_a_recreated_topic_is_refused() -> None:
+    stage = await streaming()
+    stage.world.topic_ids["orders"] = "another"
+    ask(stage)
+    await stage.until(stage.is_over)
+    assert "topic orders was recreated" in stage.rewind.status.message
+
+
+async def test_where_the_pipeline_is_already_nothing_is_done() -> None:
+    stage = await streaming()
+    ask(stage, {"offsets": dict(ENDS)})
+    await stage.until(stage.is_over)
+    assert stage.rewind.status.message == "Nothing to do: the target is what is committed"
+    assert stage.world.table.rows[ROW].epoch == 1
+
+
+async def test_a_dry_run_reports_and_changes_nothing() -> None:
+    stage = await streaming()
+    ask(stage, dryRun=True)
+    await stage.until(stage.is_over)
+    status = stage.rewind.status
+    assert (status.phase, status.records_to_repeat) == (COMPLETED, 210)
+    assert status.target is not None
+    assert status.target.offsets == TARGET
+    assert stage.world.table.rows[ROW].epoch == 1
+    assert not stage.world.snapshots
+
+
+async def test_output_is_not_deleted_without_being_able_to() -> None:
+    stage = await streaming()
+    ask(stage, deleteOutput=True)
+    await stage.until(stage.is_over)
+    assert "set deleteOutput to false" in stage.rewind.status.message
+    assert stage.world.table.rows[ROW].epoch == 1
+
+
+async def test_deleting_it_before_the_offsets_are_set_cancels_it() -> None:
+    stage = await streaming()
+    ask(stage)
+
+    def die_before_the_offsets(_number: int, name: str) -> None:
+        if name == "take_snapshot":
+            raise Unreachable("no answer")
+
+    stage.gate.before = die_before_the_offsets
+    await stage.until(lambda: NAME in stage.world.rewinds and stage.rewind.status.phase == RewindStep.BACK_UP)
+    await stage.run(3)
+    stage.world.delete_rewind(NAME)
+    await stage.until(stage.is_running)
+    assert NAME not in stage.world.rewinds
+    assert dict(stage.world.table.rows[ROW].offsets) == ENDS
+    assert stage.pipeline.status.rewind is None
+
+
+async def test_one_at_a_time_the_oldest_first() -> None:
+    stage = await streaming()
+    ask(stage)
+    stage.world.ask_for_rewind("later", {"offsets": {"orders/0": 50}}, pipeline=KEY)
+    later = ObjectKey(KEY.namespace, "later")
+    await stage.turn()
+    assert read_rewind(stage.world.rewinds[later]).status.message == "Waiting for PipelineRewind back"
+    await stage.until(stage.is_over)
+    assert stage.rewind.status.phase == COMPLETED
+
+
+async def test_a_deleted_pipeline_ends_its_rewind() -> None:
+    stage = await streaming()
+    ask(stage)
+    await stage.until(lambda: stage.world.table.rows[ROW].epoch == 2)
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert stage.rewind.status.phase == FAILED
+    assert not stage.rewind.is_held
+
+
+async def test_a_rewind_waits_for_a_pipeline_that_does_not_exist() -> None:
+    stage = RewindStage()
+    ask(stage)
+    await stage.turn()
+    assert "There is no StreamingPipeline orders" in stage.rewind.status.message
+    assert not stage.rewind.is_marked_finished
+
+
+async def test_no_run_starts_while_the_rewinds_cannot_be_listed() -> None:
+    """Injected: the API server does not answer, just when the offsets are about to be set."""
+    stage = await streaming()
+    ask(stage)
+    await stage.until(lambda: stage.rewind.status.target is not None)
+    found, stage.world.rewinds = stage.world.rewinds, Unlisted()
+    await stage.run(10)
+    assert stage.world.created_jobs == ["orders-run-1"]
+    stage.world.rewinds = found
+    await play(stage)
+    assert stage.rewind.status.phase == COMPLETED
+
+
+class Unlisted(dict[ObjectKey, dict[str, Any]]):
+    """Rewinds that nobody can list."""
+
+    def values(self) -> Any:
+        """Answer as an API server that is away."""
+        raise Unreachable("no answer")

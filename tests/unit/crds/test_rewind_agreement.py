@@ -1,0 +1,94 @@
+"""The CRD of PipelineRewind and the operator's dataclasses say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fencepost_operator.api import (
+    GROUP,
+    REWIND_KIND,
+    REWIND_PLURAL,
+    VERSION,
+    RewindSpec,
+    RewindStatus,
+    RewindStep,
+    StepState,
+    read_rewind,
+    write_rewind_status,
+)
+from fencepost_operator.api.parsing import PARTITION
+from fencepost_operator.api.rewind import MOST_OFFSETS
+from unit.crds.schema import REPOSITORY, Schema, strict
+from unit.crds.test_agreement import disagreements
+
+CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())
+PROPERTIES: Schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+EXAMPLE: dict[str, Any] = yaml.safe_load((REPOSITORY / "examples" / "rewind.yaml").read_text())
+METADATA = {"namespace": "shop", "name": "back", "uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def test_the_names_are_the_operators() -> None:
+    names = CRD["spec"]["names"]
+    assert (CRD["spec"]["group"], names["plural"], names["kind"]) == (GROUP, REWIND_PLURAL, REWIND_KIND)
+    assert CRD["spec"]["versions"][0]["name"] == VERSION
+
+
+@pytest.mark.parametrize(("kind", "part"), [(RewindSpec, "spec"), (RewindStatus, "status")])
+def test_the_fields_are_the_operators(kind: type, part: str) -> None:
+    assert list(disagreements(kind, PROPERTIES[part], part)) == []
+
+
+def test_the_defaults_and_bounds_are_the_operators() -> None:
+    fields, read = PROPERTIES["spec"]["properties"], read_rewind({"metadata": METADATA, "spec": EXAMPLE["spec"]}).spec
+    assert isinstance(read, RewindSpec)
+    bare = read_rewind({"metadata": METADATA, "spec": {"pipeline": "p", "to": {"snapshot": "s"}}}).spec
+    assert isinstance(bare, RewindSpec)
+    assert (bare.delete_output, bare.dry_run) == (fields["deleteOutput"]["default"], fields["dryRun"]["default"])
+    assert fields["to"]["properties"]["offsets"]["maxProperties"] == MOST_OFFSETS
+
+
+def test_every_step_and_state_is_explained() -> None:
+    step = PROPERTIES["status"]["properties"]["steps"]["items"]["properties"]
+    assert all(each.value in step["name"]["description"] for each in RewindStep)
+    assert all(each.value in step["state"]["description"] for each in StepState)
+
+
+def test_the_example_is_a_rewind() -> None:
+    jsonschema.validate(EXAMPLE["spec"], strict(PROPERTIES["spec"]))
+
+
+def test_a_written_status_passes_the_schema() -> None:
+    jsonschema.validate(write_rewind_status(RewindStatus()), strict(PROPERTIES["status"]))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        "text",
+        [],
+        {},
+        {"pipeline": 5, "to": {"snapshot": "s"}},
+        {"pipeline": "p", "to": {"snapshot": "s", "offsets": {"t/0": 1}}},
+        {"pipeline": "p", "to": {"offsets": {}}},
+        {"pipeline": "p", "to": {"offsets": {"t/0": -1}}},
+        {"pipeline": "p", "to": {"offsets": {"t/0": True}}},
+        {"pipeline": "p", "to": {"offsets": {f"t/{number}": 1 for number in range(MOST_OFFSETS + 1)}}},
+        {"pipeline": "p", "to": {"offsets": {"t\u2028/0": 1}}},
+        {"pipeline": "p", "to": {"timestamp": "yesterday"}},
+        {"pipeline": "p", "to": {"timestamp": "2026-01-01T00:00:00"}},
+    ],
+)
+def test_a_wrong_spec_is_read_as_what_is_wrong_with_it(spec: Any) -> None:
+    found = read_rewind({"metadata": METADATA, "spec": spec}).spec
+    assert isinstance(found, tuple)
+    assert found
+    assert all(len(str(violation)) < 1000 and str(violation).isprintable() for violation in found)
+
+
+def test_a_partition_is_written_as_the_operator_reads_it() -> None:
+    assert PARTITION.fullmatch("orders/0")
