@@ -67,7 +67,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """For each partition, which timestamp wrote which offsets: [from, until) of every commit on record, ascending."""
+    """For each partition, which timestamp wrote which offsets: [from, until) of every commit on record, ascending.
+
+    What was committed again after a rewind has the timestamp of the last time.
+    """
 
     spans: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -79,7 +82,12 @@ class Writers:
             for key, until in commit.offsets.items():
                 first = before.offsets.get(key, 0)
                 if until > first:
-                    spans.setdefault(key, []).append((first, until, before.clock + 1))
+                    known = spans.setdefault(key, [])
+                    while known and known[-1][0] >= first:
+                        known.pop()
+                    if known and known[-1][1] > first:
+                        known[-1] = (known[-1][0], first, known[-1][2])
+                    known.append((first, until, before.clock + 1))
         return cls(spans)
 
     def timestamp(self, key: str, offset: int) -> int | None:

@@ -265,6 +265,7 @@ def _verification_json(result: Verification) -> dict[str, Any]:
             "changes": story.changes,
             "commits": story.commits,
             "takeovers": story.takeovers,
+            "rewinds": story.rewinds,
             "firstEpoch": story.first_epoch,
             "lastEpoch": story.last_epoch,
             "gaps": story.gaps,

@@ -63,6 +63,7 @@ class History:
     plans: int
     """Changes that record where the next batch ends and move nothing: made before a batch that begins after a pause."""
     takeovers: int
+    rewinds: int
     first_epoch: int
     last_epoch: int
     committed: Mapping[str, int]
@@ -99,7 +100,7 @@ def check_in_order(changes: Iterable[Change], *, counts_records: bool = True) ->
     two or more at a takeover; a commit is made by the driver that claimed its epoch, ends where the change before it
     planned, holds no more records than the offsets moved, and moves no offset back. With `counts_records` it holds
     exactly as many: the topics are neither compacted nor transactional. A planned batch is committed or cut, never
-    enlarged.
+    enlarged. A rewind, which is made while nobody drives the pipeline, moves offsets back, none on, and plans nothing.
     """
     tally = _Tally(counts_records=counts_records)
     first: Change | None = None
@@ -114,6 +115,7 @@ def check_in_order(changes: Iterable[Change], *, counts_records: bool = True) ->
         commits=tally.commits,
         plans=tally.plans,
         takeovers=tally.takeovers,
+        rewinds=tally.rewinds,
         first_epoch=first.epoch if first else 0,
         last_epoch=last.epoch if last else 0,
         committed=dict(last.offsets) if last else {},
@@ -130,6 +132,7 @@ class _Tally:
     commits: int = 0
     plans: int = 0
     takeovers: int = 0
+    rewinds: int = 0
     gaps: int = 0
     overlaps: int = 0
     violations: list[str] = field(default_factory=list)
@@ -140,6 +143,9 @@ class _Tally:
             self._broken(after, f"version {after.version} is there twice, in epochs {before.epoch} and {after.epoch}")
             return
         self.gaps += missing
+        if is_rewind(before, after):
+            self._check_rewind(before, after)
+            return
         self._check_offsets(before, after)
         if not 0 <= after.epoch - before.epoch <= missing + 1:
             self._broken(after, f"the epoch went from {before.epoch} to {after.epoch}")
@@ -163,6 +169,15 @@ class _Tally:
             self._broken(after, "a takeover moved the clock by less than two")
         if dict(after.offsets) != dict(before.offsets):
             self._broken(after, "a takeover moved the offsets")
+
+    def _check_rewind(self, before: Change, after: Change) -> None:
+        self.rewinds += 1
+        if after.clock < before.clock + 2:
+            self._broken(after, "a rewind moved the clock by less than two")
+        if dict(after.planned) != dict(after.offsets):
+            self._broken(after, "a rewind planned a batch")
+        if on := sorted(key for key, offset in after.offsets.items() if before.offsets.get(key, -1) < offset):
+            self._broken(after, f"a rewind moved {', '.join(on)} on")
 
     def _check_claim(self, before: Change, after: Change) -> None:
         if before.driver is not None or after.driver is None or after.clock != before.clock:
@@ -209,6 +224,13 @@ def moved(before: Change, after: Change) -> int:
 def _is_cut(before: Change, after: Change) -> bool:
     """Return whether a batch that was planned is to end earlier, in no partition later."""
     return all(after.planned.get(key, end) <= end for key, end in before.planned.items())
+
+
+def is_rewind(before: Change, after: Change) -> bool:
+    """Return whether the second of two changes set the offsets back, while no driver held the row."""
+    follows = (after.epoch, after.version) == (before.epoch, before.version + 1)
+    unheld = before.driver is None and after.driver is None
+    return follows and unheld and dict(after.offsets) != dict(before.offsets)
 
 
 def is_commit(before: Change, after: Change) -> bool:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change, history_hours, hour_of, replayed
-from fencepost_cli.history import is_commit, moved
+from fencepost_cli.history import is_commit, is_rewind, moved
 
 Hour = Callable[[datetime], Sequence[Change]]
 """Returns what the history has of an hour, in any order."""
@@ -119,6 +119,8 @@ def _kind(before: FenceRow | None, row: FenceRow) -> str:
         return "unknown"
     if row.epoch != before.epoch:
         return "takeover"
+    if is_rewind(before, row):
+        return "rewind"
     if is_commit(before, row):
         return "commit" if moved(before, row) else "plan"
     return "claim"

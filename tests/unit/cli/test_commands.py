@@ -78,7 +78,8 @@ def test_an_honest_history_and_a_full_sink_verify(world: World) -> None:
     told = world.json("fence", "verify", "shop/orders", "--exact")
     assert (told["ok"], told["findings"]) == (True, [])
     assert told["history"] == {
-        "changes": 8, "commits": 3, "takeovers": 2, "firstEpoch": 0, "lastEpoch": 2, "gaps": 0, "complete": True,
+        "changes": 8, "commits": 3, "takeovers": 2, "rewinds": 0, "firstEpoch": 0, "lastEpoch": 2, "gaps": 0,
+        "complete": True,
     }  # fmt: skip
     (part,) = told["sinks"][0]["partitions"]
     assert (part["from"], part["fromKnown"], part["until"], part["missing"], part["repeated"]) == (0, True, 12, 0, 0)

@@ -9,6 +9,7 @@ from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_cli.history import check_history
 from flights.history import HistoryRow, commits
+from flights.reconciliation import Writers
 
 Story = list[HistoryRow]
 
@@ -37,6 +38,41 @@ def test_a_sound_story_is_told() -> None:
     assert (found.first_epoch, found.last_epoch) == (0, 2)
     assert found.committed == {"t/0": 12}
     assert found.lines() == ["3 commits, 2 takeovers, epochs 0 to 2, 0 changes not on record"]
+
+
+def rewound(**changes: object) -> Story:
+    """The story goes back to 3 after it, and a run commits from there."""
+    last = story()[-1]
+    taken = replace(last, epoch=3, driver=None, version=8, clock=300)
+    back = replace(taken, version=9, clock=302, offsets={"t/0": 3}, planned={"t/0": 3})
+    claim = replace(back, driver="c", version=10, planned={"t/0": 6})
+    commit = replace(claim, version=11, clock=303, offsets={"t/0": 6}, planned={"t/0": 6}, records=3)
+    return [*story(), taken, replace(back, **changes), claim, commit]  # type: ignore[arg-type]
+
+
+def test_a_rewind_moves_offsets_back() -> None:
+    found = check_history(rewound())
+    assert found.violations == ()
+    assert (found.rewinds, found.takeovers, found.commits) == (1, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"clock": 301}, "a rewind moved the clock by less than two"),
+        ({"planned": {"t/0": 9}}, "a rewind planned a batch"),
+        ({"offsets": {"t/0": 13}, "planned": {"t/0": 13}}, "a rewind moved t/0 on"),
+        ({"driver": "c"}, "t/0 went back from 12 to 3"),
+    ],
+)
+def test_a_rewind_that_is_none_is_told(changes: dict[str, object], told: str) -> None:
+    assert any(told in violation for violation in check_history(rewound(**changes)).violations)
+
+
+def test_offsets_that_are_committed_again_have_the_last_commits_timestamp() -> None:
+    writers = Writers.of(rewound())
+    assert [writers.timestamp("t/0", offset) for offset in (0, 2, 3, 5)] == [101, 101, 303, 303]
+    assert writers.timestamp("t/0", 7) is None
 
 
 def test_no_story_is_no_violation() -> None:
