@@ -25,6 +25,7 @@ from fencepost_operator.adapters.helm import Helm
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
@@ -148,6 +149,8 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
         recorder = EventRecorder(api=api, clock=clock, instance="test")
 
+        runs = KubernetesRuns(api=api, clock=clock)
+
         async def wait() -> None:
             await asyncio.sleep(1.0)
 
@@ -156,7 +159,8 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
                 pipelines=KubernetesPipelines(api, recorder),
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=key.namespace),
                 rewinds=KubernetesRewinds(api, recorder),
-                runs=KubernetesRuns(api=api, clock=clock),
+                purges=KubernetesPurges(api, runs),
+                runs=runs,
                 objects=objects,
                 fences=fences,
                 offsets=offsets,

@@ -103,6 +103,7 @@ async def test_an_undisturbed_rewind() -> None:
     assert status.phase == COMPLETED, status
     assert status.message == "Rewound: the first commit began at the target, 210 records back"
     assert [(step.name, step.state) for step in status.steps] == [
+        (RewindStep.COUNT, StepState.SKIPPED),
         (RewindStep.STOP, StepState.DONE),
         (RewindStep.BACK_UP, StepState.DONE),
         (RewindStep.RESOLVE, StepState.DONE),
@@ -256,11 +257,79 @@ async def test_a_dry_run_reports_and_changes_nothing() -> None:
     assert not stage.world.snapshots
 
 
-async def test_output_is_not_deleted_without_being_able_to() -> None:
+async def test_output_is_deleted_once_at_a_timestamp_between_the_runs() -> None:
     stage = await streaming()
+    last = stage.world.table.rows[ROW]
+    ask(stage, deleteOutput=True)
+    await play(stage)
+    status = stage.rewind.status
+    assert (status.phase, status.rows_to_delete) == (COMPLETED, 210)
+    (request,) = stage.world.purged
+    assert request.ranges == {"orders/0": (40, 160), "orders/1": (70, 160)}
+    first = next(row for row in stage.world.table.history if row.epoch == 2 and row.driver is not None)
+    assert request.timestamp is not None
+    assert last.write_timestamp < request.timestamp < first.write_timestamp
+    assert [step.name for step in status.steps if step.state is StepState.DONE] == list(RewindStep)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_an_operator_that_dies_while_output_is_deleted_ends_the_same(side: str) -> None:
+    calm = await streaming()
+    first = len(calm.gate.writes)
+    ask(calm, deleteOutput=True)
+    await play(calm)
+    wanted = end_state(calm)
+    assert "start_purge" in calm.gate.writes[first:]
+    for number in range(first, len(calm.gate.writes)):
+        stage = await streaming()
+        setattr(stage.gate, side, failing_at(number, Died))
+        ask(stage, deleteOutput=True)
+        await play(stage)
+        assert end_state(stage) == wanted, (number, calm.gate.writes[number])
+        assert stage.world.purged == calm.world.purged or len(stage.world.purged) == 1
+
+
+async def test_a_table_that_cannot_be_purged_is_found_before_anything_stops() -> None:
+    stage = await streaming()
+    stage.world.purge_failure, stage.world.count_fails = "the table has another key", True
     ask(stage, deleteOutput=True)
     await stage.until(stage.is_over)
-    assert "set deleteOutput to false" in stage.rewind.status.message
+    assert "the table has another key" in stage.rewind.status.message
+    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.is_running()
+
+
+async def test_a_sink_of_another_kind_is_refused() -> None:
+    stage = await streaming(sinks=[{"name": "out", "kafka": {"topic": "out"}}])
+    ask(stage, deleteOutput=True)
+    await stage.until(stage.is_over)
+    assert "the output of sink out cannot be deleted" in stage.rewind.status.message
+
+
+async def test_a_purge_that_fails_waits_for_a_person_and_is_not_cancelled() -> None:
+    stage = await streaming()
+    stage.world.purge_failure = "no answer"
+    ask(stage, deleteOutput=True)
+    await stage.until(lambda: any(c.type == "Stalled" for c in stage.rewind.status.conditions))
+    assert stage.ready() == "PurgeFailed"
+    stage.world.delete_rewind(NAME)
+    await stage.run(5)
+    assert stage.rewind.is_held
+    assert stage.world.created_jobs == ["orders-run-1"]
+    stage.world.purge_failure = ""
+    del stage.world.purges["orders-purge-2"]
+    await stage.until(lambda: NAME not in stage.world.rewinds)
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    assert TARGET in [row.offsets for row in stage.world.table.history]
+
+
+async def test_a_dry_run_counts_the_rows_to_delete() -> None:
+    stage = await streaming()
+    ask(stage, deleteOutput=True, dryRun=True)
+    await stage.until(stage.is_over)
+    status = stage.rewind.status
+    assert (status.rows_to_delete, status.estimated_seconds) == (210, 2.0)
+    assert not stage.world.purged
     assert stage.world.table.rows[ROW].epoch == 1
 
 

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from fakes.world import MASTER_DELAY, NODE_LOSS, REPLICATED, WORKER_DELAY, Job, RefusedError, World
+from fakes.world import MASTER_DELAY, NODE_LOSS, PURGE_DELAY, REPLICATED, WORKER_DELAY, Job, RefusedError, World
 from fencepost.contract import Acceptance, ReportedLoss
+from fencepost.contract.purge import PurgeReport
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, snapshot_of
 from fencepost_operator.actions import Manifest
@@ -42,6 +43,7 @@ from fencepost_operator.observation import (
     DriverPod,
     NodeState,
     PodIssue,
+    PurgeJob,
     References,
     Release,
     ReleaseState,
@@ -193,6 +195,31 @@ class FakeRewinds:
             raise Conflict("the object has been modified")
         found["metadata"]["resourceVersion"] = str(int(rewind.resource_version) + 1)
         return found
+
+
+@dataclass(slots=True)
+class FakePurges:
+    world: World
+    gate: Gate
+
+    async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
+        del key
+        return await self.gate.read("purge", lambda: self._find(name, owner))
+
+    def _find(self, name: str, owner: str) -> PurgeJob | None:
+        found = self.world.purges.get(name)
+        if found is None or found.owner != owner:
+            return None
+        ended = self.world.now - found.created_at >= PURGE_DELAY
+        if found.failure:
+            return PurgeJob(name=name, is_failed=ended, message=found.failure if ended else "")
+        rows = sum(until - start for start, until in found.request.ranges.values())
+        report = PurgeReport(rows=rows, left=found.left, seconds=2.0)
+        return PurgeJob(name=name, is_done=ended, report=report if ended else None)
+
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
+        del key
+        await self.gate.write("start_purge", lambda: self.world.create_purge(job, config_map))
 
 
 @dataclass(slots=True)
@@ -612,6 +639,7 @@ def ports_of(world: World, gate: Gate | None = None) -> Ports:
         releases=FakeReleases(world, gate),
         runs=FakeRuns(world, gate),
         rewinds=FakeRewinds(world, gate),
+        purges=FakePurges(world, gate),
         objects=FakeObjects(world, gate),
         fences=FakeFences(world, gate),
         offsets=FakeOffsets(world, gate),

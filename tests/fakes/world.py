@@ -13,6 +13,7 @@ from typing import Any
 
 from fakes.drivers import Driver
 from fencepost.contract import DriverConfig, Variable
+from fencepost.contract.purge import PURGE_FILE, PurgeRequest
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot
@@ -38,6 +39,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 POD_DELAY = timedelta(seconds=1)
 MASTER_DELAY = timedelta(seconds=3)
 WORKER_DELAY = timedelta(seconds=5)
+PURGE_DELAY = timedelta(seconds=2)
 TICK = timedelta(milliseconds=500)
 
 
@@ -94,6 +96,17 @@ class Job:
         return (self.had_pod and self.pod is None) or (self.pod is not None and not self.pod.driver.alive)
 
 
+@dataclass(slots=True)
+class Purge:
+    """A Job that counts or deletes output. It ends after PURGE_DELAY, with `failure` if that is set."""
+
+    owner: str
+    request: PurgeRequest
+    created_at: datetime
+    failure: str = ""
+    left: int = 0
+
+
 class RefusedError(Exception):
     """The API server refuses an object."""
 
@@ -138,10 +151,17 @@ class World:
     table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
     rewinds: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """PipelineRewind objects by their own key."""
+    purges: dict[str, Purge] = field(default_factory=dict)
+    """The Jobs that count or delete output, by name."""
+    purged: list[PurgeRequest] = field(default_factory=list)
+    """What was deleted, in order."""
     snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     starts: dict[str, int] = field(default_factory=dict)
     """Where the logs begin, if not at 0; only what the operator sees of it."""
+    purge_failure: str = ""
+    count_fails: bool = False
+    """Whether counting fails with `purge_failure` too."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Ids of topics that were recreated."""
     retention: Fact[Retention] = field(default_factory=lambda: Known(Retention()))
@@ -233,6 +253,15 @@ class World:
         identity = {"namespace": pipeline.namespace, "name": name, "uid": f"rewind-{name}", "generation": 1}
         metadata = {**identity, "resourceVersion": "1", "creationTimestamp": created}
         self.rewinds[ObjectKey(pipeline.namespace, name)] = {"metadata": metadata, "spec": asked}
+
+    def create_purge(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        """Create a Job that counts or deletes output, unless it is there."""
+        name, owner = job["metadata"]["name"], job["metadata"]["ownerReferences"][0]["uid"]
+        request = PurgeRequest.from_json(config_map["data"][PURGE_FILE])
+        failure = self.purge_failure if request.timestamp is not None or self.count_fails else ""
+        purge = Purge(owner, request, self.now, failure=failure)
+        if self.purges.setdefault(name, purge) is purge and request.timestamp is not None:
+            self.purged.append(request)
 
     def delete_rewind(self, key: ObjectKey) -> None:
         """Ask for a rewind's deletion."""

@@ -1,4 +1,4 @@
-"""The command of the job image: `fencepost run`."""
+"""The commands of the job image: `fencepost run`, and `fencepost purge` for a rewind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
 from fencepost.driver import logs
+from fencepost.driver import purge as purging
 from fencepost.driver import run as driver
 
 
@@ -17,14 +18,18 @@ def main() -> NoReturn:
     parser = argparse.ArgumentParser(prog="fencepost", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help=f"run the pipeline that the file in {Variable.CONFIG_FILE} describes")
-    run.add_argument(
-        "--termination-log",
-        type=Path,
-        default=Path(TERMINATION_LOG),
-        help="where the last words go (default: %(default)s)",
-    )
+    purge = commands.add_parser("purge", help="count or delete the output of the offsets in the file beside it")
+    for command in (run, purge):
+        command.add_argument(
+            "--termination-log",
+            type=Path,
+            default=Path(TERMINATION_LOG),
+            help="where the last words go (default: %(default)s)",
+        )
     options = parser.parse_args()
     logs.set_up()
+    if options.command == "purge":
+        purging.run(os.environ, termination_log=options.termination_log)
     driver.run(os.environ, termination_log=options.termination_log, parse=DriverConfig.from_json)
 
 

@@ -117,6 +117,14 @@ class DropSnapshots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartPurge:
+    """Create the Job that counts or deletes output for a rewind; nothing to do when this very Job exists."""
+
+    job: Manifest
+    config_map: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewindFence:
     """Set an unclaimed row's offsets back, on condition of epoch and version. Dangerous: batches are repeated.
 
@@ -155,6 +163,7 @@ Action: TypeAlias = (
     | DeleteRun
     | TakeSnapshot
     | DropSnapshots
+    | StartPurge
     | RewindFence
     | ReleaseFence
 )

@@ -22,6 +22,7 @@ from fencepost_operator.adapters.helm import Helm
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
+from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
@@ -82,6 +83,7 @@ async def run(settings: Settings) -> None:
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
                 runs=runs,
                 rewinds=KubernetesRewinds(api, recorder),
+                purges=KubernetesPurges(api, runs),
                 objects=objects,
                 fences=fences,
                 offsets=offsets,

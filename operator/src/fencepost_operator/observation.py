@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import ReportedLoss, Verdict
+from fencepost.contract.purge import PurgeReport
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api.rewind import Rewind
@@ -304,6 +305,17 @@ def may_report_progress(row: FenceRow) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeJob:
+    """The Job that counts or deletes output for a rewind. `message` is why its newest pod failed."""
+
+    name: str
+    is_done: bool = False
+    is_failed: bool = False
+    report: PurgeReport | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewindFacts:
     """What the current rewind depends on besides its pipeline, as far as its next step needs it."""
 
@@ -312,6 +324,8 @@ class RewindFacts:
     positions: Fact[Mapping[str, int]] = Known({})
     """Kafka's first offsets at or after the target's timestamp; NO_RECORD where there is no such record."""
     backup: Fact[Snapshot | None] = Known(None)
+    job: Fact[PurgeJob | None] = Known(None)
+    """The Job of the step: the one that counts, or the one that deletes."""
     first_commit: Fact[Mapping[str, int] | None] = Known(None)
     """The offsets at which the first commit after the rewind began, by the fence's history; Known(None) without one."""
 

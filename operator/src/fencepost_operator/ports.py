@@ -29,6 +29,7 @@ from fencepost_operator.observation import (
     CassandraSettings,
     ClusterObject,
     NodeState,
+    PurgeJob,
     References,
     Release,
     Run,
@@ -91,6 +92,21 @@ class Rewinds(Protocol):
 
     async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
         """Record Kubernetes Events on the rewind."""
+        ...
+
+
+class Purges(Protocol):
+    """The Jobs that count or delete output for rewinds."""
+
+    async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
+        """Return the Job of this name that the object with the uid `owner` owns, None where there is none."""
+        ...
+
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
+        """Create the ConfigMap, then the Job; nothing to do when they exist.
+
+        Raises Rejected when an object of that name belongs to somebody else.
+        """
         ...
 
 

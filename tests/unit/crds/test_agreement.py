@@ -24,6 +24,7 @@ SCALARS: dict[type, Schema] = {
     str: {"type": "string"},
     int: {"type": "integer"},
     bool: {"type": "boolean"},
+    float: {"type": "number"},
     datetime: {"type": "string", "format": "date-time"},
 }
 

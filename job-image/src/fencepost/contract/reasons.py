@@ -49,6 +49,7 @@ class Reason(StrEnum):
     FENCE_SCHEMA_MISSING = "FenceSchemaMissing"
     FENCE_SCHEMA_INVALID = "FenceSchemaInvalid"
     REWIND_REFUSED = "RewindRefused"
+    PURGE_FAILED = "PurgeFailed"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     KAFKA_PROPERTIES_INVALID = "KafkaPropertiesInvalid"
     SPARK_CONF_INVALID = "SparkConfInvalid"

@@ -32,6 +32,7 @@ def _with_zone(moment: datetime) -> datetime:
 class RewindStep(StrEnum):
     """The steps, in their order."""
 
+    COUNT = "Count"
     STOP = "Stop"
     BACK_UP = "BackUp"
     RESOLVE = "Resolve"
@@ -108,7 +109,7 @@ class RewindStatus(Model):
 
     `epoch` is the one in which nobody drives the pipeline while it is rewound, recorded before the fence is taken over;
     `version` the row's when the target was recorded, one before the offsets are set.  `backup` is the snapshot of the
-    row before the rewind.
+    row before the rewind.  `rows_to_delete` were counted before anything was stopped, in `estimated_seconds`.
     """
 
     observed_generation: int = -1
@@ -121,6 +122,13 @@ class RewindStatus(Model):
     backup: str | None = None
     target: ResolvedTarget | None = None
     records_to_repeat: int | None = None
+    rows_to_delete: int | None = None
+    estimated_seconds: float | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it keeps the pipeline from running, or has done so."""
+        return self.step(RewindStep.STOP) is not None
 
     @property
     def is_finished(self) -> bool:

@@ -114,6 +114,7 @@ def decide(
     failure = next((failure for failure in failures if failure.action == outcome.action), None)
     if failure is not None:
         outcome = _with_failure(outcome, failure)
+    aside = next((failure for failure in failures if failure.action == rewinds.aside), None)
     status = replace(
         outcome.status,
         observed_generation=pipeline.generation,
@@ -123,7 +124,7 @@ def decide(
         conditions=conditions(context, outcome),
     )
     unwritten = {failure.action.id: failure.message for failure in failures if isinstance(failure.action, TakeSnapshot)}
-    status, action = with_snapshots(context, status, _action(context, outcome, failures), unwritten)
+    status, action = with_snapshots(context, status, _action(context, outcome, failures, rewinds.aside), unwritten)
     return Decision(
         reason=outcome.reason,
         status=status,
@@ -131,28 +132,36 @@ def decide(
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
-        rewinds=_rewinds(rewinds, context, outcome) if failure is not None else rewinds.updates,
+        rewinds=_rewinds(rewinds, context, failure, aside),
     )
 
 
-def _rewinds(rewinds: Rewinding, context: Context, outcome: Outcome) -> tuple[RewindUpdate, ...]:
+def _rewinds(
+    rewinds: Rewinding, context: Context, failure: ActionFailure | None, aside: ActionFailure | None
+) -> tuple[RewindUpdate, ...]:
     """Tell in the current rewind as well why its action does not succeed."""
-    current = next_rewind(update.rewind for update in rewinds.updates) if rewinds.outcome is not None else None
+    why = aside or (failure if rewinds.outcome is not None else None)
+    current = next_rewind(update.rewind for update in rewinds.updates) if why is not None else None
+    if why is None or current is None:
+        return rewinds.updates
+    message = with_remedy(detail(why.message), why.remedy)
     return tuple(
-        replace(update, status=told(update.rewind, update.status, outcome.message, context.now))
+        replace(update, status=told(current, update.status, f"{update.status.message}: {message}", context.now))
         if update.rewind is current
         else update
         for update in rewinds.updates
     )
 
 
-def _action(context: Context, outcome: Outcome, failures: Collection[ActionFailure]) -> Action | None:
+def _action(
+    context: Context, outcome: Outcome, failures: Collection[ActionFailure], aside: Action | None
+) -> Action | None:
     """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that failed.
 
     A prune that fails as well takes turns with the install: neither waits until the other succeeds.
     """
     if outcome.action is None:
-        return prune_runs(context) or stale_generations(context)
+        return aside or prune_runs(context) or stale_generations(context)
     if not isinstance(outcome.action, InstallCluster):
         return outcome.action
     installs = sum(failure.attempts for failure in failures if failure.action == outcome.action)

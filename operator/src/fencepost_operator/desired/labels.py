@@ -17,6 +17,7 @@ SPEC_HASH: Final = f"{GROUP}/spec-hash"
 CONFIG_HASH: Final = f"{GROUP}/config-hash"
 DRIVER: Final = "driver"
 WORKER: Final = "worker"
+PURGE: Final = "purge"
 
 
 def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:

@@ -17,6 +17,7 @@ from fencepost_operator.actions import (
     ReleaseFence,
     RemoveFinalizer,
     RewindFence,
+    StartPurge,
     StartRun,
     StopRun,
     TakeOverFence,
@@ -27,7 +28,7 @@ from fencepost_operator.api import CassandraConnection, Pipeline, Reason, Reconc
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
-from fencepost_operator.ports import FenceStore, Pipelines, Releases, Runs
+from fencepost_operator.ports import FenceStore, Pipelines, Purges, Releases, Runs
 
 
 class Targets(Protocol):
@@ -39,6 +40,8 @@ class Targets(Protocol):
     def releases(self) -> Releases: ...  # noqa: D102
     @property
     def runs(self) -> Runs: ...  # noqa: D102
+    @property
+    def purges(self) -> Purges: ...  # noqa: D102
     @property
     def fences(self) -> FenceStore: ...  # noqa: D102
 
@@ -78,6 +81,8 @@ class Executor:
                 )
             case TakeSnapshot() | DropSnapshots():
                 await self._keep_snapshots(pipeline, action)
+            case StartPurge(job=job, config_map=config_map):
+                await ports.purges.start(key, job, config_map)
             case RewindFence():
                 await self._rewind(pipeline, action)
             case ReleaseFence(epoch=epoch, version=version):
@@ -125,7 +130,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.INSTALL_FAILED
         case UninstallCluster() | PruneCluster():
             return Reason.UNINSTALL_FAILED
-        case StartRun():
+        case StartRun() | StartPurge():
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED

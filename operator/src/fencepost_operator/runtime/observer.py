@@ -35,7 +35,7 @@ from fencepost_operator.observation import (
     Watermarks,
     may_report_progress,
 )
-from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Releases, Rewinds, Runs
+from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Purges, Releases, Rewinds, Runs
 from fencepost_operator.runtime.rewind_observer import RewindObserver
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ class Sources(Protocol):
     def offsets(self) -> Offsets: ...  # noqa: D102
     @property
     def rewinds(self) -> Rewinds: ...  # noqa: D102
+    @property
+    def purges(self) -> Purges: ...  # noqa: D102
     @property
     def clock(self) -> Clock: ...  # noqa: D102
 
@@ -207,7 +209,7 @@ class Observer:
     async def _rewinds(self, pipeline: Pipeline) -> tuple[Fact[tuple[Rewind, ...]], RewindFacts]:
         expected = pipeline.status.rewind is not None
         rewinds = await self._see(self.ports.rewinds.unfinished(pipeline.key, expected=expected))
-        observer = RewindObserver(self.ports.fences, self.ports.offsets, self.config, self._see)
+        observer = RewindObserver(self.ports.fences, self.ports.offsets, self.ports.purges, self.config, self._see)
         return rewinds, await observer.facts(pipeline, rewinds)
 
     def _run_terminated(self, run: RunStatus | None) -> bool:

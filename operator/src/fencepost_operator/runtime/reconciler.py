@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost_operator.actions import Action, DropSnapshots, TakeSnapshot
+from fencepost_operator.actions import Action, DropSnapshots, StartPurge, TakeSnapshot
 from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
@@ -23,6 +23,7 @@ from fencepost_operator.ports import (
     Objects,
     Offsets,
     Pipelines,
+    Purges,
     Releases,
     Rewinds,
     Runs,
@@ -55,6 +56,7 @@ class Ports:
     releases: Releases
     runs: Runs
     rewinds: Rewinds
+    purges: Purges
     objects: Objects
     fences: FenceStore
     offsets: Offsets
@@ -110,7 +112,7 @@ class Reconciler:
         if last is not None and observation.now < last.retry_at:
             wait = (last.retry_at - observation.now).total_seconds()
             # A copy that cannot be made must not keep the loop from looking after the run.
-            is_aside = isinstance(action, TakeSnapshot | DropSnapshots)
+            is_aside = isinstance(action, TakeSnapshot | DropSnapshots | StartPurge)
             return (min(wait, self._pause(pipeline, decision)) if is_aside else wait), "waiting"
         return await self._act(recorded, observation, action, attempts)
 

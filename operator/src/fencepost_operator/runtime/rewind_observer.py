@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStep, Spec
+from fencepost_operator.decision.rewind.purge import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
-from fencepost_operator.observation import Fact, Known, RewindFacts
-from fencepost_operator.ports import FenceStore, Offsets
+from fencepost_operator.observation import Fact, Known, PurgeJob, RewindFacts
+from fencepost_operator.ports import FenceStore, Offsets, Purges
 
 See: TypeAlias = Callable[[Awaitable[Any]], Awaitable[Fact[Any]]]
 """Waits for an answer for as long as an observation may take; a failure is Unknown."""
@@ -26,6 +27,7 @@ class RewindObserver:
 
     fences: FenceStore
     offsets: Offsets
+    purges: Purges
     config: ReconcileConfig
     see: See
 
@@ -36,13 +38,14 @@ class RewindObserver:
             return RewindFacts()
         if pipeline.deleting_since is not None:
             return RewindFacts()
-        snapshot, positions, backup, first = await asyncio.gather(
+        snapshot, positions, backup, job, first = await asyncio.gather(
             self._target(pipeline, pipeline.spec, rewind, rewind.spec),
             self._positions(pipeline, pipeline.spec, rewind, rewind.spec.to.timestamp),
             self._snapshot(pipeline, pipeline.spec, rewind.status.backup if rewind.status.target is None else None),
+            self._job(pipeline, rewind),
             self._first_commit(pipeline, pipeline.spec, rewind),
         )
-        return RewindFacts(snapshot=snapshot, positions=positions, backup=backup, first_commit=first)
+        return RewindFacts(snapshot=snapshot, positions=positions, backup=backup, job=job, first_commit=first)
 
     async def _target(self, pipeline: Pipeline, spec: Spec, rewind: Rewind, asked: RewindSpec) -> Fact[Snapshot | None]:
         return await self._snapshot(pipeline, spec, asked.to.snapshot if rewind.status.target is None else None)
@@ -59,6 +62,10 @@ class RewindObserver:
             return Known(None)
         connection = cassandra_connection(pipeline.key, spec)
         return await self.see(self.fences.find_snapshot(connection, self._row(pipeline), wanted))
+
+    async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None]:
+        name = purge_due(rewind)
+        return Known(None) if name is None else await self.see(self.purges.find(pipeline.key, name, rewind.uid))
 
     async def _first_commit(self, pipeline: Pipeline, spec: Spec, rewind: Rewind) -> Fact[Mapping[str, int] | None]:
         status, done = rewind.status, rewind.status.step(RewindStep.SET_OFFSETS)

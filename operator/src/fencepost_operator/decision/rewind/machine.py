@@ -27,11 +27,12 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.messages import detail, listed, with_remedy
-from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rewind.progress import Progress, completed, failed, reached, waiting
+from fencepost_operator.decision.rewind.purge import is_purged, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
 from fencepost_operator.decision.stop import stop_run
-from fencepost_operator.observation import RewindFacts, Unknown
+from fencepost_operator.observation import PurgeJob, RewindFacts, Unknown
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)
 """After the first commit, until the history counts as having lost it: records are appended after the change."""
@@ -72,20 +73,46 @@ def is_set(status: RewindStatus) -> bool:
 
 
 def advance(context: RewindContext) -> Progress:
-    """Return what the step in progress concludes."""
-    return next(progress for step in STEPS if (progress := step(context)) is not None)
+    """Return what the step in progress concludes; a rewind that can no longer be cancelled stays so until it is set."""
+    progress = next(progress for step in STEPS if (progress := step(context)) is not None)
+    is_over = progress.status.is_finished or is_set(progress.status)
+    return replace(progress, held=not is_over and (progress.held or context.rewind.is_held))
 
 
 def preflight(context: RewindContext) -> Progress | None:
     """Refuse before anything is stopped what could not be carried through."""
-    if context.status.steps:
+    if context.status.has_begun:
         return None
-    if context.spec.delete_output:
-        return _refused(context, ("this release does not delete output: set deleteOutput to false",))
+    if context.spec.delete_output and (violations := unpurgeable(context.run)):
+        return _refused(context, violations)
     target = _target(context)
     if isinstance(target, Progress):
         return target
+    if context.spec.delete_output:
+        return _count(context, target)
     return _dry(context, target) if context.spec.dry_run else None
+
+
+def _count(context: RewindContext, target: ResolvedTarget) -> Progress | None:
+    """Count the rows to delete while the pipeline runs: it shows that every table can be purged, and how long it takes.
+
+    From the count on, the target may move on with the pipeline's commits; it is fixed once the fence is taken over.
+    """
+    job = context.facts.job
+    if isinstance(job, Unknown):
+        return Progress(status=waiting(context.rewind, _why_unknown(job), context.now))
+    if job.value is None:
+        status = _reached(context, RewindStep.COUNT, "Counting the rows to delete")
+        return Progress(status=status, aside=start_count(context.run, context.rewind, target))
+    report = job.value.report
+    if job.value.is_failed or (job.value.is_done and report is None):
+        return _refused(context, (_why_failed(context, job.value, "the rows to delete could not be counted"),))
+    if report is None:
+        return Progress(status=_reached(context, RewindStep.COUNT, _in_progress("Counting the rows", job.value)))
+    fresh = replace(context.status, rows_to_delete=report.rows, estimated_seconds=report.seconds)
+    if context.spec.dry_run:
+        return _dry(context, target, fresh)
+    return stop(replace(context, rewind=replace(context.rewind, status=fresh)))
 
 
 def stop(context: RewindContext) -> Progress | None:
@@ -131,6 +158,28 @@ def resolve_target(context: RewindContext) -> Progress | None:
     count = records_to_repeat(context.row, target)
     fresh = replace(context.status, target=target, records_to_repeat=count)
     return _working(context, RewindStep.RESOLVE, f"{count} records will be repeated", status=fresh)
+
+
+def purge(context: RewindContext) -> Progress | None:
+    """Delete the output beyond the target, and look whether anything is left."""
+    target, job = context.status.target, context.facts.job
+    if is_set(context.status) or target is None or not context.spec.delete_output or _is_at(context.row, target):
+        return None
+    if (run := context.run.unconfirmed_run) is not None:
+        message = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
+        return _working(context, RewindStep.PURGE, with_remedy(message, "if its node is lost, delete the Node object"))
+    if isinstance(job, Unknown):
+        return _working(context, RewindStep.PURGE, _why_unknown(job))
+    if job.value is None:
+        action = start_purge(context.run, context.rewind, target)
+        progress = _working(context, RewindStep.PURGE, "Deleting the output beyond the target", action=action)
+    elif job.value.is_failed or (job.value.is_done and not is_purged(job.value)):
+        progress = _purge_failed(context, _why_failed(context, job.value, "output could not be deleted"))
+    elif is_purged(job.value):
+        return None
+    else:
+        progress = _working(context, RewindStep.PURGE, _in_progress("Deleting the output", job.value))
+    return replace(progress, held=True)
 
 
 def set_offsets(context: RewindContext) -> Progress | None:
@@ -189,6 +238,7 @@ STEPS: Final[tuple[Callable[[RewindContext], Progress | None], ...]] = (
     stop,
     back_up,
     resolve_target,
+    purge,
     set_offsets,
     resume,
     check,
@@ -211,7 +261,7 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
     found = resolve(context.spec, context.row, context.run.observation.source, context.facts)
     if isinstance(found, Unknown):
         why = _why_unknown(found)
-        if context.status.steps:
+        if context.status.has_begun:
             return _working(context, RewindStep.RESOLVE, why)
         return Progress(status=waiting(context.rewind, why, context.now))
     if not isinstance(found, ResolvedTarget):
@@ -219,10 +269,32 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
     return _needless(context) if _is_where_it_goes(context, found) else found
 
 
-def _dry(context: RewindContext, target: ResolvedTarget) -> Progress:
+def _purge_failed(context: RewindContext, why: str) -> Progress:
+    status = reached(context.rewind, context.status, RewindStep.PURGE, why, context.now, stalled=True)
+    named = f"PipelineRewind {context.rewind.key.name}: {why}"
+    return Progress(status=status, outcome=stalled(context.run, Reason.PURGE_FAILED, named), held=True)
+
+
+def _why_failed(context: RewindContext, job: PurgeJob, what: str) -> str:
+    namespace = context.rewind.key.namespace
+    why = detail(job.message) or "its pod did not say why, as with an image of an older release"
+    return with_remedy(
+        f"{what}: {why}",
+        f"kubectl logs --namespace {namespace} job/{job.name} has more",
+        f"kubectl delete job --namespace {namespace} {job.name} tries again" if context.status.has_begun else "",
+    )
+
+
+def _in_progress(what: str, job: PurgeJob) -> str:
+    return f"{what}: {detail(job.message)}" if job.message else f"{what} in {job.name}"
+
+
+def _dry(context: RewindContext, target: ResolvedTarget, status: RewindStatus | None = None) -> Progress:
+    status = status or context.status
     count = records_to_repeat(context.row, target)
-    status = replace(context.status, target=target, records_to_repeat=count)
-    message = f"Dry run: {count} records would be repeated; nothing is changed"
+    rows = f", {status.rows_to_delete} rows deleted" if status.rows_to_delete is not None else ""
+    status = replace(status, target=target, records_to_repeat=count)
+    message = f"Dry run: {count} records would be repeated{rows}; nothing is changed"
     return Progress(status=completed(context.rewind, status, message, context.now))
 
 
@@ -232,7 +304,7 @@ def _needless(context: RewindContext) -> Progress:
 
 
 def _refused(context: RewindContext, violations: tuple[str, ...]) -> Progress:
-    effect = "the pipeline continues from its last commit" if context.status.steps else "nothing was changed"
+    effect = "the pipeline continues from its last commit" if context.status.has_begun else "nothing was changed"
     message = with_remedy(
         f"Refused, {effect}: {detail('; '.join(violations))}", "create another PipelineRewind with what is right"
     )

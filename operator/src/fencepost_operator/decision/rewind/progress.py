@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from fencepost_operator.actions import Action
 from fencepost_operator.api import (
     COMPLETED,
     FAILED,
@@ -37,6 +38,8 @@ class Progress:
 
     status: RewindStatus
     outcome: Outcome | None = None
+    aside: Action | None = None
+    """What is done beside the pipeline's own actions, while its own rules decide."""
     held: bool = False
 
 
@@ -59,11 +62,14 @@ def waiting(rewind: Rewind, message: str, now: datetime) -> RewindStatus:
     return _told(rewind, replace(rewind.status, phase=WAITING), message, now)
 
 
-def reached(rewind: Rewind, status: RewindStatus, step: RewindStep, message: str, now: datetime) -> RewindStatus:
-    """Return the status in which all before a step is over and the step is in progress."""
+def reached(
+    rewind: Rewind, status: RewindStatus, step: RewindStep, message: str, now: datetime, *, stalled: bool = False
+) -> RewindStatus:
+    """Return the status in which all before a step is over, and the step is in progress or waits for a person."""
     place = _ORDER.index(step)
     steps = (*(_over(status, earlier, now) for earlier in _ORDER[:place]), _running(status, step, message, now))
-    return _told(rewind, replace(status, phase=step.value, steps=steps), message, now)
+    reason = Reason.PURGE_FAILED if stalled else Reason.REWINDING
+    return _told(rewind, replace(status, phase=step.value, steps=steps), message, now, reason=reason)
 
 
 def completed(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
@@ -106,8 +112,8 @@ def _told(
 ) -> RewindStatus:
     """Return the status with its message and its conditions, in the shape of kstatus."""
     line = single_line(message)
-    kinds = {COMPLETED: ("True", None), FAILED: ("False", "Stalled")}
-    ready, other = kinds.get(status.phase, ("False", "Reconciling"))
+    ready = "True" if status.phase == COMPLETED else "False"
+    other = {Reason.REWOUND: None, Reason.REWINDING: "Reconciling"}.get(reason, "Stalled")
     found = [_condition(rewind, "Ready", ready, reason, line, now)]
     if other is not None:
         found.append(_condition(rewind, other, "True", reason, line, now))
@@ -130,7 +136,8 @@ def _condition(rewind: Rewind, kind: str, value: str, reason: Reason, message: s
 
 
 def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:
-    if before.phase == after.phase or not after.conditions:
+    was = before.conditions[0].reason if before.conditions else ""
+    if not after.conditions or (before.phase, was) == (after.phase, after.conditions[0].reason):
         return
-    failed_now = after.phase == FAILED
-    yield Event(EventType.WARNING if failed_now else EventType.NORMAL, after.conditions[0].reason, after.message)
+    needs_person = any(condition.type == "Stalled" for condition in after.conditions)
+    yield Event(EventType.WARNING if needs_person else EventType.NORMAL, after.conditions[0].reason, after.message)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, Rewind, RewindSpec
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.messages import detail, with_remedy
@@ -21,6 +22,8 @@ class Rewinding:
     """What all rewinds of a pipeline come to: what it does for them, if anything, and what is written of each."""
 
     outcome: Outcome | None = None
+    aside: Action | None = None
+    """What is done for a rewind while the pipeline's own rules decide, when these do nothing."""
     updates: tuple[RewindUpdate, ...] = ()
     in_progress: str | None = None
     """The name of the rewind that keeps the pipeline from running."""
@@ -46,13 +49,18 @@ def rewinding(context: Context, prepared: RunContext | Outcome) -> Rewinding:
         return Rewinding(updates=tuple(updates))
     progress = _progress(context, prepared, current)
     updates.append(RewindUpdate(rewind=current, status=progress.status, held=progress.held))
-    keeps = bool(progress.status.steps) and not progress.status.is_finished and not is_set(progress.status)
-    return Rewinding(outcome=progress.outcome, updates=tuple(updates), in_progress=current.key.name if keeps else None)
+    keeps = progress.status.has_begun and not progress.status.is_finished and not is_set(progress.status)
+    return Rewinding(
+        outcome=progress.outcome,
+        aside=progress.aside,
+        updates=tuple(updates),
+        in_progress=current.key.name if keeps else None,
+    )
 
 
 def without_pipeline(rewinds: Sequence[Rewind], now: datetime) -> tuple[RewindUpdate, ...]:
     """Return what is written of rewinds whose pipeline does not exist: those that had begun are over."""
-    begun = [rewind for rewind in rewinds if rewind.status.steps]
+    begun = [rewind for rewind in rewinds if rewind.status.has_begun or rewind.is_held]
     waits = [
         RewindUpdate(
             rewind=rewind,
@@ -75,7 +83,7 @@ def _progress(context: Context, prepared: RunContext | Outcome, rewind: Rewind) 
     found = _ready(context, prepared)
     if isinstance(found, RunContext):
         return advance(RewindContext(run=found, rewind=rewind, spec=rewind.spec))
-    if not rewind.status.steps:
+    if not rewind.status.has_begun:
         return Progress(status=waiting(rewind, f"Waiting for the pipeline: {detail(found.message)}", context.now))
     return Progress(status=rewind.status, held=rewind.is_held)
 
@@ -113,4 +121,4 @@ def _without(rewinds: Iterable[Rewind], why: str, now: datetime) -> tuple[Rewind
 
 
 def _turn(rewind: Rewind) -> tuple[bool, datetime, str]:
-    return not rewind.status.steps, rewind.created_at, rewind.key.name
+    return not rewind.status.has_begun, rewind.created_at, rewind.key.name

@@ -1,0 +1,80 @@
+"""The Jobs of a rewind: which one is due, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepost.contract.purge import PurgeRequest
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import StartPurge
+from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.purge_job import count_job_name, purge_config, purge_job, purge_job_name
+from fencepost_operator.observation import PurgeJob
+
+
+def purge_due(rewind: Rewind) -> str | None:
+    """Return the name of the Job that the rewind waits for, None where its step has none."""
+    status = rewind.status
+    if not isinstance(rewind.spec, RewindSpec) or not rewind.spec.delete_output:
+        return None
+    if not status.has_begun:
+        return count_job_name(rewind)
+    if status.epoch is None or status.target is None or status.has_done(RewindStep.SET_OFFSETS):
+        return None
+    return purge_job_name(rewind, status.epoch)
+
+
+def start_count(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
+    """Return the Job that counts what would be deleted."""
+    request = PurgeRequest(ranges=ranges(context.row, target))
+    return _start(context, rewind, count_job_name(rewind), request)
+
+
+def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
+    """Return the Job that deletes, at the timestamp of the row that nobody drives.
+
+    Whatever an older run wrote, or still writes, has an older timestamp; the next run writes at a newer one.
+    """
+    row = context.row
+    request = PurgeRequest(ranges=ranges(row, target), timestamp=row.write_timestamp)
+    return _start(context, rewind, purge_job_name(rewind, row.epoch), request)
+
+
+def ranges(row: FenceRow, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
+    """Return the offsets [start, until) of which there may be output beyond the target, also of a planned batch."""
+    reached = {key: max(row.offsets.get(key, 0), row.planned.get(key, 0)) for key in {*row.offsets, *row.planned}}
+    found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
+    return {key: (start, until) for key, (start, until) in found.items() if start < until}
+
+
+def is_purged(job: PurgeJob) -> bool:
+    """Return whether the Job has ended, and counted no row that is left."""
+    return job.is_done and job.report is not None and job.report.left == 0
+
+
+def unpurgeable(context: RunContext) -> tuple[str, ...]:
+    """Return why output cannot be deleted, a sentence per sink that is no Cassandra table."""
+    return tuple(
+        f"the output of sink {sink.name} cannot be deleted: it is no Cassandra table; set deleteOutput to false"
+        for sink in context.spec.sinks
+        if sink.cassandra is None
+    )
+
+
+def _start(context: RunContext, rewind: Rewind, name: str, request: PurgeRequest) -> StartPurge:
+    config = driver_config(
+        key=context.pipeline.key,
+        spec=context.spec,
+        references=context.references.hashes,
+        config=context.config,
+        epoch=context.row.epoch,
+        generation=0,
+        owner=context.owner,
+    )
+    pipeline = context.pipeline
+    return StartPurge(
+        job=purge_job(pipeline=pipeline, spec=context.spec, config=config, rewind=rewind, name=name),
+        config_map=purge_config(pipeline=pipeline, config=config, request=request, rewind=rewind, name=name),
+    )

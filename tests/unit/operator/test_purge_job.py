@@ -1,0 +1,111 @@
+"""The Job of a rewind: a pod within Pod Security's limits that holds no more Secrets than it needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from fakes.manifests import KEY
+from fencepost.contract import DriverConfig, Variable, Verdict
+from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
+from fencepost.fence import FenceRow
+from fencepost_operator.api import ReconcileConfig, ResolvedTarget, Rewind, read_rewind
+from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.rewind.purge import ranges, start_count, start_purge
+from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.observation import Known, Observation, References, Unknown, UnknownReason
+from unit.charts.pod_security import violations
+from unit.operator.test_builders import pipeline_and_spec
+
+ROW = FenceRow(
+    pipeline="default/shop/orders",
+    owner="cluster-1/uid-1",
+    epoch=4,
+    clock=1_000,
+    offsets={"orders/0": 50, "orders/1": 8, "orders/2": 9},
+    planned={"orders/0": 60, "orders/1": 8, "orders/2": 9, "orders/3": 5},
+)
+TARGET = ResolvedTarget(offsets={"orders/0": 20, "orders/1": 8})
+
+
+def rewind() -> Rewind:
+    created = "2026-01-01T00:00:00Z"
+    metadata = {"namespace": KEY.namespace, "name": "back", "uid": "rewind-uid", "creationTimestamp": created}
+    return read_rewind({"metadata": metadata, "spec": {"pipeline": KEY.name, "to": {"snapshot": "good"}}})
+
+
+def context() -> RunContext:
+    one, spec = pipeline_and_spec("full")
+    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="nobody looked")
+    return RunContext(
+        pipeline=one,
+        status=one.status,
+        observation=Observation(
+            now=datetime(2026, 1, 1, tzinfo=UTC),
+            references=unseen,
+            release=unseen,
+            cluster=unseen,
+            runs=unseen,
+            run_node=unseen,
+            fence=Known(ROW),
+            source=unseen,
+        ),
+        config=ReconcileConfig(cluster_uid="cluster-1"),
+        spec=spec,
+        row=ROW,
+        references=References(hashes={}),
+        desired=fingerprints(spec, {}),
+    )
+
+
+def test_output_reaches_from_the_target_to_what_was_planned() -> None:
+    assert ranges(ROW, TARGET) == {"orders/0": (20, 60), "orders/2": (0, 9), "orders/3": (0, 5)}
+
+
+def test_only_the_one_that_deletes_has_a_timestamp_which_is_the_rows() -> None:
+    run = context()
+    counted, deleted = start_count(run, rewind(), TARGET), start_purge(run, rewind(), TARGET)
+    requests = [PurgeRequest.from_json(each.config_map["data"][PURGE_FILE]) for each in (counted, deleted)]
+    assert [request.timestamp for request in requests] == [None, 1_001]
+    assert {request.ranges["orders/0"] for request in requests} == {(20, 60)}
+    assert deleted.job["metadata"]["name"] == "orders-purge-4"
+    assert counted.job["metadata"]["name"].startswith("orders-count-")
+    DriverConfig.from_json(deleted.config_map["data"][run_config.KEY])
+
+
+def test_the_pod_keeps_to_pod_security_and_gets_no_secret_of_spark() -> None:
+    job = start_purge(context(), rewind(), TARGET).job
+    template = job["spec"]["template"]
+    assert list(violations(template)) == []
+    (container,) = template["spec"]["containers"]
+    assert container["args"] == ["fencepost", "purge"]
+    assert not {Variable.SPARK_AUTH_SECRET, Variable.CONFIG} & {each["name"] for each in container["env"]}
+    mounted = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    assert mounted["config"]["configMap"]["name"] == job["metadata"]["name"]
+
+
+def test_it_is_no_driver_and_goes_with_the_rewind() -> None:
+    action = start_purge(context(), rewind(), TARGET)
+    for made in (action.job, action.config_map):
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("PipelineRewind", "rewind-uid")
+        assert made["metadata"]["labels"][labels.COMPONENT] == labels.PURGE
+        assert made["metadata"]["labels"][labels.PIPELINE] == KEY.name
+    assert not action.job["metadata"]["name"].startswith(names.job_name(KEY.name, 0)[:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", '{"rows": -1, "left": 0, "seconds": 1}', '{"rows": true, "left": 0, "seconds": 1}',
+     '{"rows": 1, "left": 1e400, "seconds": 1}', '{"rows": 99999999999999999999, "left": 0, "seconds": 1}', "[" * 9000],
+)  # fmt: skip
+def test_a_report_that_the_pod_forged_is_none(text: str) -> None:
+    assert PurgeReport.from_json(text) is None
+
+
+def test_a_report_comes_back_as_it_went() -> None:
+    report = PurgeReport(rows=3, left=1, seconds=0.25)
+    assert PurgeReport.from_json(report.to_json()) == report
+    assert Verdict.from_json(report.to_json()) is None
