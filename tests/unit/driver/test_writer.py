@@ -222,6 +222,18 @@ def test_a_warm_up_takes_the_row_of_nulls_that_an_aggregate_makes_of_an_empty_ba
     assert session.executed == []
 
 
+def test_a_rehearsal_finds_a_row_that_cannot_be_written_and_writes_nothing(session: Session) -> None:
+    def rehearse(rows: pa.RecordBatch) -> int:
+        token = BatchToken(pipeline="p", epoch=1, version=0, token=WARM_TOKEN, offsets={"t/0": (0, 2)})
+        return sum(TableTask(TARGET).write(iter([rows]), token))
+
+    assert rehearse(batch([1, 2], ["a", "b"])) == 0
+    nulls = pa.RecordBatch.from_arrays([pa.array([None], pa.int32()), *batch([1], ["a"]).columns[1:]], list(COLUMNS))
+    with pytest.raises(PoisonRecord, match=r"k\.t\.p is part of the primary key, and null"):
+        rehearse(nulls)
+    assert session.executed == []
+
+
 SILENT = [
     ConnectionShutdown("the connection is closed"),
     ErrorMessage(code=0x1700, message="unknown", info=None),

@@ -56,7 +56,7 @@ class TableTask:
 
     def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
         """Write all rows; see `fencepost.sinks.writer.write`."""
-        return write(self.target, batch.token, batches)
+        return write(self.target, batch.token, batches, rehearsal=batch.is_rehearsal)
 
 
 class TableSink(Sink):

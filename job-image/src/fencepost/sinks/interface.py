@@ -50,6 +50,11 @@ class BatchToken:
         """Whether nothing may be written: the run holds no fence yet, or exercises its workers."""
         return self.token == WARM_TOKEN
 
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether the warm-up has records: a row that cannot be written is to fail as it would in a batch."""
+        return self.is_warm_up and bool(self.offsets)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:

@@ -63,10 +63,13 @@ _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, TlsMaterial | N
 _statements: dict[tuple[Target, Shape], Change] = {}
 
 
-def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+def write(
+    target: Target, timestamp: int, batches: Iterable[pa.RecordBatch], *, rehearsal: bool = False
+) -> Iterator[int]:
     """Write all rows at `timestamp` (µs); yield numbers of rows, which add up to what is written.
 
-    At WARM_TOKEN it connects and prepares, as far as there are batches to tell the columns, and writes nothing.
+    At WARM_TOKEN it connects and prepares, as far as there are batches to tell the columns, and writes nothing; in a
+    `rehearsal` of records it makes the requests as well, so that it fails for rows that it could not write.
     Raises BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that does not fit (the
     message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for `target.patience`
     seconds.
@@ -75,19 +78,27 @@ def write(target: Target, timestamp: int, batches: Iterable[pa.RecordBatch]) -> 
     requests = _Requests(session)
     for batch in batches:
         if batch.num_rows or timestamp == WARM_TOKEN:
-            yield from _write_batch(session, requests, target, timestamp, batch)
+            yield from _write_batch(session, requests, target, timestamp, batch, rehearsal=rehearsal)
     requests.finish()
 
 
 def _write_batch(
-    session: Session, requests: _Requests, target: Target, timestamp: int, batch: pa.RecordBatch
+    session: Session,
+    requests: _Requests,
+    target: Target,
+    timestamp: int,
+    batch: pa.RecordBatch,
+    *,
+    rehearsal: bool,
 ) -> Iterator[int]:
     parts = changes(batch, target.rules, primary_key=target.primary_key, partition_key=target.partition_key)
     for shape, rows in parts:
         change = _change(session, target, shape)
-        if timestamp == WARM_TOKEN:
+        if timestamp == WARM_TOKEN and not rehearsal:
             continue
         for request in change.requests(rows, timestamp):
+            if rehearsal:
+                continue
             requests.send(request)
             yield request.count
 
