@@ -195,4 +195,6 @@ def _letter(values: dict[str, Any]) -> DeadLetter:
 
 
 def _both_ends(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT // 3]}\n…\n{text[-LONGEST_TEXT // 2 :]}"
+    """Return a text that fits, in characters that UTF-8 has: a lone surrogate of a record's JSON is none."""
+    fitting = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT // 3]}\n…\n{text[-LONGEST_TEXT // 2 :]}"
+    return fitting.encode("utf-8", "backslashreplace").decode("utf-8")
