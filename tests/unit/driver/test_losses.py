@@ -227,6 +227,15 @@ def test_only_the_acceptance_of_this_loss_counts(report: Any) -> None:
     assert loss_of(ROW, log, report(loss)) == loss
 
 
+def test_a_held_partition_that_is_truncated_does_not_go_back_to_what_retention_deleted() -> None:
+    row = replace(ROW, offsets={"t/0": 10}, planned={}, growth_barrier={"t/0": 30, "t/1": 6})
+    log = replace(LOG, begins={"t/0": 0, "t/1": 3}, ends={"t/0": 40, "t/1": 5})
+    truncated = loss_of(row, log)
+    assert (truncated.reason, truncated.ranges) == ("LogTruncated", {"t/1": (5, 6)})
+    claimed = claim(row, log, accepted(truncated))
+    assert (claimed.offsets, claimed.growth_barrier) == ({"t/0": 10}, {"t/0": 30, "t/1": 5})
+
+
 def test_a_held_partition_starts_after_its_accepted_loss_and_is_still_held() -> None:
     row = replace(ROW, offsets={"t/0": 10}, planned={}, growth_barrier={"t/0": 30, "t/1": 0})
     log = replace(LOG, begins={"t/0": 0, "t/1": 6})

@@ -174,7 +174,8 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
             }
         return Continued(row=_without_topics(row, loss.topics), accepted=accepted, starts=starts)
     if loss.reason is Reason.LOG_TRUNCATED:
-        moved = {key: min(start, row.offsets.get(key, 0)) for key, (start, _) in loss.ranges.items()}
+        starts_at = {**row.growth_barrier, **row.offsets}  # of a partition that is held, the barrier has the start
+        moved = {key: min(start, starts_at.get(key, 0)) for key, (start, _) in loss.ranges.items()}
         barrier = {key: min(end, moved.get(key, end)) for key, end in row.growth_barrier.items()}
         row = replace(row, planned={**row.planned, **moved}, growth_barrier=barrier)
     else:
