@@ -127,6 +127,79 @@ def test_several_sinks_read_once(make: Callable[..., SparkEngine], tmp_path: Any
     assert len((tmp_path / "calls").read_text()) == 5
 
 
+class Streams(Sink):
+    """A sink that notes the offsets of each call of its task's half, once that call has got all its rows."""
+
+    def task(self) -> SinkTask:
+        return OneLineACall(self._path or "")
+
+
+class OneLineACall:
+    """Writes a line for each complete stream of rows; raises at `poison`."""
+
+    def __init__(self, path: str, poison: int | None = None) -> None:
+        self._path = path
+        self._poison = poison
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        found: list[int] = []
+        for rows in batches:
+            found += rows.column("offset").to_pylist()
+            if self._poison in found:
+                raise PoisonRecord(f"offset {self._poison}")
+            yield rows.num_rows
+        with open(self._path, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(f"{batch.token} {' '.join(map(str, found))}\n")
+
+
+class Refusing(Streams):
+    """Refuses offset 102, which is in the second Arrow batch."""
+
+    def task(self) -> SinkTask:
+        return OneLineACall(self._path or "", poison=102)
+
+
+@record_batches
+def to_both(batch: pa.RecordBatch, context: RecordContext) -> Mapping[str, pa.RecordBatch]:
+    assert context.pipeline
+    return {"one": batch.select(["offset"]), "two": batch.select(["offset"])}
+
+
+def test_each_of_several_sinks_gets_all_rows_of_a_task_in_one_call(
+    make: Callable[..., SparkEngine], tmp_path: Any
+) -> None:
+    made = make(to_both, Streams("one", tmp_path / "one"), Streams("two", tmp_path / "two"))
+    assert made.write(BATCH, row()).rows == {"one": 5, "two": 5}
+    token = row().write_timestamp
+    assert (tmp_path / "one").read_text() == f"{token} 100 101 102 7 8\n"
+    assert (tmp_path / "two").read_text() == f"{token} 100 101 102 7 8\n"
+
+
+def test_where_one_of_several_sinks_fails_no_other_takes_a_part_for_the_whole(
+    make: Callable[..., SparkEngine], tmp_path: Any
+) -> None:
+    made = make(to_both, Streams("one", tmp_path / "one"), Refusing("two", tmp_path / "two"))
+    found = failure(lambda: made.write(BATCH, row()))
+    assert isinstance(found, PoisonRecord)
+    assert found.message.startswith("offset 102")
+    assert not (tmp_path / "one").exists()
+
+
+def test_where_the_transform_fails_no_sink_takes_a_part_for_the_whole(
+    make: Callable[..., SparkEngine], tmp_path: Any
+) -> None:
+    @record_batches
+    def failing(batch: pa.RecordBatch, context: RecordContext) -> Mapping[str, pa.RecordBatch]:
+        if batch.num_rows and batch.column("offset")[0].as_py() == 7:
+            raise ArithmeticError("no")
+        return to_both(batch, context)
+
+    made = make(failing, Streams("one", tmp_path / "one"), Streams("two", tmp_path / "two"))
+    assert isinstance(failure(lambda: made.write(BATCH, row())), RecordFailed)
+    assert not (tmp_path / "one").exists()
+    assert not (tmp_path / "two").exists()
+
+
 def test_the_worker_is_told_the_batch(make: Callable[..., SparkEngine]) -> None:
     @record_batches
     def checking(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:

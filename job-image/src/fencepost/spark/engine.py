@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fencepost.batch import Range
     from fencepost.context import RecordTransform, Transform
     from fencepost.fence import FenceRow
-    from fencepost.spark.records import Write
+    from fencepost.spark.fan_out import Write
 
     Slices = Sequence[tuple[Range, ...]]
     """What each task reads."""

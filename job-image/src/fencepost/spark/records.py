@@ -20,17 +20,17 @@ from fencepost.contract import Reason
 from fencepost.errors import BadSpec, DriverError, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.spark import failures
+from fencepost.spark.fan_out import write_all
 from fencepost.spark.outputs import named
 from fencepost.spark.source import counted
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
     from fencepost.spark.counts import SliceCounter
+    from fencepost.spark.fan_out import Write
 
 Read = Callable[[Sequence[Range]], Iterator[pa.RecordBatch]]
 """Yields the records of some ranges."""
-Write = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Writes rows to a sink, and yields its reports."""
 
 
 def empty() -> pa.RecordBatch:
@@ -64,9 +64,7 @@ class Work:
             ((name, write),) = self.writes.items()
             yield from write(output[name] for output in outputs)
             return
-        for output in outputs:
-            for name, write in self.writes.items():
-                yield from write(iter([output[name]]))
+        yield from write_all(outputs, self.writes)
 
     def _records(self, number: int) -> Iterator[pa.RecordBatch]:
         yield from counted(self.read(self.slices[number]), self.counter, number)
