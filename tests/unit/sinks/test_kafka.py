@@ -7,7 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fencepost.errors import BadSpec
+from fencepost.context import WARM_TOKEN
+from fencepost.errors import BadSpec, PoisonRecord
+from fencepost.sinks import BatchToken
 from fencepost.sinks.dedup import newest
 from fencepost.sinks.kafka import TopicSink
 from fencepost.sinks.producer import ProducerTask, _records
@@ -61,6 +63,29 @@ def test_a_record_has_its_coordinates_and_the_authors_headers_alone() -> None:
     coordinates = ("fencepost-coordinates", b"t/2/7/1")
     assert list(_records(rows)) == [(b"k", None, [coordinates, ("trace", b"1")])]
     assert list(_records(pa.RecordBatch.from_pydict({"value": ["a", "b"]}))) == [(None, b"a", []), (None, b"b", [])]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"offset": None},
+            "column offset is null in a row with the coordinates topic=t, partition=2, offset=None, i=0",
+        ),
+        ({"i": None}, "column i is null"),
+        ({"headers": [{"key": None, "value": b"1"}]}, "a header without a name, of the row with the coordinates"),
+        ({"headers": [None]}, "a header without a name"),
+    ],
+)
+def test_a_row_without_its_coordinates_or_a_headers_name_is_poison(changed: dict[str, Any], message: str) -> None:
+    schema = pa.schema({**COORDINATES, "i": pa.int32(), "value": pa.string(), "headers": HEADERS})
+    right = {"topic": "t", "partition": 2, "offset": 7, "i": 0, "value": "v", "headers": None}
+    rows = pa.RecordBatch.from_pylist([right, {**right, **changed}], schema)
+    with pytest.raises(PoisonRecord, match=message):
+        list(_records(rows))
+    rehearsal = BatchToken(pipeline="p", epoch=1, version=0, token=WARM_TOKEN, offsets={"t/2": (7, 8)})
+    with pytest.raises(PoisonRecord, match=message):
+        list(TASK.write(iter([rows]), rehearsal))
 
 
 def copy(name: str, *, epoch: int, version: int, pipeline: str = "p", text: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +60,8 @@ class ProducerTask:
         transaction: _Transaction | None = None
         try:
             for rows in batches:
+                if batch.is_rehearsal:
+                    deque(_records(rows), maxlen=0)  # fails as it would in a batch
                 if batch.is_warm_up or not rows.num_rows:
                     continue
                 transaction = transaction or _Transaction(self, batch)
@@ -190,18 +192,30 @@ def _slice() -> int:
 
 
 def _records(rows: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes | None, list[Header]]]:
-    """Yield key, value and headers of each row."""
+    """Yield key, value and headers of each row. Raises PoisonRecord for a null coordinate or name of a header."""
     columns = {name: rows.column(name).to_pylist() for name in rows.schema.names}
     absent = [None] * rows.num_rows
-    places = [columns[name] for name in ("topic", "partition", "offset", "i") if name in columns]
+    names = [name for name in ("topic", "partition", "offset", "i") if name in columns]
+    places = [columns[name] for name in names]
     coordinates: Iterable[tuple[object, ...]] = zip(*places, strict=True) if places else [()] * rows.num_rows
     for key, value, headers, place in zip(
         columns.get("key", absent), columns["value"], columns.get("headers", absent), coordinates, strict=True
     ):
+        if None in place:
+            # All rows without coordinates would be copies of one record to a reader.
+            where = ", ".join(f"{name}={part}" for name, part in zip(names, place, strict=True))
+            raise PoisonRecord(f"column {names[place.index(None)]} is null in a row with the coordinates {where}")
         own = [(COORDINATES, "/".join(map(str, place)).encode())] if place else []
-        # A frame that keeps the input's headers may have those of another pipeline.
-        given = [(each["key"], each["value"]) for each in headers or () if not each["key"].startswith(PREFIX)]
-        yield _bytes(key), _bytes(value), [*own, *given]
+        yield _bytes(key), _bytes(value), [*own, *_given(headers or (), place)]
+
+
+def _given(headers: Iterable[Any], place: Sequence[object]) -> Iterator[Header]:
+    """Yield the author's headers. A frame that keeps the input's headers may have those of another pipeline."""
+    for each in headers:
+        if each is None or each["key"] is None:
+            raise PoisonRecord(f"a header without a name, of the row with the coordinates {'/'.join(map(str, place))}")
+        if not each["key"].startswith(PREFIX):
+            yield each["key"], each["value"]
 
 
 def _pairs(headers: Any) -> list[Header]:  # noqa: ANN401 - librdkafka gives pairs or nothing; its types say more
