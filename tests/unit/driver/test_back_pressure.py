@@ -96,3 +96,19 @@ def test_the_mirror_is_told_of_the_claim_and_of_each_commit() -> None:
     committed = [dict(row.offsets) for before, row in pairwise(rows) if row.offsets != before.offsets]
     assert world.mirrored == [dict(rows[0].offsets), *committed]
     assert world.mirrored[-1] == world.row().offsets
+
+
+def test_topics_that_left_the_spec_are_not_mirrored() -> None:
+    """Their lag would grow for ever in Kafka's tools, and a deleted one would make each write fail."""
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    row = world.row()
+    fence = world.fence()
+    left = fence.plan(row, offsets={**row.offsets, "left/0": 7}, planned={**row.offsets, "left/0": 7})
+    world.mirrored.clear()
+    world.log.ends["t/0"] += 5
+    second, _ = world.loop(fence.take_over(left, owner="owner").epoch)
+    second.run()
+    assert world.row().offsets == {**world.log.ends, "left/0": 7}
+    assert world.mirrored[-1] == world.log.ends

@@ -187,7 +187,7 @@ class Loop:
             start=self._start,
             owner=self._config.owner,
         )
-        self._mirror(self._row.offsets)
+        self._show()
 
     def run(self) -> None:
         """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
@@ -449,7 +449,7 @@ class Loop:
         dead_letter: str | None = None,
     ) -> None:
         """Report a commit, and mirror it."""
-        self._mirror(self.row.offsets)
+        self._show()
         self._report(
             Report(
                 epoch=self.row.epoch,
@@ -465,6 +465,11 @@ class Loop:
                 dead_letter=dead_letter,
             )
         )
+
+    def _show(self) -> None:
+        """Mirror the committed offsets of the topics that are read; those that left the spec stay in the row."""
+        topics = set(self._config.source.topics)
+        self._mirror({key: at for key, at in self.row.offsets.items() if split_offset_key(key)[0] in topics})
 
     def _measure(self, batch: Batch, written: Written, *, seconds: float) -> None:
         """Adapt the size of the next batch to what this one took."""
