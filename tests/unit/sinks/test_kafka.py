@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from fencepost.context import WARM_TOKEN
 from fencepost.errors import BadSpec, PoisonRecord
+from fencepost.kafka.log import QUIET
 from fencepost.sinks import BatchToken
 from fencepost.sinks.dedup import newest
 from fencepost.sinks.kafka import TopicSink
-from fencepost.sinks.producer import ProducerTask, _records
+from fencepost.sinks.producer import ProducerTask, _records, settings
 
 TASK = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "kafka:9092"}, patience=5.0)
 COORDINATES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
@@ -63,6 +66,12 @@ def test_a_record_has_its_coordinates_and_the_authors_headers_alone() -> None:
     coordinates = ("fencepost-coordinates", b"t/2/7/1")
     assert list(_records(rows)) == [(b"k", None, [coordinates, ("trace", b"1")])]
     assert list(_records(pa.RecordBatch.from_pydict({"value": ["a", "b"]}))) == [(None, b"a", []), (None, b"b", [])]
+
+
+@pytest.mark.parametrize("patience", [0.5, 12.0, 3_600.0])
+def test_librdkafka_takes_the_settings_whatever_the_stall_timeout(patience: float) -> None:
+    token = BatchToken(pipeline="p", epoch=1, version=1, token=5, offsets={})
+    Producer(settings(replace(TASK, patience=patience), token), logger=QUIET)
 
 
 @pytest.mark.parametrize(

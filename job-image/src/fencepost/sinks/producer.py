@@ -82,17 +82,7 @@ class _Transaction:
         self._task = task
         self._complaints: deque[KafkaError] = deque(maxlen=20)
         self._failed: tuple[KafkaError, Message] | None = None
-        self._producer = Producer(
-            {
-                "linger.ms": "5",
-                "message.timeout.ms": str(int(max(task.patience, 1.0) * 1000)),
-                **task.properties,
-                "allow.auto.create.topics": "false",
-                "transactional.id": f"fencepost/{batch.pipeline}/{task.sink}/{_slice()}",
-                "transaction.timeout.ms": str(int(TRANSACTION_TIMEOUT * 1000)),
-                "error_cb": self._complaints.append,
-            }
-        )
+        self._producer = Producer({**settings(task, batch), "error_cb": self._complaints.append})
         self._try(self._producer.init_transactions)
         self._producer.begin_transaction()
 
@@ -181,6 +171,19 @@ class _Transaction:
         return DependencyDown(
             f"Kafka sink {self._task.sink!r} (topic {self._task.topic}): {what}", reason=Reason.KAFKA_UNREACHABLE
         )
+
+
+def settings(task: ProducerTask, batch: BatchToken) -> dict[str, Any]:
+    """Return librdkafka's properties for one transaction."""
+    return {
+        "linger.ms": "5",
+        # librdkafka refuses more than the time of the transaction.
+        "message.timeout.ms": str(int(min(max(task.patience, 1.0), TRANSACTION_TIMEOUT) * 1000)),
+        **task.properties,
+        "allow.auto.create.topics": "false",
+        "transactional.id": f"fencepost/{batch.pipeline}/{task.sink}/{_slice()}",
+        "transaction.timeout.ms": str(int(TRANSACTION_TIMEOUT * 1000)),
+    }
 
 
 def _slice() -> int:
