@@ -22,7 +22,7 @@ from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
 from fencepost.sinks import BatchToken, tasks, writer
 from fencepost.sinks.cassandra import TableTask
 from fencepost.sinks.requests import BATCH_ROWS as ROWS
-from fencepost.sinks.requests import Change
+from fencepost.sinks.requests import STEP_BYTES, Change
 from fencepost.sinks.rows import values_of
 from fencepost.sinks.types import encoder
 
@@ -174,6 +174,18 @@ def test_requests_are_bounded_in_rows_and_in_bytes() -> None:
     assert [len(rows_of(request.statement)) for request in many] == [ROWS, ROWS, 1]
     big = list(insert().requests(batch([1] * 3, ["x" * 40_000] * 3), 1))
     assert [len(rows_of(request.statement)) for request in big] == [1, 1, 1]
+
+
+def test_a_column_that_repeats_a_long_value_is_encoded_in_steps() -> None:
+    """A dictionary of one value is small, and its rows are not: all at once they would pass Arrow's 2 GiB."""
+    rows = batch([1] * 1_000, [""] * 1_000)
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array(["x" * 128 * 1024]))
+    repeated = pa.RecordBatch.from_arrays([*rows.columns[:2], long], list(COLUMNS))
+    written = 0
+    for request in insert().requests(repeated, 1):
+        assert request.rows.encoded.nbytes < 2 * STEP_BYTES
+        written += request.count
+    assert written == 1_000
 
 
 def test_a_null_key_is_poison_and_names_the_column() -> None:

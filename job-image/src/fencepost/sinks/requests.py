@@ -132,7 +132,7 @@ class Change:
 
         Raises PoisonRecord naming the column and the row of a value that does not fit.
         """
-        step = max(1, batch.num_rows * STEP_BYTES // max(batch.nbytes, STEP_BYTES))
+        step = max(1, batch.num_rows * STEP_BYTES // max(_decoded_bytes(batch), STEP_BYTES))
         for start in range(0, batch.num_rows, step):
             yield from self._requests(batch.slice(start, step), timestamp)
 
@@ -192,6 +192,18 @@ class Change:
                     f"{self.table}.{self.columns[position]} is part of the partition key, and takes {longest} bytes in"
                     f" a row; Cassandra takes {KEY_BYTES}; {self.describe(batch, int(sizes.argmax()))}"
                 )
+
+
+def _decoded_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch whose dictionaries are decoded: one long value may be that of all rows."""
+    size: int = batch.nbytes
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and any(is_one(column.type.value_type) for is_one in _OF_ANY_LENGTH):
+            size += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    return size
+
+
+_OF_ANY_LENGTH: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 def _first_null(column: pa.Array) -> int:
