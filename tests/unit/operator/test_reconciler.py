@@ -80,6 +80,37 @@ class BlindRuns(FakeRuns):
         raise Denied("may not list jobs.batch")
 
 
+async def test_a_snapshot_that_cannot_be_written_does_not_hide_runs_that_cannot_be_listed() -> None:
+    watched = Watched(await running())
+    refuse_snapshots(watched.stage)
+    runs = BlindRuns(watched.stage.world, watched.stage.gate)
+    watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
+    assert [await watched.succeeds() for _ in range(6)] == [False] * 6
+
+
+async def test_a_snapshot_that_cannot_be_written_does_not_delay_the_next_look() -> None:
+    stage = await running()
+    refuse_snapshots(stage)
+    waits = []
+    for _ in range(30):
+        stage.world.advance(POLICY.resync_interval)
+        waits.append(await stage.turn())
+    assert "take_snapshot" in stage.gate.writes
+    assert max(wait for wait in waits if wait is not None) <= POLICY.resync_interval * (1 + JITTER)
+
+
+def refuse_snapshots(stage: Stage) -> None:
+    """Ask for a snapshot that Cassandra does not take."""
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "take_snapshot":
+            raise Denied("may not")
+
+    stage.gate.before = refuse
+    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/snapshot": "one"}
+    stage.world.touch(KEY)
+
+
 async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
     watched = Watched(await running())
     watched.stage.world.kill_driver()

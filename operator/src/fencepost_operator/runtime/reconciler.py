@@ -104,17 +104,19 @@ class Reconciler:
         decision = decide(pipeline, observation, self.config, failures=attempts.failures)
         recorded = await self._record(pipeline, decision)
         action = decision.action
+        is_blind = isinstance(observation.runs, Unknown)
         if action is None:
             self._attempts.pop(key, None)
-            blind = isinstance(observation.runs, Unknown)
-            return self._pause(pipeline, decision), _BLIND if blind else "steady"
+            return self._pause(pipeline, decision), _BLIND if is_blind else "steady"
         last = attempts.last(action)
         if last is not None and observation.now < last.retry_at:
-            wait = (last.retry_at - observation.now).total_seconds()
-            # A copy that cannot be made must not keep the loop from looking after the run.
-            is_aside = isinstance(action, TakeSnapshot | DropSnapshots | StartPurge)
-            return (min(wait, self._pause(pipeline, decision)) if is_aside else wait), "waiting"
-        return await self._act(recorded, observation, action, attempts)
+            again, outcome = (last.retry_at - observation.now).total_seconds(), "waiting"
+        else:
+            again, outcome = await self._act(recorded, observation, action, attempts)
+        if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge):
+            # A copy that cannot be made must not keep the loop from looking after the run, nor hide that it cannot.
+            return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
+        return again, outcome
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
