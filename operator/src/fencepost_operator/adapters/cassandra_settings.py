@@ -17,7 +17,7 @@ def read_settings(session: Session, keyspaces: Iterable[str]) -> CassandraSettin
     with translated("reading the settings of Cassandra"):
         sync, unreadable = _commitlog_sync(session)
         return CassandraSettings(
-            nodes=nodes(session),
+            nodes={str(name): count for name, count in nodes(session).items()},
             keyspaces={name: _keyspace(session, name) for name in keyspaces},
             commitlog_sync=sync,
             unreadable=unreadable,
@@ -30,7 +30,9 @@ def _keyspace(session: Session, name: str) -> KeyspaceSettings | None:
     if found is None:
         return None
     durable = found.durable_writes is not False
-    return KeyspaceSettings(replication=dict(found.replication or {}), durable_writes=durable)
+    # The types are those that the other side declares: a Cassandra that a tenant runs may send anything.
+    replication = {str(name): str(value) for name, value in dict(found.replication or {}).items()}
+    return KeyspaceSettings(replication=replication, durable_writes=durable)
 
 
 def _commitlog_sync(session: Session) -> tuple[str | None, str]:
