@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from fakes.manifests import body, spec
 from fakes.stage import POLICY, Stage
 from fakes.world import DURABLE_TOPIC, REPLICATED
 from fencepost.fence.schema import replication
-from fencepost_operator.api import DurabilityStatus, Pipeline, read_pipeline
+from fencepost_operator.adapters.cassandra_settings import read_settings
+from fencepost_operator.api import DurabilityStatus, Pipeline, Reason, State, read_pipeline
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durability
+from fencepost_operator.decision.events import status_events
+from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.desired.hashes import fingerprints, referenced
 from fencepost_operator.observation import (
     CassandraSettings,
@@ -142,6 +146,48 @@ def test_a_side_that_does_not_answer_is_asked_again_sooner() -> None:
         "all settings of Cassandra",
         "all settings of Kafka, to which only the driver may connect",
     ]
+
+
+async def test_a_side_that_does_not_answer_ends_no_risk_that_was_found_there() -> None:
+    stage = await running(topic_settings=replace(DURABLE_TOPIC, replicas=1))
+    before, now = stage.pipeline, stage.world.now
+    steady = Outcome(status=before.status, state=State.RUNNING, reason=Reason(stage.ready()), message="as before")
+    for message in ("no answer within 8 s", "broker 3 is down"):
+        silent = Unknown(reason=UnknownReason.UNREACHABLE, message=message)
+        found = durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=silent), now)
+        assert found is not None
+        assert weak(found) == {"kafka.replication.factor": "1"}
+        after = replace(before.status, durability=found)
+        assert not status_events(before.status, after, steady)
+    answered = durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=Known({"orders": DURABLE_TOPIC})), now)
+    assert answered is not None
+    assert not answered.weak
+
+
+@pytest.mark.parametrize(
+    "replication", [{"class": None}, {"class": "SimpleStrategy", "replication_factor": None}, {1: 2}]
+)
+def test_a_replication_of_other_types_is_text(replication: dict[Any, Any]) -> None:
+    session = Answers(replication)
+    found = read_settings(session, ["fencepost"])  # type: ignore[arg-type]
+    assert not weak(check(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A Cassandra whose keyspaces are replicated like this."""
+
+    replication: dict[Any, Any]
+
+    def execute(self, select: str, values: tuple[str, ...] = ()) -> Any:
+        del values
+        row = SimpleNamespace(data_center=7, replication=self.replication, durable_writes=True, value="batch")
+        return _Rows([row]) if "system" in select else _Rows([])
+
+
+class _Rows(list[Any]):
+    def one(self) -> Any:
+        return self[0] if self else None
 
 
 def test_a_hostile_answer_stays_small() -> None:

@@ -5,7 +5,7 @@ What cannot be read is unknown and no risk; it is named beside the risks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,10 +41,12 @@ _ONE: Final = frozenset({"ONE", "LOCAL_ONE", "ANY"})
 _EVERY_DATACENTER: Final = frozenset({"EACH_QUORUM", "ALL"})
 _SYNCHRONOUS: Final = frozenset({"batch", "group"})
 
+_CONSISTENCY: Final = "cassandra.consistency"
+"""The one that is the spec's own."""
 SETTINGS: Final = (
     "cassandra.replication_factor",
     "cassandra.durable_writes",
-    "cassandra.consistency",
+    _CONSISTENCY,
     "cassandra.commitlog_sync",
     "kafka.replication.factor",
     "kafka.min.insync.replicas",
@@ -65,11 +67,19 @@ def is_due(pipeline: Pipeline, config: ReconcileConfig, now: datetime) -> bool:
 
 
 def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime) -> DurabilityStatus | None:
-    """Return the newest check: of these facts, or the one before when there are none."""
-    spec = pipeline.spec
+    """Return the newest check: of these facts, or the one before when there are none.
+
+    What was weak on a side that does not answer now is weak until it answers.
+    """
+    spec, before = pipeline.spec, pipeline.status.durability
     if facts is None or not isinstance(spec, Spec):
-        return pipeline.status.durability
-    weak = [*_consistency(spec.checkpoint), *_of_cassandra(spec, facts), *_of_kafka(facts)]
+        return before
+    known = before.weak if before is not None and before.generation == pipeline.generation else ()
+    weak = [
+        *_consistency(spec.checkpoint),
+        *(_of_side("cassandra.", known) if _is_silent(facts.cassandra) else _of_cassandra(spec, facts)),
+        *(_of_side("kafka.", known) if _is_silent(facts.topics) else _of_kafka(facts)),
+    ]
     unknown = [*_unknown_of_cassandra(facts), *_unknown_of_kafka(facts)]
     silent = any(_is_silent(fact) for fact in (facts.cassandra, facts.topics))
     return DurabilityStatus(
@@ -96,10 +106,14 @@ def _is_silent(fact: object) -> bool:
     return isinstance(fact, Unknown) and fact.reason is UnknownReason.UNREACHABLE
 
 
+def _of_side(side: str, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:
+    return (each for each in known if each.setting.startswith(side) and each.setting != _CONSISTENCY)
+
+
 def _consistency(checkpoint: CheckpointSpec) -> Iterator[WeakSetting]:
     if checkpoint.consistency in _ONE:
         yield WeakSetting(
-            setting="cassandra.consistency",
+            setting=_CONSISTENCY,
             where="spec.checkpoint.cassandra",
             found=checkpoint.consistency,
             wanted="LOCAL_QUORUM or QUORUM",

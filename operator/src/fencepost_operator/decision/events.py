@@ -52,9 +52,10 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _durability(before: Status, after: Status) -> Iterator[Event]:
-    """Tell each change of what is at risk, and that nothing is any more."""
+    """Tell each change of what is at risk, and that nothing is; why the rest is not known is no such change."""
     was, now = weak_settings(before), weak_settings(after)
-    if now and now != was:
+    known = before.durability.weak if before.durability is not None else ()
+    if now and after.durability is not None and after.durability.weak != known:
         yield Event(EventType.WARNING, Reason.DURABILITY_AT_RISK, now)
     elif was and not now:
         yield _normal(
