@@ -83,7 +83,8 @@ class Session:
 
     def _schema(self, text: str) -> Any:
         if "system_schema.columns" in text:
-            return [SimpleNamespace(column_name=name, type=kind) for name, kind in self.columns.items()]
+            rows = [SimpleNamespace(column_name=name, type=kind) for name, kind in self.columns.items()]
+            return SimpleNamespace(current_rows=rows)
         return SimpleNamespace(one=lambda: SimpleNamespace(keyspace_name="k"))
 
     def _apply(self, text: str, values: tuple[Any, ...]) -> bool:

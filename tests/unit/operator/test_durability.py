@@ -186,6 +186,10 @@ class Answers:
 
 
 class _Rows(list[Any]):
+    @property
+    def current_rows(self) -> list[Any]:
+        return self
+
     def one(self) -> Any:
         return self[0] if self else None
 

@@ -18,6 +18,7 @@ from fencepost.fence.snapshots import Snapshot
 
 MOST: Final = 2_000
 """Snapshots of one pipeline that a list reads; retention keeps at most a thousand."""
+_LARGEST: Final = 2**63 - 1
 _FACTS: Final = ("id", "reason", "epoch", "version", "name", "code")
 _MAPS: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier")
 
@@ -62,13 +63,15 @@ class SnapshotTable:
         except FenceSchemaMissing:
             return ()
         select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? LIMIT {MOST}"
-        return tuple(_snapshot(found) for found in self._execute(select, [pipeline]))
+        rows = self._execute(select, [pipeline])[:MOST]
+        return tuple(_snapshot(found) for found in rows if _is_sound(found))
 
     def read(self, pipeline: str, id: UUID) -> Snapshot | None:  # noqa: A002 - the column's name
         """Return one snapshot with its offsets, or None."""
         columns = [name for name in self._columns() if name in {*_FACTS, *_MAPS}]
         select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? AND id = ?"
-        return next((_snapshot(found) for found in self._execute(select, [pipeline, id])), None)
+        rows = self._execute(select, [pipeline, id])
+        return next((_snapshot(found) for found in rows if _is_sound(found)), None)
 
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""
@@ -88,7 +91,7 @@ class SnapshotTable:
         return found
 
     def _execute(self, statement: str, values: Sequence[Any]) -> list[Any]:
-        return list(self._answer(lambda: self.session.execute(self.session.prepare(statement), values)))
+        return schema.first_page(self._answer(lambda: self.session.execute(self.session.prepare(statement), values)))
 
     def _answer(self, ask: Any) -> Any:  # noqa: ANN401 - the library is untyped
         doing = f"the snapshots in keyspace {self.keyspace}"
@@ -100,6 +103,17 @@ class SnapshotTable:
             raise FenceSchemaInvalid(f"{doing}: {error}") from error
         except UNANSWERED as error:
             raise FenceUnavailable(f"{doing}: {error}") from error
+
+
+def _is_sound(found: Any) -> bool:  # noqa: ANN401 - a driver's named tuple
+    """Return whether every fact has the type of its column: a Cassandra that a tenant runs sends anything."""
+    texts = [getattr(found, name, None) for name in ("reason", "name", "code")]
+    numbers = [found.epoch or 0, found.version or 0]
+    return (
+        isinstance(found.id, UUID)
+        and all(isinstance(text, str | None) for text in texts)
+        and all(isinstance(number, int) and 0 <= number <= _LARGEST for number in numbers)
+    )
 
 
 def _snapshot(found: Any) -> Snapshot:  # noqa: ANN401 - a driver's named tuple

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from cassandra.cluster import Session
 
@@ -227,10 +227,15 @@ def migration_statements(keyspace: str) -> list[str]:
     ]
 
 
+def first_page(answer: Any) -> list[Any]:  # noqa: ANN401 - the library is untyped
+    """Return the rows of an answer that fits into one page: a Cassandra that a tenant runs could go on forever."""
+    return list(answer.current_rows)
+
+
 def columns_of(session: Session, keyspace: str, table: str) -> Mapping[str, str]:
     """Return the types of a table's columns by name, empty when Cassandra has no such keyspace or table now."""
     select = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s"
-    return {row.column_name: row.type for row in session.execute(select, (keyspace, table))}
+    return {row.column_name: row.type for row in first_page(session.execute(select, (keyspace, table)))}
 
 
 def has_keyspace(session: Session, keyspace: str) -> bool:
@@ -243,7 +248,7 @@ def nodes(session: Session) -> Mapping[str, int]:
     """Return how many nodes each datacenter has, as the asked node knows. Raises the Cassandra driver's errors."""
     found: Counter[str] = Counter()
     for table in ("system.local", "system.peers_v2"):
-        rows = session.execute(f"SELECT data_center FROM {table}")  # noqa: S608 - two constants
+        rows = first_page(session.execute(f"SELECT data_center FROM {table}"))  # noqa: S608 - two constants
         found.update(row.data_center for row in rows if row.data_center)
     return dict(found)
 
@@ -295,7 +300,7 @@ def await_agreement(session: Session) -> None:
         seen = {
             row.schema_version
             for table in ("system.local", "system.peers_v2")
-            for row in session.execute(f"SELECT schema_version FROM {table}")  # noqa: S608 - two constants
+            for row in first_page(session.execute(f"SELECT schema_version FROM {table}"))  # noqa: S608 - two constants
             if row.schema_version is not None
         }
         if len(seen) <= 1:
