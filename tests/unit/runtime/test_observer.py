@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import pytest
 
 from fakes.manifests import spec
-from fakes.ports import ports_of
+from fakes.ports import Gate, ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig
 from fencepost_operator.observation import DRIVER_ONLY, Known, TopicSettings, Unknown, UnreadRecords, Watermarks
 from fencepost_operator.runtime.observer import Observer
 
+T = TypeVar("T")
 KEY = ObjectKey("shop", "orders")
 NAME = "default/shop/orders"
 IN_A_BATCH = FenceRow(
@@ -53,6 +55,31 @@ async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: Wo
     world.table.before = asked.append
     assert await progress(world, row) == Known(None)
     assert "read_progress" not in asked
+
+
+async def test_a_cassandra_that_does_not_answer_is_not_waited_for_twice(world: World) -> None:
+    asked: list[str] = []
+    ports = ports_of(world, Asked(asked))
+    world.cassandra_down = True
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    assert pipeline.status.snapshots is None, "nothing is known of the snapshots yet"
+    found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
+    assert isinstance(found.snapshots, Unknown)
+    assert "fence" in asked
+    assert "snapshots" not in asked
+
+
+class Asked(Gate):
+    """Notes which facts are read."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
+
+    async def read(self, name: str, fact: Callable[[], T]) -> T:
+        self.names.append(name)
+        return await super().read(name, fact)
 
 
 async def test_progress_is_unknown_when_cassandra_does_not_answer(world: World) -> None:

@@ -89,7 +89,7 @@ class Observer:
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
-            asyncio.gather(self._snapshots(pipeline), self._rewinds(pipeline)),
+            asyncio.gather(self._snapshots(pipeline, fence), self._rewinds(pipeline)),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -199,9 +199,11 @@ class Observer:
         )
         return DurabilityFacts(cassandra=cassandra, topics=topics)
 
-    async def _snapshots(self, pipeline: Pipeline) -> Fact[tuple[Snapshot, ...] | None]:
+    async def _snapshots(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[tuple[Snapshot, ...] | None]:
         if not isinstance(pipeline.spec, Spec) or not needs_list(pipeline, self.ports.clock.now()):
             return Known(None)
+        if isinstance(fence, Unknown):
+            return fence  # a Cassandra that does not answer is not waited for twice
         key = pipeline.key
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
