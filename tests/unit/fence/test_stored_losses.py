@@ -41,8 +41,19 @@ def test_a_row_is_the_loss_that_it_was_made_of() -> None:
         Loss(reason=Reason.TOPIC_DELETED, ranges={}, topics={"x" * 300: TopicChange("id", None)}),
         Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": ("1", "2")}, topics=LOSS.topics),  # type: ignore[dict-item]
         Loss(reason=Reason.TOPIC_DELETED, ranges={}, topics={"t": TopicChange(7, None)}),  # type: ignore[arg-type]
+        Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 2**63)}, topics=LOSS.topics),
     ],
-    ids=["reason", "key", "partition", "topic of a range", "topic of two lines", "long topic", "texts", "number"],
+    ids=[
+        "reason",
+        "key",
+        "partition",
+        "topic of a range",
+        "topic of two lines",
+        "long topic",
+        "texts",
+        "number",
+        "big",
+    ],
 )
 def test_an_id_that_fits_does_not_make_a_loss_of_what_is_none(loss: Loss) -> None:
     assert reported_loss(row(ReportedLoss(loss=loss, epoch=3, at=AT))) is None

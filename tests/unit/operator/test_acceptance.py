@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.contract import Loss, Reason, TopicChange, starts_of
-from fencepost_operator.api import ObjectKey
+from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, starts_of
+from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.decision.acceptance import LONGEST, Given, Refused, commands, read_acceptance
+from fencepost_operator.decision.losses import update
+from fencepost_operator.observation import Known, Observation, Unknown, UnknownReason
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LOST = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", "id")})
 RECREATED = Loss(reason=Reason.TOPIC_RECREATED, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", "new")})
 DELETED = Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", None)})
@@ -86,3 +91,25 @@ def test_the_command_of_the_message_is_an_acceptance(loss: Loss) -> None:
     assert text.count("kubectl annotate spl -n shop orders streaming.fencepost.dev/accept-loss=") == 1
     value = text.split('"')[1].replace("$USER", "kim")
     assert isinstance(read_acceptance(value, loss), Given)
+
+
+def test_the_status_counts_no_more_than_the_api_server_takes() -> None:
+    ranges = {f"t/{number}": (0, 2**63 - 1) for number in range(3)}
+    lost = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges=ranges, topics={"t": TopicChange("id", "id")})
+    report = ReportedLoss(loss=lost, epoch=1, at=NOW, acceptance=Acceptance(by="kim", choice="", at=NOW))
+    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="nobody looked")
+    seen = Observation(
+        now=NOW,
+        references=unseen,
+        release=unseen,
+        cluster=unseen,
+        runs=unseen,
+        run_node=unseen,
+        fence=unseen,
+        source=unseen,
+        loss=Known(report),
+    )
+    status = update(Status(), seen)
+    assert status.loss is not None
+    assert status.loss.records == 2**63 - 1
+    assert status.accepted_losses[0].records == 2**63 - 1

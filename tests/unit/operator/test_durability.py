@@ -169,7 +169,7 @@ async def test_a_side_that_does_not_answer_ends_no_risk_that_was_found_there() -
 )
 def test_a_replication_of_other_types_is_text(replication: dict[Any, Any]) -> None:
     session = Answers(replication)
-    found = read_settings(session, ["fencepost"])  # type: ignore[arg-type]
+    found = read_settings(session, ["fencepost"])
     assert not weak(check(found))
 
 

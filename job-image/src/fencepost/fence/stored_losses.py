@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from fencepost.contract import LOSSES, Acceptance, Loss, Reason, ReportedLoss, TopicChange, split_offset_key
 from fencepost.fence.stored_rows import PARTITION
+
+_LARGEST: Final = 2**63 - 1
+"""Of a bigint."""
 
 
 def report_values(pipeline: str, report: ReportedLoss) -> Mapping[str, Any]:
@@ -70,7 +73,7 @@ def _is_sound(loss: Loss) -> bool:
     ids: list[Any] = [
         name for change in loss.topics.values() for name in (change.old_id, change.new_id) if name is not None
     ]
-    if loss.reason not in LOSSES or not all(isinstance(number, int) and number >= 0 for number in numbers):
+    if loss.reason not in LOSSES or not all(isinstance(number, int) and 0 <= number <= _LARGEST for number in numbers):
         return False
     if not all(isinstance(name, str) for name in ids):
         return False

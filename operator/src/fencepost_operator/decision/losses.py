@@ -16,6 +16,8 @@ RANGES: Final = 10
 """Ranges and topics in the status; table fence_losses has all."""
 ACCEPTED: Final = 10
 """Acceptances in the status; table accepted_losses has all."""
+_LARGEST: Final = 2**63 - 1
+"""Of a count: the API server takes no larger integer, and refuses the whole status."""
 LONGEST_TEXT: Final = 253
 """Characters of a topic's name or id, of who accepts, and of a choice."""
 
@@ -60,7 +62,7 @@ def _reported(seen: ReportedLoss) -> LossStatus:
         reason=loss.reason,
         epoch=seen.epoch,
         at=seen.at,
-        records=loss.records,
+        records=min(max(0, loss.records), _LARGEST),
         partitions=len(loss.ranges),
         estimated=loss.reason in REPLACED,
         ranges=_first(loss),
@@ -87,7 +89,7 @@ def _with_acceptance(
         by=_text(acceptance.by),
         at=acceptance.at,
         choice=_text(acceptance.choice),
-        records=loss.records,
+        records=min(max(0, loss.records), _LARGEST),
         partitions=len(loss.ranges),
         ranges=_first(loss),
     )
