@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final, TypeVar
 
 from cassandra import InvalidRequest, Unauthorized
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.query import SimpleStatement, tuple_factory
 
+from fencepost.contract import offset_key
 from fencepost.fence import (
     FenceCredentialsRejected,
     FenceEndpointInvalid,
@@ -23,12 +24,14 @@ from fencepost.fence import (
     FenceSchemaMissing,
     FenceUnauthorized,
     FenceUnavailable,
+    schema,
 )
 from fencepost.fence.cassandra import UNANSWERED, CassandraFenceTable, changes_of_hour, connect
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change
 from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.errors import CliError
+from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.kafka_log import resolves
 from fencepost_cli.ports import CassandraAccess, Column
 
@@ -37,6 +40,9 @@ REQUEST_TIMEOUT: Final = 20.0
 PATIENCE: Final = 20.0
 """Seconds for which a read is tried again: a SERIAL read may time out while the driver commits."""
 PAUSE: Final = 0.5
+MOST_ACCEPTED: Final = 100_000
+"""Accepted ranges of one pipeline that are read."""
+_ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason")
 SLICES: Final = 16
 PAGE_ROWS: Final = 5_000
 _RING: Final = (-(2**63), 2**63 - 1)
@@ -87,6 +93,30 @@ class CassandraStore:
     def changes(self, hour: datetime) -> Sequence[Change]:
         """Return the changes of an hour. Raises CliError."""
         return self._patiently(lambda: changes_of_hour(self.session, self.access.keyspace, self.access.pipeline, hour))
+
+    def accepted(self) -> Sequence[AcceptedLoss]:
+        """Return the ranges that people accepted as lost, none without their table. Raises CliError."""
+        table, keyspace = schema.ACCEPTED_LOSSES.name, self.access.keyspace
+
+        def read() -> list[AcceptedLoss]:
+            with _asked(f"reading {keyspace}.{table}"):
+                there = schema.columns_of(self.session, keyspace, table)
+                if not there:
+                    return []
+                wanted = ", ".join(name for name in _ACCEPTED if name in there)
+                select = f'SELECT {wanted} FROM "{keyspace}".{table} WHERE pipeline = %s LIMIT {MOST_ACCEPTED}'  # noqa: S608 - constants, and a name that cannot be bound
+                found = islice(self.session.execute(select, (self.access.pipeline,)), MOST_ACCEPTED)
+                return [
+                    AcceptedLoss(
+                        partition=offset_key(row.topic, row.partition),
+                        start=row.from_offset,
+                        until=row.until_offset,
+                        reason=getattr(row, "reason", None),
+                    )
+                    for row in found
+                ]
+
+        return self._patiently(read)
 
     def snapshots(self) -> Sequence[Snapshot]:
         """Return the pipeline's snapshots with their offsets, the newest first. Raises CliError."""

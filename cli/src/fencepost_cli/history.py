@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fencepost.contract import REPLACED, Reason
+
 
 class Change(Protocol):
     """A restored record of fence_changes, or a FenceRow.
@@ -55,6 +57,24 @@ class Change(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoss:
+    """A range [start, until) of a partition that a person accepted as lost, and why it was; see `Loss`."""
+
+    partition: str
+    start: int
+    until: int
+    reason: str | None
+
+    def explains(self, before: int, after: int | None) -> bool:
+        """Return whether a claim that goes on without the range moves the offset so; None: it drops the partition."""
+        if self.reason in REPLACED:
+            return self.start == before
+        if self.reason == Reason.LOG_TRUNCATED:
+            return after == min(self.start, before)
+        return (self.start, self.until) == (before, after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """What the changes of one fence row come to."""
 
@@ -93,7 +113,9 @@ def check_history(rows: Iterable[Change], *, counts_records: bool = True) -> His
     return check_in_order(sorted(rows, key=lambda change: change.version), counts_records=counts_records)
 
 
-def check_in_order(changes: Iterable[Change], *, counts_records: bool = True) -> History:
+def check_in_order(
+    changes: Iterable[Change], *, counts_records: bool = True, accepted: Iterable[AcceptedLoss] = ()
+) -> History:
     """Check the changes of one pipeline, which come by version; two of them are held at a time.
 
     Epochs grow by one, at a takeover, and never shrink; versions grow by one; the clock by one or more at a commit, by
@@ -101,8 +123,9 @@ def check_in_order(changes: Iterable[Change], *, counts_records: bool = True) ->
     planned, holds no more records than the offsets moved, and moves no offset back. With `counts_records` it holds
     exactly as many: the topics are neither compacted nor transactional. A planned batch is committed or cut, never
     enlarged. A rewind, which is made while nobody drives the pipeline, moves offsets back, none on, and plans nothing.
+    What is `accepted` as lost is skipped, gone back over or dropped by a claim.
     """
-    tally = _Tally(counts_records=counts_records)
+    tally = _Tally(counts_records=counts_records, accepted=tuple(accepted))
     first: Change | None = None
     last: Change | None = None
     for change in changes:
@@ -128,6 +151,7 @@ def check_in_order(changes: Iterable[Change], *, counts_records: bool = True) ->
 @dataclass(slots=True)
 class _Tally:
     counts_records: bool
+    accepted: tuple[AcceptedLoss, ...] = ()
     changes: int = 0
     commits: int = 0
     plans: int = 0
@@ -182,7 +206,11 @@ class _Tally:
     def _check_claim(self, before: Change, after: Change) -> None:
         if before.driver is not None or after.driver is None or after.clock != before.clock:
             self._broken(after, f"neither takeover, claim nor commit (driver {before.driver} to {after.driver})")
-        skipped = sorted(key for key, offset in before.offsets.items() if after.offsets.get(key, offset) > offset)
+        skipped = sorted(
+            key
+            for key, offset in before.offsets.items()
+            if after.offsets.get(key, offset) > offset and not self._is_accepted(key, before, after)
+        )
         if skipped:
             self._broken(after, f"a claim skipped records of {', '.join(skipped)}")
 
@@ -206,11 +234,17 @@ class _Tally:
     def _check_offsets(self, before: Change, after: Change) -> None:
         for key, offset in before.offsets.items():
             now = after.offsets.get(key)
+            if (now is None or now < offset) and self._is_accepted(key, before, after):
+                continue
             if now is None:
                 self._broken(after, f"{key} is gone from the offsets")
             elif now < offset:
                 self.overlaps += offset - now
                 self._broken(after, f"{key} went back from {offset} to {now}")
+
+    def _is_accepted(self, key: str, before: Change, after: Change) -> bool:
+        offset, now = before.offsets[key], after.offsets.get(key)
+        return any(loss.partition == key and loss.explains(offset, now) for loss in self.accepted)
 
     def _broken(self, change: Change, what: str) -> None:
         self.violations.append(f"epoch {change.epoch}, version {change.version}: {what}")

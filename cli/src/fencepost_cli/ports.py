@@ -14,6 +14,7 @@ from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change
 from fencepost.fence.snapshots import Snapshot
 from fencepost.fence.tls import TlsMaterial
+from fencepost_cli.history import AcceptedLoss
 from fencepost_operator.api import ObjectKey, SnapshotsStatus, Spec
 
 
@@ -88,6 +89,10 @@ class Store(Protocol):
 
     def changes(self, hour: datetime) -> Sequence[Change]:
         """Return what the history has of an hour, in any order."""
+        ...
+
+    def accepted(self) -> Sequence[AcceptedLoss]:
+        """Return the ranges that people accepted as lost."""
         ...
 
     def snapshots(self) -> Sequence[Snapshot]:

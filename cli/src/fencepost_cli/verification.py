@@ -57,7 +57,9 @@ def verify(
     before = read_row()
     story = _Story()
     history = check_in_order(
-        story.told(up_to(in_order(pipeline, store.changes), before), before, tell), counts_records=False
+        story.told(up_to(in_order(pipeline, store.changes), before), before, tell),
+        counts_records=False,
+        accepted=store.accepted(),
     )
     if story.differs:
         history = _with(history, story.differs)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fencepost_cli.errors import CliError
+from fencepost_cli.history import AcceptedLoss
 from unit.cli.world import ROW, World, history, story
 
 
@@ -136,6 +137,30 @@ def test_offsets_that_go_back_are_found(world: World) -> None:
     world.row, world.records = back, history([*rows, back])
     told = world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)
     assert any("orders/0 went back from 12 to 8" in finding for finding in told["findings"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "start", "until", "offsets"),
+    [
+        ("OffsetOutOfRange", 12, 40, {"orders/0": 40}),
+        ("LogTruncated", 8, 12, {"orders/0": 8}),
+        ("TopicRecreated", 12, 14, {"orders/0": 0}),
+        ("TopicDeleted", 12, 14, {}),
+    ],
+)
+def test_a_claim_that_goes_on_without_an_accepted_loss_is_no_finding(
+    world: World, reason: str, start: int, until: int, offsets: dict[str, int]
+) -> None:
+    rows = story()
+    last = rows[-1]
+    taken = replace(last, epoch=3, driver=None, version=8, clock=last.clock + 2)
+    claimed = replace(taken, driver="pod-3", version=9, offsets=offsets, planned=offsets)
+    world.row, world.records = claimed, history([*rows, taken, claimed])
+    assert world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)["ok"] is False
+    world.accepted_losses = [AcceptedLoss(partition="orders/0", start=start, until=until, reason=reason)]
+    assert world.json("fence", "verify", "shop/orders", "--no-sinks")["findings"] == []
+    world.accepted_losses = [AcceptedLoss(partition="orders/0", start=start - 1, until=until - 1, reason=reason)]
+    assert world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)["ok"] is False
 
 
 def test_a_last_change_that_is_not_on_record_is_a_gap_and_no_error(world: World) -> None:

@@ -19,6 +19,7 @@ from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
+from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, Ports
 from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotsStatus, SnapshotStatus, Spec, parse
 
@@ -83,6 +84,7 @@ class World:
     positions_of: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
     spec_changes: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    accepted_losses: list[AcceptedLoss] = field(default_factory=list)
     snapshot_rows: list[Snapshot] = field(default_factory=list)
     operator_answers: bool = True
     """Whether an operator takes the snapshot that an annotation asks for."""
@@ -165,6 +167,9 @@ class _Store:
 
     def changes(self, hour: datetime) -> Sequence[Change]:
         return [record for record in self.world.records if record.hour == hour]
+
+    def accepted(self) -> Sequence[AcceptedLoss]:
+        return self.world.accepted_losses
 
     def snapshots(self) -> Sequence[Snapshot]:
         return self.world.snapshot_rows
