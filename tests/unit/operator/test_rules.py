@@ -707,6 +707,15 @@ def test_small_batches_with_hours_to_go_are_catching_up(estimate: str | None, st
     assert WELL.said(throughput=figures).decide().status.state == state
 
 
+@pytest.mark.parametrize(("estimate", "state"), [("50s", "CatchingUp"), (None, "CatchingUp"), ("20s", "Running")])
+def test_an_estimate_that_varies_from_window_to_window_does_not_turn_the_state(
+    estimate: str | None, state: str
+) -> None:
+    figures = ThroughputStatus(since=NOW, records=5, records_per_second=10, estimated_catch_up=estimate, lag=500)
+    behind = WELL.said(throughput=figures, state=State.CATCHING_UP).seen(source=Watermarks(ends={"orders/0": 500}))
+    assert behind.decide().status.state == state
+
+
 def test_without_a_run_there_is_no_rate() -> None:
     ended = replace(RUN, ended_at=NOW, dead=True)
     figures = ThroughputStatus(since=NOW, records=5, records_per_second=10, estimated_catch_up="5m")

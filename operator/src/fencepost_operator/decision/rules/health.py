@@ -24,7 +24,7 @@ from fencepost_operator.observation import Known, Unknown, UnknownReason
 CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
 CATCHING_UP_SECONDS: Final = 60.0
-"""Estimate from which a run is catching up, whatever the number of records."""
+"""Estimate from which a run is catching up, whatever the number of records; it has caught up at half of that."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
 MAX_DOUBLINGS: Final = 6
@@ -218,8 +218,9 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
     lag, batch = context.status.lag or 0, context.spec.source.max_records_per_batch
     was_behind = context.pipeline.status.state is State.CATCHING_UP
     # Batches that memory or time keeps small have a backlog long before it is worth two of the largest.
-    takes = catch_up_seconds(context.status.throughput) or 0.0
-    behind = lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch) or takes >= CATCHING_UP_SECONDS
+    behind = (
+        lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch) or _takes_long(context, was_behind=was_behind)
+    )
     return Outcome(
         reason=Reason.CATCHING_UP if behind else Reason.STREAMING,
         message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
@@ -228,6 +229,17 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         ready=is_rolled_out(context),
         requeue_after=context.config.resync_interval,
     )
+
+
+def _takes_long(context: RunContext, *, was_behind: bool) -> bool:
+    """Return whether the estimate says so; one that varies, or comes and goes with the lag, does not turn the state."""
+    figures = context.status.throughput
+    if figures is None or figures.records_per_second is None:
+        return False
+    takes = catch_up_seconds(figures)
+    if takes is None:
+        return was_behind and bool(context.status.lag)
+    return takes >= CATCHING_UP_SECONDS / (2 if was_behind else 1)
 
 
 def _missing(context: RunContext) -> str:
