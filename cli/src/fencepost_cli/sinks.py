@@ -9,6 +9,7 @@ that each offset makes exactly one row.  A row beyond what the fence row planned
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +25,6 @@ SAMPLES: Final = 5
 """Ranges without a row that a report shows for each partition."""
 _CHUNK: Final = 1 << 15
 """Offsets of one piece of a set."""
-_EMPTY: Final = bytearray(_CHUNK // 8)
 _FULL: Final = bytearray(b"\xff" * (_CHUNK // 8))
 
 
@@ -71,9 +71,9 @@ class Offsets:
     def holes(self, start: int, until: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges [from, until) of [start, until) that are not in the set."""
         hole: int | None = None
-        offset = start
+        offset, chunks = start, sorted(self.chunks)
         while offset < until:
-            step = self._alike(offset, until)
+            step = self._alike(offset, until, chunks)
             if offset not in self:
                 hole = offset if hole is None else hole
             elif hole is not None:
@@ -83,12 +83,15 @@ class Offsets:
         if hole is not None:
             yield hole, until
 
-    def _alike(self, offset: int, until: int) -> int:
-        """Return how many offsets from here on are all in the set, or all not; at least one, at most a chunk."""
+    def _alike(self, offset: int, until: int, chunks: Sequence[int]) -> int:
+        """Return how many offsets from here on are all in the set, or all not; at least one. `chunks` are sorted."""
         chunk = offset // _CHUNK
-        bits = self.chunks.get(chunk, _EMPTY)
+        bits = self.chunks.get(chunk)
+        if bits is None:
+            following = bisect(chunks, chunk)
+            return min(chunks[following] * _CHUNK, until) - offset if following < len(chunks) else until - offset
         rest = min((chunk + 1) * _CHUNK, until) - offset
-        return rest if bits in (_EMPTY, _FULL) else 1
+        return rest if bits == _FULL else 1
 
 
 def _mask(chunk: int, start: int, until: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
+from fencepost_cli.sinks import Offsets
 from unit.cli.world import ROW, World, history, story
 
 
@@ -96,6 +97,14 @@ def test_a_missing_row_is_told_and_with_exact_it_is_an_error(world: World) -> No
     ended = world.run("fence", "verify", "shop/orders", "--exact")
     assert ended.exit_code == 1
     assert "no row: orders/0 [4, 5)" in ended.stdout
+
+
+def test_a_hole_of_any_size_is_passed_at_once() -> None:
+    """Injected: a committed offset that somebody wrote into the row by hand."""
+    found = Offsets()
+    for offset in (3, 2**40):
+        found.add(offset)
+    assert list(found.holes(0, 2**62)) == [(0, 3), (4, 2**40), (2**40 + 1, 2**62)]
 
 
 def test_a_row_beyond_what_was_planned_is_always_an_error(world: World) -> None:
