@@ -716,6 +716,11 @@ def test_an_estimate_that_varies_from_window_to_window_does_not_turn_the_state(
     assert behind.decide().status.state == state
 
 
+def test_the_lag_is_no_larger_than_the_api_server_takes() -> None:
+    ends = {f"orders/{number}": 2**63 - 1 for number in range(3)}
+    assert WELL.seen(source=Watermarks(ends=ends)).decide().status.lag == 2**63 - 1
+
+
 def test_without_a_run_there_is_no_rate() -> None:
     ended = replace(RUN, ended_at=NOW, dead=True)
     figures = ThroughputStatus(since=NOW, records=5, records_per_second=10, estimated_catch_up="5m")

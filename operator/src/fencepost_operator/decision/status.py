@@ -36,6 +36,8 @@ from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, Observation, Run
 
+_LARGEST: Final = 2**63 - 1
+"""Of a lag: the API server takes no larger integer, and refuses the whole status."""
 TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
 """Why a run that a timeout ended was replaced; failures for one of these count as repeats of each other."""
 
@@ -205,7 +207,7 @@ def _lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[
     source = observation.source
     if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
         return None, None
-    return sum(lags(spec, row, source.value).values()), readable(spec, row, source.value)
+    return min(sum(lags(spec, row, source.value).values()), _LARGEST), readable(spec, row, source.value)
 
 
 def _throughput(
