@@ -8,7 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from fencepost.errors import DriverError, as_worker_error
+from fencepost.contract import Reason
+from fencepost.errors import BatchFailed, DriverError, as_worker_error
 from fencepost.sinks.interface import BatchToken, SinkTask
 
 REPORT_INTERVAL: Final = 2.0
@@ -23,15 +24,23 @@ RESULT_COLUMNS: Final = "sink string, rows long, filler binary"
 def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write all rows; yield rows of RESULT_SCHEMA whose `rows` add up to what is written.
 
-    Raises WorkerError of the DriverError that the sink raised.
+    Raises WorkerError of the DriverError that the sink raised, or of BatchFailed when it left rows unread.
     """
     rows, reported = 0, time.monotonic()
+    stream = iter(batches)
     try:
-        for written in task.write(batches, batch):
+        for written in task.write(stream, batch):
             rows += written
             if time.monotonic() - reported >= REPORT_INTERVAL:
                 yield _report(sink, rows, FILLER)
                 rows, reported = 0, time.monotonic()
+        for left in stream:  # in a warm-up a sink need not read: the transform is to run nevertheless
+            if left.num_rows and not batch.is_warm_up:
+                raise BatchFailed(
+                    f"sink {sink!r} ended before it had read all rows",
+                    reason=Reason.SINK_FAILED,
+                    remedy="Correct the sink's package: `write` reads `batches` to the end, and stores each row.",
+                )
     except DriverError as error:
         raise as_worker_error(error) from error
     yield _report(sink, rows)

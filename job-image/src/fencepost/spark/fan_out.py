@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Write: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    """Writes rows to a sink, and yields its reports."""
+    """Writes rows to a sink, and yields its reports. It reads the rows to the end, or raises."""
     Reports: TypeAlias = SimpleQueue[pa.RecordBatch]
 
 LOOK_EVERY: Final = 0.2
