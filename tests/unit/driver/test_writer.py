@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from typing import Any
 
@@ -215,6 +218,24 @@ def test_a_value_that_does_not_fit_is_poison_and_names_the_column() -> None:
     )
     with pytest.raises(PoisonRecord, match=r"k\.t\.p: a value of type int64 does not fit"):
         list(insert().requests(broken, 1))
+
+
+def test_sinks_that_share_a_task_share_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of several sinks of record batches writes in a thread of its own."""
+    both, made = Barrier(2), []
+
+    def connect(*_: Any, **__: Any) -> Any:
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)  # for a second thread that connects too
+        made.append(SimpleNamespace(add_request_init_listener=lambda _listener: None))
+        return made[-1]
+
+    monkeypatch.setattr(writer, "connect", connect)
+    monkeypatch.setattr(writer, "_sessions", {})
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(writer._session, [TARGET, replace(TARGET, table="other")]))
+    assert found[0] is found[1]
+    assert len(made) == 1
 
 
 def test_a_warm_up_prepares_and_writes_nothing(session: Session) -> None:

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
@@ -60,6 +61,7 @@ class Target:
 
 
 _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, TlsMaterial | None, str], Session] = {}
+_connecting: Final = Lock()
 _statements: dict[tuple[Target, Shape], Change] = {}
 
 
@@ -104,30 +106,36 @@ def _write_batch(
 
 
 def _session(target: Target) -> Session:
-    """Return this worker's session; it outlives the task."""
+    """Return this worker's session; it outlives the task. Several sinks of a task may ask at once."""
     key = (target.cassandra, target.credentials, target.tls, target.consistency)
-    if key not in _sessions:
-        deadline = time.monotonic() + target.patience
-        while key not in _sessions:
-            try:
-                session = connect(
-                    target.cassandra,
-                    credentials=target.credentials,
-                    request_timeout=REQUEST_TIMEOUT,
-                    consistency=target.consistency,
-                    tls=target.tls,
-                )
-                session.add_request_init_listener(send_encoded)
-                _sessions[key] = session
-            except FenceEndpointInvalid as error:
-                raise DependencyDown(str(error), reason=Reason.CASSANDRA_REJECTED, remedy=error.remedy) from error
-            except FenceCredentialsRejected as error:
-                raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
-            except FenceUnavailable as error:
-                if time.monotonic() > deadline:
-                    raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
-                time.sleep(1.0)
-    return _sessions[key]
+    with _connecting:
+        if key not in _sessions:
+            _sessions[key] = _connected(target)
+        return _sessions[key]
+
+
+def _connected(target: Target) -> Session:
+    deadline = time.monotonic() + target.patience
+    while True:
+        try:
+            session = connect(
+                target.cassandra,
+                credentials=target.credentials,
+                request_timeout=REQUEST_TIMEOUT,
+                consistency=target.consistency,
+                tls=target.tls,
+            )
+        except FenceEndpointInvalid as error:
+            raise DependencyDown(str(error), reason=Reason.CASSANDRA_REJECTED, remedy=error.remedy) from error
+        except FenceCredentialsRejected as error:
+            raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
+        except FenceUnavailable as error:
+            if time.monotonic() > deadline:
+                raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
+            time.sleep(1.0)
+        else:
+            session.add_request_init_listener(send_encoded)
+            return session
 
 
 def _change(session: Session, target: Target, shape: Shape) -> Change:
