@@ -130,6 +130,11 @@ async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:
     status = stage.pipeline.status.snapshots
     assert status is not None
     assert "annotation streaming.fencepost.dev/snapshot" in status.message
+    annotate(stage, "before-the-sale")
+    await stage.run(5)
+    status = stage.pipeline.status.snapshots
+    assert status is not None
+    assert not status.message, "the wrong name is gone"
     annotate(stage, "another")
     await stage.until(lambda: len(stage.world.snapshots) == 2)
 

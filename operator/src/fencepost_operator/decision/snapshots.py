@@ -100,10 +100,10 @@ def with_snapshots(
 def _requested(context: Context, known: SnapshotsStatus, row: FenceRow, *, is_changed: bool) -> SnapshotsStatus:
     """Return what is known, with the snapshot that is due as pending."""
     name = context.pipeline.annotations.get(SNAPSHOT_ANNOTATION, "")
-    if name and not NAME.fullmatch(name):
-        known = replace(known, message=f"annotation {SNAPSHOT_ANNOTATION}: {_WRONG_NAME}")
-    elif name and name != known.requested:
-        return replace(known, requested=name, message="", pending=_pending(context, Trigger.ON_DEMAND, name))
+    is_wrong = bool(name) and not NAME.fullmatch(name)
+    known = replace(known, message=f"annotation {SNAPSHOT_ANNOTATION}: {_WRONG_NAME}" if is_wrong else "")
+    if name and not is_wrong and name != known.requested:
+        return replace(known, requested=name, pending=_pending(context, Trigger.ON_DEMAND, name))
     if is_changed:
         return replace(known, pending=_pending(context, Trigger.SPEC_CHANGE))
     if _is_scheduled(context, known, row):
