@@ -63,6 +63,9 @@ TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "
 PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.sinks", [{"name": "own", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]),
     ("spec.sinks", TWO_TABLES),
+    ("spec.sinks", [{"name": "none"}]),
+    ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 60, "ttlColumn": "seconds"}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topic": "t", "properties": {"security.protocol": "ssl"}}}]),
     ("spec.job.entrypoint", "flights"),
     ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),
     ("spec.job.env", [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
@@ -83,7 +86,13 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.source.kafka.properties", {"group.id": "mine"}),
     ("spec.source.kafka.properties", {"Group-Id": "mine"}),
     ("spec.source.kafka.properties", {"sasl.password": "hunter2"}),
+    ("spec.source.kafka.minRecordsPerBatch", 200_000),
+    ("spec.source.kafka.targetBatchDuration", "2h"),
+    ("spec.source.kafka.maxBytesPerBatch", "1Ki"),
     ("spec.batchInterval", "2h"),
+    ("spec.snapshots", {"every": "30s"}),
+    ("spec.snapshots", {"keep": {"age": "1s"}}),
+    ("spec.onPoison", {"retention": "1m"}),
     ("spec.restart", {"maxBackoff": "0s"}),
     ("spec.restart", {"stallTimeout": "1s"}),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.contract import Reason, Verdict
 from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, ApiServer, Resource
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
@@ -187,6 +189,26 @@ async def test_a_pod_without_a_node_is_never_deleted_by_force() -> None:
 def ended(message: str, code: int = 1) -> dict[str, Any]:
     state = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
     return {"phase": "Failed", "containerStatuses": [{"name": "driver", "state": state}]}
+
+
+async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
+    told = Verdict(
+        exit_code=53,
+        reason=Reason.POISON_RECORD,
+        message="it fails alone",
+        remedy="correct it",
+        epoch=5,
+        version=7,
+        batch={"t/0": (1, 3)},
+        suspect=True,
+        record={"t/0": 2},
+        loss="0123456789ab",
+    )
+    unset = [one.name for one in fields(Verdict) if one.default == getattr(told, one.name)]
+    assert unset == [], "a new field: give it a value here"
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(told.to_json(), code=53)}])
+    assert run.pod is not None
+    assert run.pod.verdict == told
 
 
 HOSTILE_VERDICTS = {

@@ -99,7 +99,7 @@ def test_the_mirror_is_told_of_the_claim_and_of_each_commit() -> None:
 
 
 def test_topics_that_left_the_spec_are_not_mirrored() -> None:
-    """Their lag would grow for ever in Kafka's tools, and a deleted one would make each write fail."""
+    """Their lag would grow forever in Kafka's tools, and a deleted one would make each write fail."""
     world = World()
     first, _ = world.loop(world.take_over())
     first.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -330,12 +330,11 @@ def _verdict(ended: Json) -> Verdict | None:
     told = Verdict.from_json(ended.get("message") or "")
     if told is None:
         return None
-    return Verdict(
+    return replace(
+        told,
         exit_code=ended["exitCode"],
-        reason=told.reason,
         message=single_line(told.message),
         remedy=single_line(told.remedy, limit=512),
-        epoch=told.epoch,
     )
 
 
