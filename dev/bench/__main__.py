@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import apply, backlog, batch, commit, image_sizes, operator_memory, recovery, zombie
+from bench import apply, backlog, batch, commit, growth, image_sizes, latency, operator_memory, peers, recovery, zombie
 from bench.figures import Result
 from demo.scene import SceneError
 from fencepost.fence import FenceError
@@ -24,6 +24,9 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "apply": apply.measure,
     "batch": batch.measure,
     "backlog": backlog.measure,
+    "latency": latency.measure,
+    "growth": growth.measure,
+    "peers": peers.measure,
     "recovery": recovery.measure,
     "zombie": zombie.measure,
     "operator-memory": operator_memory.measure,

@@ -1,11 +1,12 @@
-"""Rows per second while a backlog of a million records is processed, by one worker and by two."""
+"""Rows per second and CPU time per row while a backlog of a million records is processed, by one worker and by two."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from bench import cpu
 from bench.figures import Result, Sample
-from bench.stage import source, staged, wait_for_commit
+from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Scene
 from fencepost_cli.history import check_history
 from flights.console import Console
@@ -29,8 +30,13 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
         for workers in (1, 2):
             console.line(f"backlog: {workers} worker{'s' if workers > 1 else ''}")
             scene.apply({"cluster": {"workers": workers}, "source": {"kafka": {"maxRecordsPerBatch": PER_BATCH}}})
+            # From the first commit on: the start of a driver takes as much CPU time as a million rows.
+            warm = wait_for_commit(scene, seconds=SECONDS)
+            before = cpu.usage(scene)
             wait_for_commit(scene, past=rows - 1, seconds=SECONDS)
-            samples.append(Sample(f"{workers} worker{'s' if workers > 1 else ''}", "rows/s", [rate(scene)]))
+            spent = cpu.per_row(before, cpu.usage(scene), rows - committed(warm))
+            name = f"{workers} worker{'s' if workers > 1 else ''}"
+            samples += [Sample(name, "rows/s", [rate(scene)]), *cpu.samples(name, spent)]
             report = reconcile(scene.cassandra, scene.tables[0], feed.ledger, history=scene.whole_history())
             notes.append(f"{workers}: {'every row is there once' if report.ok else '; '.join(report.lines())}")
             begin_again(scene)
