@@ -128,19 +128,16 @@ def fencepost(*, workers: int) -> Callable[[Scene, int], Run]:
         before = cpu.usage(scene)
         wait_for_commit(scene, past=rows - 1, seconds=SECONDS)
         spent = cpu.usage(scene)
-        moments = [commit.written_at for _, commit in commits(scene.whole_history()) if commit.written_at is not None]
-        first = next(c for _, c in commits(scene.whole_history()) if c.written_at == moments[0])
+        done = [commit for _, commit in commits(scene.whole_history())]
+        first, last = done[0], done[-1]
+        if first.written_at is None or last.written_at is None:
+            raise ValueError("the fence's history has no times")
         return Run(
-            (rows - committed_records(first.offsets)) / (moments[-1] - moments[0]) * 1e6,
+            (rows - sum(first.offsets.values())) / (last.written_at - first.written_at) * 1e6,
             cpu.per_row(before, spent, rows - committed(warm)),
         )
 
     return run
-
-
-def committed_records(offsets: Mapping[str, int]) -> int:
-    """Return the records up to these offsets."""
-    return sum(offsets.values())
 
 
 CONTESTANTS: Final[Mapping[str, Callable[[Scene, int], Run]]] = {
