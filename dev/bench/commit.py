@@ -17,7 +17,8 @@ from typing import Any, Final
 from bench.figures import Result, Sample
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra_session import connect
 from flights.console import Console
 from testbed.environment import load
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from fencepost.fence.cassandra import read_changes
+from fencepost.fence.cassandra_history import read_changes
 from fencepost.fence.changes import restored
 from fencepost_cli.history import Change, is_commit, moved
 

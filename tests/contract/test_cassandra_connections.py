@@ -16,7 +16,8 @@ from contract.cassandra import open_session
 from fakes.tls_proxy import Authority, Pair, tls_in_front_of
 from fencepost.contract import LOCAL_SERIAL, CassandraEndpoint, CassandraTls
 from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema, new_replication
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema, new_replication
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial, of_folder
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.adapters.cassandra_sessions import Place

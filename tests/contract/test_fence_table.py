@@ -26,7 +26,9 @@ from fencepost.fence import (
     Starting,
     schema,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema, read_changes
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra_history import read_changes
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import restored
 from fencepost.fence.memory import MemoryFenceTable

@@ -11,12 +11,13 @@ import pytest
 from cassandra.cluster import Session
 
 from fencepost.fence import Fence, Fenced, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, changes_after, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra_history import changes_after
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import first_commit, hour_of
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost.fence.protocol import FenceTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
+from fencepost.fence.table import FenceTable
 
 KEYSPACE = "fencepost_rewind"
 BACK = {"a/0": 3, "a/1": 0}

@@ -10,7 +10,6 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import Any, Final, TypeVar
 
-from cassandra import InvalidRequest, Unauthorized
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.query import SimpleStatement, tuple_factory
 
@@ -20,13 +19,15 @@ from fencepost.fence import (
     FenceEndpointInvalid,
     FenceError,
     FenceRow,
-    FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceUnauthorized,
     FenceUnavailable,
     schema,
 )
-from fencepost.fence.cassandra import UNANSWERED, CassandraFenceTable, changes_of_hour, connect
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra_history import changes_of_hour
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change
 from fencepost.fence.snapshots import Snapshot
@@ -99,7 +100,7 @@ class CassandraStore:
         table, keyspace = schema.ACCEPTED_LOSSES.name, self.access.keyspace
 
         def read() -> list[AcceptedLoss]:
-            with _asked(f"reading {keyspace}.{table}"):
+            with translated(f"reading {keyspace}.{table}"):
                 there = schema.columns_of(self.session, keyspace, table)
                 if not there:
                     return []
@@ -136,7 +137,7 @@ class CassandraStore:
         )
 
         def read() -> list[Column]:
-            with _asked(f"reading the columns of {keyspace}.{table}"):
+            with translated(f"reading the columns of {keyspace}.{table}"):
                 found = self.session.execute(select, (keyspace, table))
                 return [Column(row.column_name, row.kind, row.position, row.type) for row in found]
 
@@ -144,7 +145,7 @@ class CassandraStore:
 
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         """Yield (topic, partition, offset) of every row. Raises CliError."""
-        with _told(self.access), _asked(f"reading {keyspace}.{table}"):
+        with _told(self.access), translated(f"reading {keyspace}.{table}"):
             yield from scan(
                 self.session,
                 f'"{keyspace}"."{table}"',
@@ -191,19 +192,6 @@ def scan(
         if asked is not None:
             yield from asked.result()
         asked = following
-
-
-@contextmanager
-def _asked(doing: str) -> Iterator[None]:
-    """Turn the driver's errors into the fence's, as for a read of the fence row."""
-    try:
-        yield
-    except Unauthorized as error:
-        raise FenceUnauthorized(f"{doing}: {error}") from error
-    except InvalidRequest as error:
-        raise FenceSchemaInvalid(f"{doing}: {error}") from error
-    except UNANSWERED as error:
-        raise FenceUnavailable(f"{doing}: {error}") from error
 
 
 @contextmanager

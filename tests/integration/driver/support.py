@@ -35,7 +35,8 @@ from fencepost.contract import (
     commit_ms,
 )
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable, connect, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra_session import connect
 from flights.history import HistoryRow, read_history
 from flights.topics import create_topic
 from harness.fences import read_row

@@ -13,7 +13,8 @@ import pytest
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable, connect
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import cassandra_sessions
 from fencepost_operator.adapters.cassandra_sessions import Limits

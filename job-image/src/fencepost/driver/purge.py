@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def purge(config: DriverConfig, request: PurgeRequest, environment: Environment) -> PurgeReport:
     """Do what is asked for. Raises BadSpec before anything is deleted when a sink cannot be purged, DependencyDown."""
     from fencepost.fence import tls  # noqa: PLC0415
-    from fencepost.fence.cassandra import connect  # noqa: PLC0415
+    from fencepost.fence.cassandra_session import connect  # noqa: PLC0415
     from fencepost.sinks.purge import purgeable  # noqa: PLC0415 - a configuration that cannot be read needs no client
 
     began = time.monotonic()

@@ -16,7 +16,9 @@ from fencepost.fence.errors import (
     FenceUnavailable,
 )
 from fencepost.fence.progress import BatchProgress
-from fencepost.fence.protocol import Fence, FenceRow, FenceTable, Starting, open_to
+from fencepost.fence.protocol import Fence, Starting, open_to
+from fencepost.fence.row import FenceRow
+from fencepost.fence.table import FenceTable
 
 __all__ = [
     "BatchProgress",

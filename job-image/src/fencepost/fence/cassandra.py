@@ -1,209 +1,40 @@
 """The fence table in Cassandra: lightweight transactions and serial reads, nothing else touches the row.
 
-The driver's default retry policy repeats a request on another host, whatever it was; a repeated conditional update
-would report 'not applied' for a change that was.  So: FallthroughRetryPolicy, no speculative execution, and every error
-of a conditional statement is an unknown outcome for `Fence` to settle.
+A request is tried once (see `fencepost.fence.cassandra_session`), and an error leaves its outcome open.
 """
 
 from __future__ import annotations
 
-import logging
-import random
 import re
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
-from cassandra import (
-    AuthenticationFailed,
-    ConsistencyLevel,
-    DriverException,
-    InvalidRequest,
-    Unauthorized,
-)
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra import InvalidRequest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent_with_args
-from cassandra.connection import Connection, ConnectionException
-from cassandra.policies import (
-    ConstantReconnectionPolicy,
-    DCAwareRoundRobinPolicy,
-    FallthroughRetryPolicy,
-    HostFilterPolicy,
-    LoadBalancingPolicy,
-    RoundRobinPolicy,
-    TokenAwarePolicy,
-)
-from cassandra.protocol import ConfigurationException, ErrorMessage
-from cassandra.query import UNSET_VALUE
 
-from fencepost.contract import Acceptance, CassandraEndpoint, CassandraTls, Loss, ReportedLoss
-from fencepost.fence import (
-    BatchProgress,
-    FenceCredentialsRejected,
-    FenceDatacenterUnknown,
-    FenceRow,
-    FenceSchemaInvalid,
-    FenceSchemaMissing,
-    FenceTlsFailed,
-    FenceUnauthorized,
-    FenceUnavailable,
-    schema,
-    stored_losses,
-)
-from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
+from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
+from fencepost.fence import schema, stored_losses
+from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra_history import History
+from fencepost.fence.cassandra_session import connect
+from fencepost.fence.changes import history_hours
 from fencepost.fence.epochs import sealed
-from fencepost.fence.protocol import MOST_LOSSES
+from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnavailable
+from fencepost.fence.progress import BatchProgress
+from fencepost.fence.row import FenceRow
 from fencepost.fence.stored_rows import fence_row
-from fencepost.fence.tls import NamedEndPoint, NamedEndPoints, TlsMaterial, tls_failure
-
-log = logging.getLogger(__name__)
-
-MOST_ADDRESSES: Final = 4
-"""Addresses of an untrusted cluster that one attempt to connect tries."""
+from fencepost.fence.table import MOST_LOSSES
+from fencepost.fence.tls import TlsMaterial
 
 PROGRESS_KEPT: Final = 3600
 """Seconds after which a report of progress expires."""
-
-HISTORY_ATTEMPTS: Final = 3
-HISTORY_PAUSE: Final = 0.5
-"""Seconds between two attempts to append a change to the history."""
-
-UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
-"""What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.
-
-ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
-overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
-"""
 _ABSENT: Final = re.compile(r"does not exist|unconfigured table|undefined column", re.IGNORECASE)
 """How Cassandra 3 to 5 refuse a request that names a table or a column that the asked node does not know."""
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def connect(
-    endpoint: CassandraEndpoint,
-    *,
-    credentials: tuple[str, str] | None,
-    request_timeout: float = 5.0,
-    consistency: str = "LOCAL_QUORUM",
-    discover: bool = True,
-    permits: Callable[[str, str], bool] = lambda _name, _address: True,
-    connection_class: type[Connection] | None = None,
-    tls: TlsMaterial | None = None,
-) -> Session:
-    """Return a session whose requests are tried once. Times in seconds.
-
-    `tls` is needed where the endpoint has TLS.  The certificate of a contact point is checked for the point's name,
-    whichever of its addresses is dialled.
-
-    Without `discover`, only addresses of the contact points are dialled, MOST_ADDRESSES at most, whatever nodes the
-    cluster lists, and no schema is read: for clusters that the process does not trust. Of those only the addresses that
-    `permits` accepts, asked with the contact point and its address, are dialled.  `connection_class` replaces the
-    driver's, which sets no limit on what a server sends.
-    Raises FenceUnavailable when no contact point answers, FenceCredentialsRejected when the user is refused,
-    FenceTlsFailed, FenceDatacenterUnknown.
-    """
-    balancing: LoadBalancingPolicy = (
-        DCAwareRoundRobinPolicy(local_dc=endpoint.local_datacenter) if endpoint.local_datacenter else RoundRobinPolicy()
-    )
-    with translated(f"cassandra at {endpoint.address}"):
-        points: list[Any] = list(endpoint.contact_points)
-        names: Mapping[str, str] = {}
-        if not discover:
-            names = _addresses(endpoint, permits, most=MOST_ADDRESSES)
-            points = list(names)
-            allowed = frozenset(points)
-            balancing = HostFilterPolicy(balancing, lambda host: host.address in allowed)
-        security: dict[str, Any] = {}
-        if endpoint.tls is not None:
-            names = names or _addresses(endpoint, permits)
-            points, security = _secured(endpoint, endpoint.tls, names, tls)
-        cluster = Cluster(  # resolves the contact points, and raises when none has an address
-            contact_points=points,
-            port=endpoint.port,
-            **security,
-            auth_provider=PlainTextAuthProvider(*credentials) if credentials else None,
-            connection_class=connection_class,
-            connect_timeout=request_timeout,
-            # The default backs off to ten minutes; a database that is back should be used within a second.
-            reconnection_policy=ConstantReconnectionPolicy(delay=1.0, max_attempts=None),
-            idle_heartbeat_interval=5,
-            idle_heartbeat_timeout=5,
-            control_connection_timeout=request_timeout,
-            protocol_version=5,
-            schema_metadata_enabled=discover,
-            token_metadata_enabled=discover,
-            execution_profiles={
-                EXEC_PROFILE_DEFAULT: ExecutionProfile(
-                    load_balancing_policy=TokenAwarePolicy(balancing) if discover else balancing,
-                    retry_policy=FallthroughRetryPolicy(),
-                    consistency_level=getattr(ConsistencyLevel, consistency),
-                    serial_consistency_level=getattr(ConsistencyLevel, endpoint.serial_consistency),
-                    request_timeout=request_timeout,
-                )
-            },
-        )
-        try:
-            return cluster.connect()
-        except BaseException as error:
-            elsewhere = _datacenters_elsewhere(cluster, endpoint)
-            cluster.shutdown()
-            if elsewhere and isinstance(error, NoHostAvailable):
-                raise FenceDatacenterUnknown(
-                    f"no node is in datacenter {endpoint.local_datacenter!r}; the nodes are in {', '.join(elsewhere)}",
-                    remedy="correct spec.checkpoint.cassandra.localDatacenter",
-                ) from error
-            raise
-
-
-def _addresses(
-    endpoint: CassandraEndpoint, permits: Callable[[str, str], bool], *, most: int | None = None
-) -> Mapping[str, str]:
-    """Return addresses of the contact points, each with its name, in any order.
-
-    With `most`, only so many: each silent one costs a connecting thread its timeout.
-    """
-    found: dict[str, str] = {}
-    failure: OSError | None = None
-    names = endpoint.contact_points
-    for name in random.sample(names, k=min(len(names), most or len(names))):
-        try:
-            answers = socket.getaddrinfo(name, endpoint.port, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:  # ValueError: a name that cannot be one, such as 'a..b'
-            failure = OSError(f"{name}: {error}")
-            continue
-        for *_, address in answers:
-            if permits(name, str(address[0])):
-                found.setdefault(str(address[0]), name)
-    if not found:
-        raise failure or PermissionError("no address of the contact points may be dialled")
-    return {address: found[address] for address in random.sample(sorted(found), k=min(len(found), most or len(found)))}
-
-
-def _secured(
-    endpoint: CassandraEndpoint, options: CassandraTls, names: Mapping[str, str], material: TlsMaterial | None
-) -> tuple[list[NamedEndPoint], dict[str, Any]]:
-    """Return the contact points and the cluster's further options for TLS. Raises FenceTlsFailed."""
-    if material is None:
-        raise FenceTlsFailed("there is no certificate authority", remedy="give spec.checkpoint.cassandra.tls a Secret")
-    points = [
-        NamedEndPoint(address, endpoint.port, options.server_name or name) for address, name in sorted(names.items())
-    ]
-    further: dict[str, Any] = {"ssl_context": material.context(options)}
-    if options.server_name:
-        further["endpoint_factory"] = NamedEndPoints(endpoint.port, options.server_name)
-    return points, further
-
-
-def _datacenters_elsewhere(cluster: Cluster, endpoint: CassandraEndpoint) -> tuple[str, ...]:
-    """Return some datacenters of the cluster where none of all is the local one, which makes every node unusable."""
-    found = {host.datacenter for host in cluster.metadata.all_hosts() if host.datacenter}
-    return () if endpoint.local_datacenter in {None, *found} else tuple(sorted(found)[:MOST_ADDRESSES])
 
 
 def new_replication(session: Session, *, strategy: str, factor: int | None) -> Mapping[str, str | int]:
@@ -243,11 +74,10 @@ class CassandraFenceTable:
     keyspace: str
     _prepared: dict[str, Any] = field(default_factory=dict)
     _columns: tuple[str, ...] = ()
-    _recorded_last: tuple[FenceRow, datetime] | None = None
-    _historian: ThreadPoolExecutor = field(
-        # A thread of its own: encoded and sent by the caller's, the history was a tenth of a commit's time.
-        default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="fence-history")
-    )
+    _history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._history = History(self.session, self.keyspace)
 
     @classmethod
     def over(cls, session: Session, keyspace: str) -> Self:
@@ -270,11 +100,11 @@ class CassandraFenceTable:
 
     def finish_history(self) -> None:
         """Wait until the changes made so far are in the history, or logged as lost."""
-        self._historian.submit(lambda: None).result()
+        self._history.finish()
 
     def close(self) -> None:
         """End the session and its connections."""
-        self._historian.shutdown()
+        self._history.close()
         self.session.cluster.shutdown()
 
     def read(self, pipeline: str) -> FenceRow | None:
@@ -302,7 +132,7 @@ class CassandraFenceTable:
             )
             applied = bool(self.session.execute(insert, _values(_stored(row), columns)).was_applied)
         if applied:
-            self._record(None, row)
+            self._history.record(None, row)
         return applied
 
     def swap(self, before: FenceRow, after: FenceRow) -> bool:
@@ -319,7 +149,7 @@ class CassandraFenceTable:
             values = (*_values(new, columns), before.pipeline, before.epoch, before.version, before.driver)
             applied = bool(self.session.execute(update, values).was_applied)
         if applied:
-            self._record(before, after)
+            self._history.record(before, after)
         return applied
 
     def forget(self, pipeline: str) -> None:
@@ -419,42 +249,6 @@ class CassandraFenceTable:
             now: datetime = self.session.execute(select, ()).one().now
         return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 
-    def _record(self, before: FenceRow | None, after: FenceRow) -> None:
-        """Append an applied change to the history, without waiting: it is for people, no decision reads it."""
-        try:
-            self._historian.submit(self._append, before, after, datetime.now(UTC))
-        except RuntimeError as error:  # the process is ending
-            _history_lost(error)  # the change itself is applied, and that is what the caller must hear
-
-    def _append(self, before: FenceRow | None, after: FenceRow, now: datetime) -> None:
-        last, self._recorded_last = self._recorded_last, None
-        follows = before is not None and last == (before, hour_of(now))
-        record = change(before if follows else None, after, now)
-        try:
-            self._insert_change(after.pipeline, record)
-        except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it logs by itself
-            _history_lost(error)
-        else:
-            self._recorded_last = after, hour_of(now)
-
-    def _insert_change(self, pipeline: str, record: Change) -> None:
-        """Append to the history, again when Cassandra does not answer: the same row twice is one row."""
-        columns = tuple(schema.CHANGES.all_columns)
-        values = {name: getattr(record, name) for name in columns if name != "pipeline"}
-        # UNSET, not null: a null is a tombstone.
-        bound = [values[name] if values[name] not in ({}, None) else UNSET_VALUE for name in columns[1:]]
-        text = f"INSERT INTO {self._table(schema.CHANGES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
-        for attempt in range(HISTORY_ATTEMPTS):
-            try:
-                with translated("appending to the history"):
-                    self.session.execute(self._prepare(text), (pipeline, *bound))
-            except FenceUnavailable:
-                if attempt == HISTORY_ATTEMPTS - 1:
-                    raise
-                time.sleep(HISTORY_PAUSE)
-            else:
-                return
-
     def _fence_columns(self) -> tuple[str, ...]:
         """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""
         if not self._columns:
@@ -503,43 +297,6 @@ class CassandraFenceTable:
         return prepared
 
 
-def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
-    """Return the history that the table still holds, in any order."""
-    return _read_changes(session, keyspace, pipeline, history_hours())
-
-
-def changes_of_hour(session: Session, keyspace: str, pipeline: str, hour: datetime) -> Sequence[Change]:
-    """Return what the history holds of one hour, in any order. Raises FenceError."""
-    with translated("reading the history"):
-        return _read_changes(session, keyspace, pipeline, [hour])
-
-
-def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequence[datetime]) -> Sequence[Change]:
-    columns = tuple(schema.CHANGES.all_columns)[1:]
-    select = session.prepare(
-        f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
-        f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
-    )
-    return [_change(row) for row in session.execute(select, (pipeline, hours))]
-
-
-def changes_after(
-    session: Session, keyspace: str, pipeline: str, hour: datetime, *, epoch: int, version: int, limit: int
-) -> Sequence[Change]:
-    """Return the first changes of an hour that came after this one, oldest first. Raises FenceError."""
-    with translated("reading the history"):
-        select = session.prepare(
-            f"SELECT {', '.join(tuple(schema.CHANGES.all_columns)[1:])}, WRITETIME(clock) AS written_at"
-            f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour = ?'
-            " AND (epoch, version) > (?, ?) ORDER BY epoch ASC, version ASC LIMIT ?"
-        )
-        return [_change(row) for row in session.execute(select, (pipeline, hour, epoch, version, limit))]
-
-
-def _history_lost(error: Exception) -> None:
-    log.warning("a change of the fence row is missing in the history: %s", error)
-
-
 def _marks(columns: Sequence[str]) -> str:
     return ", ".join("?" * len(columns))
 
@@ -551,38 +308,3 @@ def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
 def _stored(row: FenceRow) -> FenceRow:
     """Return the row as its columns have it."""
     return replace(row, leader_epochs=sealed(row.leader_epochs, row.offsets, row.topic_ids))
-
-
-def _change(found: Any) -> Change:  # noqa: ANN401 - a driver's named tuple
-    values = {name: getattr(found, name) for name in (*schema.CHANGES.all_columns, "written_at") if name != "pipeline"}
-    for name in MAPS:
-        values[name] = dict(values[name].items()) if values[name] else {}
-    for name in ("hour", "committed_at"):
-        values[name] = _in_utc(values[name])
-    return Change(**{**values, "base": bool(values["base"]), "committed": bool(values["committed"])})
-
-
-def _in_utc(moment: datetime | None) -> datetime | None:
-    return moment.replace(tzinfo=UTC) if moment else None
-
-
-@contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
-    try:
-        yield
-    except AuthenticationFailed as error:
-        raise FenceCredentialsRejected(f"{doing}: {error}") from error
-    except Unauthorized as error:
-        raise FenceUnauthorized(f"{doing}: {error}") from error
-    except (InvalidRequest, ConfigurationException) as error:
-        raise FenceSchemaInvalid(f"{doing}: {error}") from error
-    except NoHostAvailable as error:
-        causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)
-        if any(isinstance(cause, AuthenticationFailed) for cause in causes):
-            raise FenceCredentialsRejected(f"{doing}: {causes[0]}") from error
-        if failed := tls_failure(doing, causes):
-            raise failed from error
-        raise FenceUnavailable(f"{doing}: {error}") from error
-    except (*UNANSWERED, OSError) as error:
-        raise FenceUnavailable(f"{doing}: {error}") from error

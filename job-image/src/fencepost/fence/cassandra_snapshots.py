@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from cassandra import InvalidRequest, Unauthorized
 from cassandra.cluster import Session
 
 from fencepost.fence import schema
-from fencepost.fence.cassandra import UNANSWERED
+from fencepost.fence.cassandra_errors import translated
 from fencepost.fence.epochs import sealed, unsealed
-from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
+from fencepost.fence.errors import FenceSchemaMissing
 from fencepost.fence.snapshots import Snapshot
 
 MOST: Final = 2_000
@@ -82,27 +81,20 @@ class SnapshotTable:
     def _table(self) -> str:
         return f'"{self.keyspace}".{schema.SNAPSHOTS.name}'
 
+    @property
+    def _doing(self) -> str:
+        return f"the snapshots in keyspace {self.keyspace}"
+
     def _columns(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self._answer(
-            lambda: schema.columns_of(self.session, self.keyspace, schema.SNAPSHOTS.name)
-        )
+        with translated(self._doing):
+            found = schema.columns_of(self.session, self.keyspace, schema.SNAPSHOTS.name)
         if not found:
             raise FenceSchemaMissing(f"table {self.keyspace}.{schema.SNAPSHOTS.name} does not exist")
         return found
 
     def _execute(self, statement: str, values: Sequence[Any]) -> list[Any]:
-        return schema.first_page(self._answer(lambda: self.session.execute(self.session.prepare(statement), values)))
-
-    def _answer(self, ask: Any) -> Any:  # noqa: ANN401 - the library is untyped
-        doing = f"the snapshots in keyspace {self.keyspace}"
-        try:
-            return ask()
-        except Unauthorized as error:
-            raise FenceUnauthorized(f"{doing}: {error}") from error
-        except InvalidRequest as error:
-            raise FenceSchemaInvalid(f"{doing}: {error}") from error
-        except UNANSWERED as error:
-            raise FenceUnavailable(f"{doing}: {error}") from error
+        with translated(self._doing):
+            return schema.first_page(self.session.execute(self.session.prepare(statement), values))
 
 
 def _is_sound(found: Any) -> bool:  # noqa: ANN401 - a driver's named tuple

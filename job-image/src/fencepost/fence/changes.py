@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from fencepost.fence.protocol import FenceRow
+from fencepost.fence.row import FenceRow
 from fencepost.fence.schema import HISTORY_DAYS
 
 MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier")

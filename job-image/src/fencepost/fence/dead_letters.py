@@ -20,7 +20,7 @@ from cassandra.cluster import Session
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceUnavailable, schema
-from fencepost.fence.cassandra import translated
+from fencepost.fence.cassandra_errors import translated
 
 LONGEST_VALUE: Final = 1024 * 1024
 """Bytes of a record's value that a letter keeps."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fencepost.fence.protocol import FenceRow
+    from fencepost.fence.row import FenceRow
 
 
 class FenceError(Exception):

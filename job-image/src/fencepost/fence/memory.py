@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from fencepost.contract import Acceptance, Loss, ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.clock import wall_clock
-from fencepost.fence.protocol import MOST_LOSSES
+from fencepost.fence.table import MOST_LOSSES
 
 
 def no_fault(_call: str) -> None:

@@ -1,8 +1,8 @@
 """The fence: one row per pipeline, changed by compare-and-swap alone, so that at most one driver can commit.
 
-The protocol (docs/design.md §3).  A row carries an owner, an epoch, a version and the driver that claimed it.  Every
-change is one conditional update on epoch, version and driver and moves the version by one, so a change is applied once
-or not at all:
+The protocol (docs/fence-protocol.md).  A row carries an owner, an epoch, a version and the driver that claimed it.
+Every change is one conditional update on epoch, version and driver and moves the version by one, so a change is applied
+once or not at all:
 
 - the operator creates the row at epoch 0 and takes it over (epoch + 1, no driver) before each run;
 - the driver claims the epoch that it was given, once; its twin finds another driver there;
@@ -21,123 +21,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
 
-from fencepost.contract import Acceptance, Loss, ReportedLoss, commit_ms
+from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
-from fencepost.fence.progress import BatchProgress
-
-UNCLAIMED: Final = None
-NOBODY: Final = ""
-"""The owner of a released row."""
-MOST_LOSSES: Final = 100
-"""Losses between two commits that are read: each one needs a person, so there are no more."""
-RETRY_PAUSE: Final = 0.25
-"""Seconds between two requests to a database that does not answer; it doubles up to two seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FenceRow:
-    """The only authority on a pipeline's progress.
-
-    `clock` is the row's time in µs since 1970: the wall time of its last change, and always ahead of the change
-    before.  A batch begun on this row writes its output at `clock + 1`.
-    `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
-    that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
-    last batch.
-    `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
-    truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
-    discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
-    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
-    the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
-    """
-
-    pipeline: str
-    owner: str
-    epoch: int = 0
-    driver: str | None = UNCLAIMED
-    version: int = 0
-    clock: int = 0
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    planned: Mapping[str, int] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    leader_epochs: Mapping[str, int] = field(default_factory=dict)
-    growth_barrier: Mapping[str, int] = field(default_factory=dict)
-    log_ends: Mapping[str, int] = field(default_factory=dict)
-    code: str | None = None
-    committed_at: datetime | None = None
-    records: int | None = None
-    duration_ms: int | None = None
-    dead_letters: int = 0
-    last_dead_letter: str | None = None
-
-    @property
-    def is_released(self) -> bool:
-        """Whether the pipeline was deleted: the row keeps its epoch, version and clock, and nothing else."""
-        return self.owner == NOBODY
-
-    def is_held_as(self, other: FenceRow) -> bool:
-        """Return whether both rows are the same change: all that a change sets but times of day agree."""
-        return self._change_identity() == other._change_identity()
-
-    def _change_identity(self) -> tuple[object, ...]:
-        return (self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned)
-
-    @property
-    def write_timestamp(self) -> int:
-        """The `USING TIMESTAMP` of output written by the batch that starts from this row, in µs."""
-        return self.clock + 1
-
-
-class FenceTable(Protocol):
-    """Where rows live.
-
-    Any method may raise FenceUnavailable; for `insert`, `swap` and `forget` the effect is then open.
-    """
-
-    def read(self, pipeline: str) -> FenceRow | None:
-        """Return the row by a linearizable read, which also settles changes in flight."""
-        ...
-
-    def insert(self, row: FenceRow) -> bool:
-        """Insert the row if the pipeline has none; return whether it was inserted."""
-        ...
-
-    def swap(self, before: FenceRow, after: FenceRow) -> bool:
-        """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced.
-
-        `before` is the row as it was read: what `after` has in common with it is not written again.
-        """
-        ...
-
-    def forget(self, pipeline: str) -> None:
-        """Delete the pipeline's history, snapshots, progress and losses; the row itself stays."""
-        ...
-
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
-        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
-        ...
-
-    def read_progress(self, pipeline: str) -> BatchProgress | None:
-        """Return the newest report, of whichever epoch and version."""
-        ...
-
-    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
-        """Record a loss, unless it is recorded; an acceptance that is there stays."""
-        ...
-
-    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
-        """Return the losses of the row's last commit (see `commit_ms`), MOST_LOSSES at most."""
-        ...
-
-    def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
-        """Record who accepted a loss: each range in accepted_losses, then the loss as accepted."""
-        ...
-
-    def server_time(self) -> int:
-        """Return the database's own wall time in µs since 1970."""
-        ...
+from fencepost.fence.patience import Patience
+from fencepost.fence.row import NOBODY, UNCLAIMED, FenceRow
+from fencepost.fence.table import FenceTable
 
 
 class Fence:
@@ -155,9 +45,7 @@ class Fence:
     ) -> None:
         self._table = table
         self._pipeline = pipeline
-        self._patience = patience
-        self._monotonic = monotonic
-        self._sleep = sleep
+        self._patience = Patience(patience, monotonic, sleep)
         self._now = now
         self._clock = ServerClock(table.server_time, now=now, monotonic=monotonic)
 
@@ -181,7 +69,7 @@ class Fence:
         one and no output of the new one is older than what the deleted one wrote.
         """
         fresh = FenceRow(pipeline=self._pipeline, owner=owner)
-        deadline = _Deadline(self)
+        deadline = self._patience.begin()
         while True:
             try:
                 if self._table.insert(fresh):
@@ -208,7 +96,7 @@ class Fence:
         read and tried again for as long as the patience.
         Raises FenceMissing without a row, Fenced when the epoch is over, FenceUnavailable when the patience ends.
         """
-        deadline = self._monotonic() + self._patience
+        deadline = self._patience.begin()
         while True:
             before = self._read_patiently()
             if before is None or before.is_released:
@@ -220,7 +108,7 @@ class Fence:
             except Fenced as error:
                 if error.seen is None or error.seen.epoch != epoch:
                     raise
-                if self._monotonic() > deadline:
+                if deadline.is_over:
                     raise FenceUnavailable(
                         f"the driver of epoch {epoch} changed the fence row before each of our requests"
                     ) from error
@@ -243,7 +131,7 @@ class Fence:
         another owner's, FenceClockSkew when this node's clock or the row's is too far ahead.
         """
         before = open_to(self._read_patiently(), self._pipeline, epoch=epoch, driver=driver, owner=owner)
-        self._check_clock(before)
+        self._patience.ask(lambda: self._clock.check(before.write_timestamp))
         if before.driver == driver:
             return before
         starting = start(before)
@@ -360,14 +248,7 @@ class Fence:
 
     def forget(self) -> None:
         """Delete what hangs on the row: history, snapshots and progress. Repeat it as often as needed."""
-        deadline = _Deadline(self)
-        while True:
-            try:
-                self._table.forget(self._pipeline)
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
-                continue
-            return
+        self._patience.ask(lambda: self._table.forget(self._pipeline))
 
     def report_progress(self, row: FenceRow, done: int) -> None:
         """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
@@ -375,23 +256,11 @@ class Fence:
 
     def report_loss(self, report: ReportedLoss) -> None:
         """Record a loss for as long as the patience; done twice, it is done once. Raises FenceError."""
-        deadline = _Deadline(self)
-        while True:
-            try:
-                self._table.report_loss(self._pipeline, report)
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
-                continue
-            return
+        self._patience.ask(lambda: self._table.report_loss(self._pipeline, report))
 
     def read_losses(self, row: FenceRow) -> tuple[ReportedLoss, ...]:
         """Return the losses that were reported since the row's last commit, accepted or not. Raises FenceError."""
-        deadline = _Deadline(self)
-        while True:
-            try:
-                return self._table.read_losses(self._pipeline, commit_ms(row.committed_at))
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
+        return self._patience.ask(lambda: self._table.read_losses(self._pipeline, commit_ms(row.committed_at)))
 
     def _taken(self, before: FenceRow, owner: str) -> FenceRow:
         return replace(
@@ -430,7 +299,7 @@ class Fence:
 
     def _change(self, before: FenceRow, after: FenceRow) -> FenceRow:
         """Apply one swap, whatever happens to the request; return `after` once it is known to be applied."""
-        deadline = _Deadline(self)
+        deadline = self._patience.begin()
         while True:
             try:
                 if self._table.swap(before, after):
@@ -450,22 +319,7 @@ class Fence:
                 raise Fenced(_who_holds(seen, epoch=before.epoch, driver=before.driver), seen=seen)
 
     def _read_patiently(self) -> FenceRow | None:
-        deadline = _Deadline(self)
-        while True:
-            try:
-                return self._table.read(self._pipeline)
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
-
-    def _check_clock(self, row: FenceRow) -> None:
-        deadline = _Deadline(self)
-        while True:
-            try:
-                self._clock.check(row.write_timestamp)
-            except FenceUnavailable as error:
-                deadline.pause_or_raise(error)
-                continue
-            return
+        return self._patience.ask(lambda: self._table.read(self._pipeline))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,21 +335,6 @@ class Starting:
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     log_ends: Mapping[str, int] = field(default_factory=dict)
-
-
-class _Deadline:
-    """Doubling pauses until the fence's patience ends."""
-
-    def __init__(self, fence: Fence) -> None:
-        self._fence = fence
-        self._end = fence._monotonic() + fence._patience  # noqa: SLF001 - one module, one idea
-        self._pause = RETRY_PAUSE
-
-    def pause_or_raise(self, error: FenceUnavailable) -> None:
-        if self._fence._monotonic() + self._pause > self._end:  # noqa: SLF001
-            raise error
-        self._fence._sleep(self._pause)  # noqa: SLF001
-        self._pause = min(self._pause * 2, 2.0)
 
 
 def open_to(row: FenceRow | None, pipeline: str, *, epoch: int, driver: str, owner: str | None = None) -> FenceRow:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from fencepost.fence.protocol import FenceRow
+from fencepost.fence.row import FenceRow
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 """What a snapshot may be called."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fencepost.fence import schema
 from fencepost.fence.epochs import CHECKSUM, unsealed
 from fencepost.fence.errors import FenceRowInvalid
-from fencepost.fence.protocol import FenceRow
+from fencepost.fence.row import FenceRow
 
 _LARGEST: Final = 2**63 - 1
 _COUNTERS: Final = ("epoch", "version", "clock")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import CassandraSink, Reason, split_offset_key
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra import UNANSWERED
+from fencepost.fence.cassandra_errors import UNANSWERED
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session

@@ -28,7 +28,8 @@ from fencepost.context import WARM_TOKEN
 from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
-from fencepost.fence.cassandra import UNANSWERED, connect
+from fencepost.fence.cassandra_errors import UNANSWERED
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
 from fencepost.sinks.changes import Rules, Shape, changes
 from fencepost.sinks.requests import Change, Request, send_encoded

@@ -35,7 +35,8 @@ from cassandra.protocol import ErrorMessage
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable, connect
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.backoff import retry_delay

@@ -26,13 +26,8 @@ from fencepost.fence import (
     FenceTlsFailed,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import (
-    CassandraFenceTable,
-    changes_after,
-    create_schema,
-    is_current,
-    new_replication,
-)
+from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current, new_replication
+from fencepost.fence.cassandra_history import changes_after
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, snapshot_of

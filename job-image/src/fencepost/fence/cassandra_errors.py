@@ -1,0 +1,49 @@
+"""What the Cassandra driver raises, in the fence's words: whatever is no refusal leaves the outcome open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from cassandra import AuthenticationFailed, DriverException, InvalidRequest, Unauthorized
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException
+from cassandra.protocol import ConfigurationException, ErrorMessage
+
+from fencepost.fence.errors import (
+    FenceCredentialsRejected,
+    FenceSchemaInvalid,
+    FenceUnauthorized,
+    FenceUnavailable,
+)
+from fencepost.fence.tls import tls_failure
+
+UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
+"""What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.
+
+ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
+overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
+"""
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
+    try:
+        yield
+    except AuthenticationFailed as error:
+        raise FenceCredentialsRejected(f"{doing}: {error}") from error
+    except Unauthorized as error:
+        raise FenceUnauthorized(f"{doing}: {error}") from error
+    except (InvalidRequest, ConfigurationException) as error:
+        raise FenceSchemaInvalid(f"{doing}: {error}") from error
+    except NoHostAvailable as error:
+        causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)
+        if any(isinstance(cause, AuthenticationFailed) for cause in causes):
+            raise FenceCredentialsRejected(f"{doing}: {causes[0]}") from error
+        if failed := tls_failure(doing, causes):
+            raise failed from error
+        raise FenceUnavailable(f"{doing}: {error}") from error
+    except (*UNANSWERED, OSError) as error:
+        raise FenceUnavailable(f"{doing}: {error}") from error

@@ -1,0 +1,65 @@
+"""The fence row: what is known of a pipeline's progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+UNCLAIMED: Final = None
+NOBODY: Final = ""
+"""The owner of a released row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceRow:
+    """The only authority on a pipeline's progress.
+
+    `clock` is the row's time in µs since 1970: the wall time of its last change, and always ahead of the change
+    before.  A batch begun on this row writes its output at `clock + 1`.
+    `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
+    that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
+    last batch.
+    `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
+    truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
+    discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
+    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
+    the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
+    """
+
+    pipeline: str
+    owner: str
+    epoch: int = 0
+    driver: str | None = UNCLAIMED
+    version: int = 0
+    clock: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    log_ends: Mapping[str, int] = field(default_factory=dict)
+    code: str | None = None
+    committed_at: datetime | None = None
+    records: int | None = None
+    duration_ms: int | None = None
+    dead_letters: int = 0
+    last_dead_letter: str | None = None
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the pipeline was deleted: the row keeps its epoch, version and clock, and nothing else."""
+        return self.owner == NOBODY
+
+    def is_held_as(self, other: FenceRow) -> bool:
+        """Return whether both rows are the same change: all that a change sets but times of day agree."""
+        return self._change_identity() == other._change_identity()
+
+    def _change_identity(self) -> tuple[object, ...]:
+        return (self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned)
+
+    @property
+    def write_timestamp(self) -> int:
+        """The `USING TIMESTAMP` of output written by the batch that starts from this row, in µs."""
+        return self.clock + 1

@@ -1,0 +1,62 @@
+"""The port to the database that holds fence rows."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from fencepost.contract import Acceptance, Loss, ReportedLoss
+from fencepost.fence.progress import BatchProgress
+from fencepost.fence.row import FenceRow
+
+MOST_LOSSES: Final = 100
+"""Losses between two commits that are read: each one needs a person, so there are no more."""
+
+
+class FenceTable(Protocol):
+    """Where rows live.
+
+    Any method may raise FenceUnavailable; for `insert`, `swap` and `forget` the effect is then open.
+    """
+
+    def read(self, pipeline: str) -> FenceRow | None:
+        """Return the row by a linearizable read, which also settles changes in flight."""
+        ...
+
+    def insert(self, row: FenceRow) -> bool:
+        """Insert the row if the pipeline has none; return whether it was inserted."""
+        ...
+
+    def swap(self, before: FenceRow, after: FenceRow) -> bool:
+        """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced.
+
+        `before` is the row as it was read: what `after` has in common with it is not written again.
+        """
+        ...
+
+    def forget(self, pipeline: str) -> None:
+        """Delete the pipeline's history, snapshots, progress and losses; the row itself stays."""
+        ...
+
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
+        ...
+
+    def read_progress(self, pipeline: str) -> BatchProgress | None:
+        """Return the newest report, of whichever epoch and version."""
+        ...
+
+    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
+        """Record a loss, unless it is recorded; an acceptance that is there stays."""
+        ...
+
+    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
+        """Return the losses of the row's last commit (see `commit_ms`), MOST_LOSSES at most."""
+        ...
+
+    def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
+        """Record who accepted a loss: each range in accepted_losses, then the loss as accepted."""
+        ...
+
+    def server_time(self) -> int:
+        """Return the database's own wall time in µs since 1970."""
+        ...
