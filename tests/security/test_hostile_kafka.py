@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from fakes.kafka import DESCRIBE_CONFIGS, LIST_OFFSETS, Broker
-from fencepost_operator.adapters.offsets import ClientLimits, KafkaOffsets
+from fencepost_operator.adapters.kafka_pool import ClientLimits
+from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Unknown
@@ -111,7 +112,7 @@ async def test_a_cluster_of_too_many_brokers_is_closed_at_once_and_not_dialled_i
     brokers[0].brokers, now = 2, 11.0
     found = await offsets.ends(place(brokers[0]))
     assert found is not None
-    assert not offsets._refused
+    assert not offsets._pool._refused
     await offsets.close()
 
 
@@ -123,7 +124,7 @@ async def test_the_pause_after_a_refusal_doubles(brokers: list[Broker]) -> None:
     for _ in range(3):
         with pytest.raises(Rejected):
             await offsets.ends(place(brokers[0]))
-        (refused,) = offsets._refused.values()
+        (refused,) = offsets._pool._refused.values()
         pauses.append(refused.retry_at - now)
         now = refused.retry_at
     assert pauses == [10.0, 20.0, 40.0]
@@ -147,7 +148,7 @@ async def test_the_brokers_of_a_namespace_are_bounded_and_an_idle_client_makes_r
     await offsets.ends(place(brokers[0], namespace="quiet"))
     for broker in brokers[1:]:
         await offsets.ends(place(broker))
-    held = [(client.namespace, client.brokers) for client in offsets._clients.values()]
+    held = [(client.namespace, client.brokers) for client in offsets._pool._clients.values()]
     assert held == [("quiet", 30), ("loud", 30), ("loud", 30)]
     await offsets.close()
 
@@ -158,7 +159,7 @@ async def test_the_brokers_of_all_are_bounded_at_the_cost_of_who_has_most(broker
     await offsets.ends(place(brokers[0], namespace="quiet"))
     for broker in brokers[1:]:
         await offsets.ends(place(broker))
-    assert [client.namespace for client in offsets._clients.values()] == ["quiet", "loud", "loud"]
+    assert [client.namespace for client in offsets._pool._clients.values()] == ["quiet", "loud", "loud"]
     await offsets.close()
 
 
@@ -166,11 +167,11 @@ async def test_a_cluster_beyond_the_budget_waits_while_the_other_clients_are_in_
     brokers += [Broker(30, padding=2000) for _ in range(2)]
     offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(brokers_per_namespace=50))
     await offsets.ends(place(brokers[0]))
-    (first,) = offsets._clients.values()
+    (first,) = offsets._pool._clients.values()
     first.users = 1
     with pytest.raises(Unreachable, match="more than the 50 brokers of one namespace"):
         await offsets.ends(place(brokers[1]))
-    assert list(offsets._clients.values()) == [first]
+    assert list(offsets._pool._clients.values()) == [first]
     await offsets.close()
 
 
@@ -178,7 +179,7 @@ async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_
     """Injected: closing waits for a name lookup that nobody answers."""
     brokers.append(Broker())
     offsets = KafkaOffsets(NoSecrets())
-    offsets._closing["loud"] = ClientLimits().per_namespace
+    offsets._pool._closing["loud"] = ClientLimits().per_namespace
     with pytest.raises(Unreachable, match="still being closed"):
         await offsets.ends(place(brokers[0]))
     assert await offsets.ends(place(brokers[0], namespace="quiet")) is not None
@@ -187,14 +188,14 @@ async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_
 
 OUT_OF_THREADS = """
 import os, resource
-from fencepost_operator.adapters.offsets import _open
+from fencepost_operator.adapters.kafka_client import open_client
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import PortError
 connection = KafkaConnection(namespace="n", bootstrap_servers="127.0.0.1:1", topics=("t",))
 size = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
 resource.setrlimit(resource.RLIMIT_AS, (size * 1024, resource.RLIM_INFINITY))
 try:
-    kept = _open({"bootstrap.servers": "127.0.0.1:1"}, connection)
+    kept = open_client({"bootstrap.servers": "127.0.0.1:1"}, connection)
 except PortError as error:
     print(type(error).__name__, error, error.remedy, flush=True)
 os._exit(0)  # librdkafka 2.16 may abort when it frees a client that it could not start

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from fakes.listener import Listener
 from fencepost.contract import kafka_properties
 from fencepost.contract.kafka_properties import ALLOWED, DRIVER_ONLY, RESERVED
-from fencepost_operator.adapters.offsets import FREE_TEXT, KafkaOffsets, _open
+from fencepost_operator.adapters.kafka_client import FREE_TEXT, open_client
+from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import PortError, Rejected
 from security.hostile import hostile_text
@@ -129,7 +130,7 @@ async def test_no_client_is_opened(name: str, inline: bool, listener: Clients, t
         assert any(key in words for key in properties)
         assert ("spec.source.kafka.properties" if inline else "Secret tenant/kafka-login") in words
         assert SECRET not in words
-    assert not offsets._clients
+    assert not offsets._pool._clients
     await asyncio.sleep(QUIET)
     assert listener.connections == []
     assert not (tmp_path / "touched").exists()
@@ -176,5 +177,5 @@ def test_a_property_that_is_shown_takes_no_free_text(key: str) -> None:
 def test_librdkafkas_refusal_shows_no_value(properties: dict[str, str]) -> None:
     connection = KafkaConnection(namespace="n", bootstrap_servers="127.0.0.1:1", topics=("t",))
     with pytest.raises(Rejected) as refusal:
-        _open({**properties, "bootstrap.servers": "127.0.0.1:1"}, connection)
+        open_client({**properties, "bootstrap.servers": "127.0.0.1:1"}, connection)
     assert SECRET not in f"{refusal.value} {refusal.value.remedy} {refusal.value.__cause__}"

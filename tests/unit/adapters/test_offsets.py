@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from fencepost_operator.adapters import offsets as module
-from fencepost_operator.adapters.offsets import ClientLimits, KafkaOffsets, _Client, _translated
+from fencepost_operator.adapters.kafka_client import Client, translated
+from fencepost_operator.adapters.kafka_pool import ClientLimits
+from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 
@@ -23,7 +25,7 @@ class Admin:
 
 
 def client(*complaints: int) -> Any:
-    return _Client(Admin(), deque(KafkaError(code, "told so") for code in complaints))  # type: ignore[arg-type]
+    return Client(Admin(), deque(KafkaError(code, "told so") for code in complaints))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def client(*complaints: int) -> Any:
 def test_the_refusal_is_told_rather_than_the_timeout(
     error: Exception, complaints: tuple[int, ...], kind: type[PortError], words: str
 ) -> None:
-    found = _translated(error, client(*complaints), PLACE)
+    found = translated(error, client(*complaints), PLACE)
     assert type(found) is kind
     assert words in f"{found} {found.remedy}"
     assert "kafka:9092" in str(found)
@@ -81,18 +83,18 @@ def nowhere(namespace: str, number: int) -> KafkaConnection:
 
 
 async def test_clients_are_bounded_and_the_one_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.02)
+    monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
     offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(per_namespace=2, total=3))
     for namespace, number in [("quiet", 0), *(("loud", each) for each in range(4)), ("third", 0)]:
         with pytest.raises(Unreachable):
             await offsets.ends(nowhere(namespace, number))
         assert len(offsets) <= 3
-    assert [client.namespace for client in offsets._clients.values()] == ["quiet", "loud", "third"]
+    assert [client.namespace for client in offsets._pool._clients.values()] == ["quiet", "loud", "third"]
     await offsets.close()
 
 
 async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.5)
+    monkeypatch.setattr(module, "ANSWER_WITHIN", 0.5)
     offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(per_namespace=2, total=3))
     found = await asyncio.gather(*(offsets.ends(nowhere("loud", each)) for each in range(3)), return_exceptions=True)
     assert len(offsets) == 2
@@ -102,7 +104,7 @@ async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.Mon
 
 
 async def test_namespaces_share_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ANSWER_WITHIN", 0.02)
+    monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
     offsets = KafkaOffsets(NoSecrets())
     for namespace in ("a", "b", "a"):
         with pytest.raises(Unreachable):

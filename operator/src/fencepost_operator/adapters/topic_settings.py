@@ -9,12 +9,10 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
+from fencepost_operator.adapters.list_offsets import all_done
+from fencepost_operator.adapters.topic_configs import TopicConfig, describe_topic_configs
 from fencepost_operator.observation import TopicSettings
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -29,20 +27,18 @@ async def read_topic_settings(
     `answer_within` is in seconds.  Each topic is asked for by itself, so that the limit on an answer's size
     holds for one topic.
     """
+    asked = list(topics)
     replicas: dict[str, Future[Any]] = {}
-    settings: dict[str, Future[Any]] = {}
-    for topic in topics:
+    for topic in asked:
         replicas |= admin.describe_topics(TopicCollection([topic]), request_timeout=answer_within)
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        (settings[topic],) = admin.describe_configs([resource], request_timeout=answer_within).values()
-    answers = (*replicas.values(), *settings.values())
-    await asyncio.gather(*(asyncio.wrap_future(answer) for answer in answers), return_exceptions=True)
-    return {topic: _settings(replicas.get(topic), answer) for topic, answer in settings.items()}
+    configs, _ = await asyncio.gather(
+        describe_topic_configs(admin, asked, answer_within=answer_within), all_done(replicas.values())
+    )
+    return {topic: _settings(replicas.get(topic), config) for topic, config in configs.items()}
 
 
-def _settings(replicas: Future[Any] | None, settings: Future[Any]) -> TopicSettings:
-    entries = _said(settings) or {}
-    values = {name: entry.value for name, entry in entries.items()}
+def _settings(replicas: Future[Any] | None, config: TopicConfig | KafkaException) -> TopicSettings:
+    values: TopicConfig = {} if isinstance(config, KafkaException) else config
     minimum = values.get("min.insync.replicas") or ""
     partitions = found.partitions if (found := _said(replicas)) else ()
     return TopicSettings(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
-from fencepost.contract import offset_key, split_offset_key
+from fencepost.contract import offset_key
 from fencepost.kafka.answers import Topics
+from fencepost_operator.adapters.list_offsets import LEADER_WITHIN, first_offsets
 from fencepost_operator.adapters.log_starts import LogStarts
 from fencepost_operator.adapters.record_ages import STEPS, RecordAges
+from fencepost_operator.adapters.topic_configs import TopicConfig, describe_topic_configs
 from fencepost_operator.adapters.topic_retention import retention_of
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.observation import (
-    NO_RECORD,
     Fact,
     Known,
     Retention,
@@ -30,10 +29,6 @@ from fencepost_operator.observation import (
 
 _RETENTION_RENEWED_AFTER: Final = 60.0
 """Seconds for which a topic's retention is kept, known or not."""
-_PARTITIONS_AT_ONCE: Final = 1000
-"""Partitions of one request for offsets."""
-_ANSWER_WITHIN: Final = 2.0
-"""Seconds of one request: a leader that is silent must not take the time of the others."""
 _REFUSALS: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -72,7 +67,8 @@ class Reader:
         self._ages.forget(recreated)
         self._topic_ids = dict(topics.ids)
         if self._retention_is_due():
-            self._retention = await self._ask_retention(admin)
+            configs = await describe_topic_configs(admin, self.connection.topics, answer_within=LEADER_WITHIN)
+            self._retention = {topic: self._retention_in(topic, config) for topic, config in configs.items()}
             self._retention_due = self._monotonic() + _RETENTION_RENEWED_AFTER
         led = {offset_key(partition.topic, partition.partition) for partition in topics.partitions}
         for _ in range(STEPS):
@@ -98,27 +94,21 @@ class Reader:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._wall(), UTC)
 
-    async def _ask_retention(self, admin: AdminClient) -> dict[str, Fact[Retention]]:
-        answers: dict[str, Future[Any]] = {}
-        for topic in self.connection.topics:  # one answer each, so that the limit on its size holds for one topic
-            resource = ConfigResource(ResourceType.TOPIC, topic)
-            (answers[topic],) = admin.describe_configs([resource], request_timeout=_ANSWER_WITHIN).values()
-        await _done(answers.values())
-        return {topic: self._retention_in(topic, answer) for topic, answer in answers.items()}
-
-    def _retention_in(self, topic: str, answer: Future[Any]) -> Fact[Retention]:
+    def _retention_in(self, topic: str, config: TopicConfig | KafkaException) -> Fact[Retention]:
         """Return what an answer says; one that did not come does not replace what is known."""
+        if isinstance(config, KafkaException):
+            return self._retention_untold(topic, config)
         try:
-            return Known(retention_of({name: entry.value for name, entry in answer.result().items()}))
+            return Known(retention_of(config))
         except ValueError as error:
             return Unknown(
                 reason=UnknownReason.REJECTED,
                 message=f"the retention of topic {topic} is unknown: {error} in its configuration",
                 remedy=f"correct it with kafka-configs.sh --alter --entity-type topics --entity-name {topic}",
             )
-        except KafkaException as error:
-            code = error.args[0].code()
-        if code in _REFUSALS:
+
+    def _retention_untold(self, topic: str, error: KafkaException) -> Fact[Retention]:
+        if error.args[0].code() in _REFUSALS:
             return Unknown(
                 reason=UnknownReason.DENIED,
                 message=f"the retention of topic {topic} is unknown: the account may not describe its configuration",
@@ -130,28 +120,3 @@ class Reader:
             message=f"the retention of topic {topic} is unknown: Kafka did not describe its configuration",
             remedy="the operator asks again",
         )
-
-
-async def first_offsets(admin: AdminClient, timestamps: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the offset that Kafka names for each timestamp; a partition without an answer is absent."""
-    wanted = list(timestamps.items())
-    answers: dict[TopicPartition, Future[Any]] = {}
-    for start in range(0, len(wanted), _PARTITIONS_AT_ONCE):
-        asked = {
-            TopicPartition(*split_offset_key(key)): OffsetSpec.for_timestamp(timestamp)
-            for key, timestamp in wanted[start : start + _PARTITIONS_AT_ONCE]
-        }
-        answers |= admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ANSWER_WITHIN
-        )
-    await _done(answers.values())
-    return {
-        offset_key(partition.topic, partition.partition): answer.result().offset
-        for partition, answer in answers.items()
-        if answer.exception() is None and answer.result().offset >= NO_RECORD
-    }
-
-
-async def _done(futures: Iterable[Future[Any]]) -> None:
-    """Wait for all futures, whatever comes of them."""
-    await asyncio.gather(*(asyncio.wrap_future(future) for future in futures), return_exceptions=True)
