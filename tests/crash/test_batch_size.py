@@ -9,7 +9,7 @@ import pytest
 
 from fakes.manifests import body
 from fakes.stage import Stage
-from fencepost.driver.loop import RAISE_LIMIT
+from fencepost.driver.limit import RAISE_LIMIT
 from fencepost_operator.api import State
 
 MOST, FITS = 1000, 100

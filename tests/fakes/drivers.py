@@ -10,7 +10,7 @@ from typing import Any
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
 from fencepost.driver import losses, plan
-from fencepost.driver.loop import RAISE_LIMIT
+from fencepost.driver.limit import RAISE_LIMIT
 from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT
 from fencepost.errors import DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting

@@ -15,9 +15,9 @@ BOUNDS = {"target_batch_duration": 10.0, "max_bytes_per_batch": 4 * LARGEST_RECO
 
 def timed(world: World, rate: float, *, record_size: int = 0, **changes: Any) -> tuple[Any, FakeEngine]:
     """A loop whose batches take their records divided by `rate`, in seconds."""
-    loop, engine = world.loop(world.take_over(), **{"limit": 1000, "source": BOUNDS, **changes})
     clock = {"now": 0.0}
-    loop._now = lambda: clock["now"]
+    settings = {"limit": 1000, "source": BOUNDS, **changes}
+    loop, engine = world.loop(world.take_over(), **settings, now=lambda: clock["now"])
     engine.record_size = record_size
 
     def write() -> None:

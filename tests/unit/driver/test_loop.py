@@ -25,7 +25,8 @@ from fencepost.contract import (
     TopicChange,
 )
 from fencepost.driver import plan
-from fencepost.driver.loop import Loop, Report
+from fencepost.driver.loop import Loop
+from fencepost.driver.report import Report
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, DependencyDown, as_worker_error
 from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
@@ -147,6 +148,7 @@ class World:
         look_ahead = changes.pop("look_ahead", 30.0)
         stop = threading.Event()
         clock = Counter[str]()
+        now: Callable[[], float] = changes.pop("now", lambda: clock["now"] / 1000)
 
         def wait(seconds: float) -> None:
             clock["now"] += round(seconds * 1000)
@@ -163,7 +165,7 @@ class World:
             stop=stop,
             report=self.reports.append,
             mirror=self.mirrored.append,
-            now=lambda: clock["now"] / 1000,
+            now=now,
             wait=wait,
             look_ahead=look_ahead,
         )
@@ -681,8 +683,7 @@ def test_a_limited_run_doubles_its_batch_size_every_ten_minutes() -> None:
     world = World()
     world.log.ends = {"t/0": 50, "t/1": 50}
     clock = {"now": 0.0}
-    limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=4)
-    limited._now = lambda: clock["now"]
+    limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=4, now=lambda: clock["now"])
 
     def pass_time() -> None:
         clock["now"] += 200.0

@@ -15,27 +15,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
-from fencepost.contract import DriverConfig, Reason, ReportedLoss, split_offset_key
-from fencepost.driver import losses, plan
-from fencepost.driver.batch_size import BatchSize, Bounds, Measured
+from fencepost.contract import DriverConfig, split_offset_key
+from fencepost.driver import plan
+from fencepost.driver.claiming import Claiming
 from fencepost.driver.isolation import Piece
+from fencepost.driver.limit import Limit
+from fencepost.driver.looks import Looks, Stopping
+from fencepost.driver.loss_report import recorded
 from fencepost.driver.plan import Plan, Position
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine, Log
-from fencepost.errors import BatchFailed, DataLoss, DependencyDown, DriverError, from_text, suspects_record
-from fencepost.fence import Fence, FenceError, FenceRow, FenceUnauthorized, FenceUnavailable, Starting
+from fencepost.driver.report import Report, Stopwatch
+from fencepost.errors import DependencyDown, DriverError, suspects_record
+from fencepost.fence import Fence, FenceRow
 
 log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 POLL: Final = 1.0
 """Longest time in seconds between two looks at an idle log."""
@@ -43,32 +42,6 @@ KEEP_WARM: Final = 30.0
 """Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
 LOOK_AHEAD: Final = 0.25
 """Seconds that a finished batch waits for the plan of the next one, which saves an update of the fence row."""
-RAISE_LIMIT: Final = 600.0
-"""Seconds after which a reduced batch size doubles.  A batch that is too large again costs one restart in that time."""
-STOP_CHECK: Final = 0.2
-"""Seconds between two checks for a stop while Kafka does not answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
-
-    `size` is what the batch read, in bytes; `limit` is how many records the next one may have.  `unavailable` names the
-    partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the batch's one record
-    when it was set aside.
-    """
-
-    epoch: int
-    version: int
-    records: int
-    size: int
-    limit: int
-    rows: Mapping[str, int]
-    phases: Mapping[str, int]
-    lag: int | None
-    unavailable: tuple[str, ...] = ()
-    clock_skew_ms: int | None = None
-    dead_letter: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,34 +53,8 @@ class InProgress:
     since: float
 
 
-class _Stopping(Exception):
-    """A stop was requested while the loop waited for Kafka: nothing is in progress, so it just ends."""
-
-
 def ignore(offsets: Mapping[str, int]) -> None:
     """Mirror the offsets to nothing."""
-
-
-class Stopwatch:
-    """Milliseconds by phase of one batch."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self.started = now()
-        self.phases: dict[str, int] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time a block."""
-        before = self._now()
-        try:
-            yield
-        finally:
-            self.phases[name] = round((self._now() - before) * 1000)
-
-    def total(self) -> int:
-        """Milliseconds since the batch began."""
-        return round((self._now() - self.started) * 1000)
 
 
 class Loop:
@@ -136,7 +83,6 @@ class Loop:
         self._config = config
         self._driver = driver
         self._fence = fence
-        self._source = source
         self._engine = engine
         self._stop = stop
         self._report = report
@@ -145,12 +91,12 @@ class Loop:
         self._now = now
         self._wait = wait or stop.wait
         self._look_ahead = look_ahead
-        self._looks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
-        self._looking: Future[Watermarks] | None = None
+        self._looks = Looks(source, stop)
+        self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
+        self._claiming = Claiming(
+            config=config, fence=fence, looks=self._looks, limit=self._limit.records, wait=self._wait, now=now
+        )
         self._row: FenceRow | None = None
-        self._claiming: FenceRow | None = None
-        self._size = BatchSize.first(Bounds.of(config.source, most=config.first_batch_limit))
-        self._limited_since = now()
         self._seen_epochs: Mapping[str, int] = {}
         self._unavailable: tuple[str, ...] = ()
         self._exercised = now()
@@ -184,9 +130,10 @@ class Loop:
             epoch=self._config.epoch,
             driver=self._driver,
             code=self._config.code,
-            start=self._start,
+            start=self._claiming.start,
             owner=self._config.owner,
         )
+        self._seen_epochs = self._claiming.leader_epochs
         self._show()
 
     def run(self) -> None:
@@ -194,7 +141,7 @@ class Loop:
         try:
             self.claim()
             self._stream()
-        except _Stopping:
+        except Stopping:
             return
         except Exception as error:
             found = self._recorded(error)
@@ -202,110 +149,32 @@ class Loop:
                 raise
             raise found from error
         finally:
-            self._looks.shutdown(wait=False, cancel_futures=True)
+            self._looks.end()
+
+    def _recorded(self, error: Exception) -> Exception:
+        return recorded(
+            error,
+            self._row or self._claiming.row,
+            epoch=self._config.epoch,
+            fence=self._fence,
+            looks=self._looks,
+            topics=self._config.source.topics,
+        )
 
     def _stream(self) -> None:
         batch = self._planned()
         while not self._stop.is_set():
             watch = Stopwatch(self._now)
-            self._raise_limit()
+            self._limit.rise()
             if batch.is_empty:
                 batch = self._plan(watch)
             if batch.is_empty:
                 self._idle()
                 continue
-            full = batch.records >= self._size.records
+            full = batch.records >= self._limit.records
             batch = self._do(batch, watch)
             if batch.is_empty and not full:
                 self._pause(watch)
-
-    def _raise_limit(self) -> None:
-        """Double a reduced upper bound once in a while: what made a batch fail may have passed.
-
-        Not at each commit: twice the limit is the size that failed, and a commit resets the restart budget.
-        """
-        bound, most = self._size.bounds.most, self._config.source.max_records_per_batch
-        if bound < most and self._now() - self._limited_since >= RAISE_LIMIT:
-            self._size = self._size.at_most(min(most, 2 * bound))
-            self._limited_since = self._now()
-            log.info("the batch size is raised", extra={"fields": {"max_records": self._size.bounds.most}})
-
-    def _start(self, row: FenceRow) -> Starting:
-        """Return what the claim records."""
-        source = self._config.source
-        reported = self._fence.read_losses(row)
-        state = self._resolved(row)
-        going_on = losses.without_accepted(row, reported, state)
-        if going_on.accepted:
-            state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
-            going_on = losses.without_accepted(row, reported, state)
-        self._claiming, self._seen_epochs = going_on.row, state.leader_epochs
-        found = plan.starting(
-            going_on.row,
-            state,
-            source.topics,
-            source.starting_offsets,
-            self._size.records,
-            first_limit=self._config.first_batch_limit,
-            replaced=going_on.starts,
-        )
-        for report in going_on.accepted:
-            log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
-        return found
-
-    def _recorded(self, error: Exception) -> Exception:
-        """Return what ends the run; a loss is first made exact, and recorded for the person who may accept it.
-
-        A reader whose offset Kafka refuses does not know what the log holds instead, so the log is asked again.
-        """
-        row = self._row or self._claiming
-        lost = error if isinstance(error, DataLoss) else from_text(str(error))
-        if not isinstance(lost, DataLoss) or row is None:
-            return error
-        if lost.loss is None and lost.reason is Reason.OFFSET_OUT_OF_RANGE:
-            seen = self._seen_again(row, lost)
-            if not isinstance(seen, DataLoss):
-                return seen
-            lost = seen
-        lost = losses.completed(lost, row)
-        if lost.loss is None:
-            return lost
-        report = ReportedLoss(loss=lost.loss, epoch=self._config.epoch, at=datetime.now(UTC))
-        try:
-            self._fence.report_loss(report)
-        except FenceError as refused:
-            if isinstance(refused, FenceUnavailable) and not isinstance(refused, FenceUnauthorized):
-                return refused  # the next run finds the loss again
-            return losses.unrecorded(lost, refused)
-        return lost
-
-    def _seen_again(self, row: FenceRow, refused: DataLoss) -> Exception:
-        """Return what the log lost as it is now; a failure of the batch where it holds all that comes next."""
-        position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
-        topics = [topic for topic in self._config.source.topics if topic in row.topic_ids]
-        try:
-            state = self._looks.submit(self._source.state).result()  # one look at a time
-            plan.advance(position, row.topic_ids, state, topics)
-        except DriverError as found:
-            return found
-        return BatchFailed(f"Kafka refused an offset that its log holds: {refused.message}")
-
-    def _resolved(self, row: FenceRow) -> Watermarks:
-        """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""
-        deadline = self._now() + max(self._config.patience, 2 * plan.AGREEMENT)
-        while True:
-            state = self._await(self._looks.submit(self._source.state))
-            waiting_for = plan.unresolved(row, state, self._config.source.topics)
-            if not waiting_for:
-                return state
-            if self._now() > deadline:
-                raise DependencyDown(
-                    f"where to start is not known: {waiting_for}",
-                    reason=Reason.KAFKA_UNREACHABLE,
-                    remedy="See whether all brokers of the topic's replicas run.",
-                )
-            self._wait(POLL)
-            self._check_stop()
 
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
@@ -335,36 +204,18 @@ class Loop:
 
     def _next(self) -> Plan:
         """Return the plan after the committed offsets. Raises DataLoss, DependencyDown."""
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            # Begun beside the last batch, and not there when that was committed.
-            found = self._after(self.row.offsets, self._await(looking))
+        # Begun beside the last batch, and not there when that was committed.
+        begun = self._looks.begun()
+        if begun is not None:
+            found = self._after(self.row.offsets, begun)
             if not found.batch.is_empty:
                 return found
-        return self._after(self.row.offsets, self._await(self._look()))
-
-    def _look(self) -> Future[Watermarks]:
-        """Look at the log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop."""
-        return self._looks.submit(self._source.state)
+        return self._after(self.row.offsets, self._looks.now())
 
     def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
         """Return the plan of a batch of the size that is right now. Raises DataLoss."""
         position = Position(offsets=offsets, barrier=self.row.growth_barrier, log_ends=self.row.log_ends)
-        return plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._size.records)
-
-    def _await(self, looking: Future[_T]) -> _T:
-        """Return the outcome; a stop ends the wait."""
-        while not wait([looking], timeout=STOP_CHECK).done:
-            self._check_stop()
-        try:
-            return looking.result()
-        except DependencyDown:
-            self._check_stop()
-            raise
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise _Stopping
+        return plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._limit.records)
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Do one batch, without the records that fail alone; return the next one when there is a full one."""
@@ -373,7 +224,7 @@ class Loop:
         except DriverError as error:
             if self._isolator is None or not suspects_record(error):
                 raise
-            self._looking = None  # the fence row changes meanwhile
+            self._looks.forget()
             self._isolator.isolate(batch, error, self)
             return EMPTY
         if self._isolator is not None:
@@ -408,13 +259,13 @@ class Loop:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         # While this is written, Kafka is asked what comes next.
-        self._looking = self._look()
+        self._looks.begin()
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
-        self._measure(batch, written, seconds=watch.phases["write"] / 1000)
+        self._limit.measure(batch, written, seconds=watch.phases["write"] / 1000)
         following, trouble = self._looked_ahead(batch.until)
         offsets = batch.until if following is None else following.position.offsets
-        backlog = following is not None and following.batch.records >= self._size.records
+        backlog = following is not None and following.batch.records >= self._limit.records
         with watch.phase("commit"):
             self._row = self._fence.commit(
                 self.row,
@@ -435,7 +286,7 @@ class Loop:
         self._tell(batch, written, phases, lag=None if following is None else following.lag)
         if trouble is not None:
             if isinstance(trouble, DependencyDown):
-                self._check_stop()
+                self._looks.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
 
@@ -456,7 +307,7 @@ class Loop:
                 version=self.row.version,
                 records=batch.records,
                 size=written.size,
-                limit=self._size.records,
+                limit=self._limit.records,
                 rows=written.rows,
                 phases=phases,
                 lag=lag,
@@ -471,20 +322,11 @@ class Loop:
         topics = set(self._config.source.topics)
         self._mirror({key: at for key, at in self.row.offsets.items() if split_offset_key(key)[0] in topics})
 
-    def _measure(self, batch: Batch, written: Written, *, seconds: float) -> None:
-        """Adapt the size of the next batch to what this one took."""
-        self._size = self._size.after(
-            Measured(offsets=batch.records, records=written.records, size=written.size, seconds=seconds)
-        )
-
     def _looked_ahead(self, offsets: Mapping[str, int]) -> tuple[Plan | None, DriverError | None]:
         """Return the plan after `offsets` when Kafka has answered, or why not: the finished batch comes first."""
-        looking = self._looking
-        if looking is None or not wait([looking], timeout=self._look_ahead).done:
-            return None, None
-        self._looking = None
         try:
-            return self._after(offsets, looking.result()), None
+            state = self._looks.within(self._look_ahead)
+            return None if state is None else self._after(offsets, state), None
         except DriverError as error:
             return None, error
 

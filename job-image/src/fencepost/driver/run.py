@@ -30,9 +30,10 @@ from fencepost.contract import (
     Verdict,
 )
 from fencepost.driver import logs, signals, verdict, watches
-from fencepost.driver.loop import InProgress, Loop, Report, ignore
+from fencepost.driver.loop import InProgress, Loop, ignore
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
+from fencepost.driver.report import Report
 from fencepost.errors import BatchFailed, DependencyDown, DriverError
 from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.spark import gateway, session

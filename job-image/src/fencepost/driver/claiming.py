@@ -1,0 +1,84 @@
+"""What a run's claim records: where reading goes on, and the end of its first batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fencepost.batch import Watermarks
+from fencepost.contract import DriverConfig, Reason
+from fencepost.driver import losses, plan
+from fencepost.driver.looks import Looks
+from fencepost.errors import DependencyDown
+from fencepost.fence import Fence, FenceRow, Starting
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks at a log that does not tell yet where to start."""
+
+
+class Claiming:
+    """Answers the fence when it asks what the claim records; `row` is what it asked with, None before."""
+
+    def __init__(
+        self,
+        *,
+        config: DriverConfig,
+        fence: Fence,
+        looks: Looks,
+        limit: int,
+        wait: Callable[[float], object],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._fence = fence
+        self._looks = looks
+        self._limit = limit
+        self._wait = wait
+        self._now = now
+        self.row: FenceRow | None = None
+        self.leader_epochs: Mapping[str, int] = {}
+        """Under which the log was seen to hold what comes next."""
+
+    def start(self, row: FenceRow) -> Starting:
+        """Return what the claim records. Raises DataLoss, BadSpec, DependencyDown, Stopping."""
+        source = self._config.source
+        reported = self._fence.read_losses(row)
+        state = self._resolved(row)
+        going_on = losses.without_accepted(row, reported, state)
+        if going_on.accepted:
+            state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
+            going_on = losses.without_accepted(row, reported, state)
+        self.row, self.leader_epochs = going_on.row, state.leader_epochs
+        found = plan.starting(
+            going_on.row,
+            state,
+            source.topics,
+            source.starting_offsets,
+            self._limit,
+            first_limit=self._config.first_batch_limit,
+            replaced=going_on.starts,
+        )
+        for report in going_on.accepted:
+            log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
+        return found
+
+    def _resolved(self, row: FenceRow) -> Watermarks:
+        """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""
+        deadline = self._now() + max(self._config.patience, 2 * plan.AGREEMENT)
+        while True:
+            state = self._looks.now()
+            waiting_for = plan.unresolved(row, state, self._config.source.topics)
+            if not waiting_for:
+                return state
+            if self._now() > deadline:
+                raise DependencyDown(
+                    f"where to start is not known: {waiting_for}",
+                    reason=Reason.KAFKA_UNREACHABLE,
+                    remedy="See whether all brokers of the topic's replicas run.",
+                )
+            self._wait(LOOK_AGAIN)
+            self._looks.check_stop()

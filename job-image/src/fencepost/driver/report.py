@@ -1,0 +1,51 @@
+"""What the loop tells of each committed batch, and the stopwatch that times it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
+
+    `size` is what the batch read, in bytes; `limit` is how many records the next one may have.  `unavailable` names the
+    partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the batch's one record
+    when it was set aside.
+    """
+
+    epoch: int
+    version: int
+    records: int
+    size: int
+    limit: int
+    rows: Mapping[str, int]
+    phases: Mapping[str, int]
+    lag: int | None
+    unavailable: tuple[str, ...] = ()
+    clock_skew_ms: int | None = None
+    dead_letter: str | None = None
+
+
+class Stopwatch:
+    """Milliseconds by phase of one batch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.started = now()
+        self.phases: dict[str, int] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a block."""
+        before = self._now()
+        try:
+            yield
+        finally:
+            self.phases[name] = round((self._now() - before) * 1000)
+
+    def total(self) -> int:
+        """Milliseconds since the batch began."""
+        return round((self._now() - self.started) * 1000)
