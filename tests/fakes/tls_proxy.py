@@ -59,8 +59,10 @@ class Authority:
 
 
 @contextmanager
-def tls_in_front_of(host: str, port: int, own: Pair, *, clients: Authority | None = None) -> Iterator[int]:
-    """Listen on localhost with a certificate, and relay to a server; yield the port.
+def tls_in_front_of(
+    host: str, port: int, own: Pair, *, clients: Authority | None = None, listen: int = 0
+) -> Iterator[int]:
+    """Listen on localhost with a certificate, and relay to a server; yield the port: `listen`, or a free one.
 
     With `clients`, a client must have a certificate of that authority.
     """
@@ -69,7 +71,7 @@ def tls_in_front_of(host: str, port: int, own: Pair, *, clients: Authority | Non
     if clients is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=clients.text)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", listen)) as listener:
         threading.Thread(target=_accept, args=(listener, context, (host, port)), daemon=True).start()
         try:
             yield listener.getsockname()[1]

@@ -27,6 +27,7 @@ from fencepost.contract import (
     CassandraEndpoint,
     CassandraSink,
     DriverConfig,
+    ExitCode,
     KafkaSource,
     Loss,
     ReportedLoss,
@@ -138,6 +139,11 @@ class Run:
         self.signal(signal.SIGKILL)
         self.process.wait(60)
 
+    def stop(self) -> None:
+        """Ask it to end, as the kubelet does: the batch in progress is committed."""
+        self.signal(signal.SIGTERM)
+        assert self.wait() == ExitCode.STOPPED, self.log.read_text()[-6000:]
+
     def end(self) -> None:
         if self.process.poll() is None:
             self.kill()
@@ -154,6 +160,8 @@ class Pipeline:
     folder: Path
     docker: str
     image: str
+    volumes: dict[str, Path] = field(default_factory=dict)
+    """Folders by their path in the driver's container, read-only there."""
     runs: list[Run] = field(default_factory=list)
 
     @property
@@ -213,6 +221,7 @@ class Pipeline:
                     "--tmpfs", "/tmp", "--user", "1000660000:0", "--cap-drop", "ALL",  # noqa: S108 - in the container
                     "--volume", f"{PACKAGE}:{PACKAGE_IN_IMAGE}:ro", "--volume", f"{CODE}:/opt/fencepost/code:ro",
                     "--volume", f"{last}:/dev/termination-log",
+                    *(f"--volume={source}:{target}:ro" for target, source in self.volumes.items()),
                     *(f"--env={key}={value}" for key, value in environment.items()), self.image,
                 ],
                 stdout=output, stderr=subprocess.STDOUT,
@@ -251,10 +260,15 @@ TABLE = (
 )
 
 
-def make(environment: Environment, session: Session, folder: Path, **source: Any) -> Pipeline:
-    """Make a topic of four partitions, a table, a fence row's schema, and the configuration of a first run."""
+def make(
+    environment: Environment, session: Session, folder: Path, *, servers: str | None = None, **source: Any
+) -> Pipeline:
+    """Make a topic of four partitions, a table, a fence row's schema, and the configuration of a first run.
+
+    `servers` are those of another Kafka than the testbed's.
+    """
     name = f"t{uuid.uuid4().hex[:10]}"
-    kafka = Kafka(environment.kafka_host)
+    kafka = Kafka(servers or environment.kafka_host)
     kafka.create(name)
     session.execute(TABLE.format(keyspace="driver_tests", table=name))
     config = DriverConfig(
@@ -264,7 +278,7 @@ def make(environment: Environment, session: Session, folder: Path, **source: Any
         args=("1000",),
         code="test",
         source=KafkaSource(
-            bootstrap_servers=environment.kafka_host, topics=(name,), **{"max_records_per_batch": 1000, **source}
+            bootstrap_servers=kafka.servers, topics=(name,), **{"max_records_per_batch": 1000, **source}
         ),
         sinks=(CassandraSink(name="rows", keyspace="driver_tests", table=name),),
         cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from flights.topics import create_topic
 
@@ -38,6 +45,33 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+@dataclass(frozen=True, slots=True)
+class TlsListener:
+    """A second listener, MTLS. `own` is PEM of a key and its certificate, `clients` of whose certificates it asks."""
+
+    port: int
+    own: str
+    clients: str
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The broker's settings, which it also takes from an admin client while it runs."""
+        key, _, certificate = self.own.partition("-----END PRIVATE KEY-----")
+        found = {
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.truststore.type": "PEM",
+            "ssl.keystore.key": f"{key}-----END PRIVATE KEY-----",
+            "ssl.keystore.certificate.chain": certificate.strip(),
+            "ssl.truststore.certificates": self.clients.strip(),
+        }
+        return {f"listener.name.mtls.{name}": value for name, value in found.items()}
+
+
 @dataclass(slots=True)
 class Broker:
     """One node. `crash` is SIGKILL, so nothing that it did not write yet is written."""
@@ -48,6 +82,7 @@ class Broker:
     controller_port: int
     folder: Path
     properties: Mapping[str, str]
+    tls: TlsListener | None = None
     name: str = field(default_factory=lambda: f"kafka-{uuid.uuid4().hex[:10]}")
     starts: int = 0
 
@@ -65,7 +100,7 @@ class Broker:
         configuration.write_text(self._configuration())
         self.starts += 1
         user = f"{os.getuid()}:0"
-        environment = {"KAFKA_HEAP": "256m", "KAFKA_ADVERTISED": f"INTERNAL://{self.address}"}
+        environment = {"KAFKA_HEAP": "256m", "KAFKA_ADVERTISED": ",".join(self._listeners)}
         subprocess.run(
             [
                 self.docker, "run", "--detach", "--name", self._container, "--network", "host", "--user", user,
@@ -106,6 +141,11 @@ class Broker:
         shutil.rmtree(folder / ".kafka_cleanshutdown", ignore_errors=True)
 
     @property
+    def _listeners(self) -> list[str]:
+        mtls = [f"MTLS://{self.tls.address}"] if self.tls else []
+        return [f"INTERNAL://{self.address}", *mtls]
+
+    @property
     def _container(self) -> str:
         return f"{self.name}-{self.starts}"
 
@@ -114,21 +154,23 @@ class Broker:
 
     def _configuration(self) -> str:
         is_controller = self.node == 1
-        listeners = f"INTERNAL://{self.address}"
+        listeners = ",".join(self._listeners)
         own = {
             "process.roles": "broker,controller" if is_controller else "broker",
             "node.id": str(self.node),
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "listeners": listeners + (f",CONTROLLER://127.0.0.1:{self.controller_port}" if is_controller else ""),
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL",
             # A lost broker is fenced after this, not after nine seconds.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
+            **(self.tls.properties if self.tls else {}),
             **self.properties,
         }
         kept = [line for line in PROPERTIES.read_text().splitlines() if line.partition("=")[0] not in own]
-        return "\n".join([*kept, *(f"{key}={value}" for key, value in own.items())]) + "\n"
+        lines = (f"{key}={value}" for key, value in own.items())
+        return "\n".join([*kept, *(line.replace("\n", "\\n") for line in lines)]) + "\n"
 
 
 @dataclass(slots=True)
@@ -139,11 +181,16 @@ class Cluster:
     _admin: AdminClient | None = None
 
     @classmethod
-    def start(cls, docker: str, folder: Path, count: int = 1, **properties: str) -> Cluster:
+    def start(
+        cls, docker: str, folder: Path, count: int = 1, tls: TlsListener | None = None, **properties: str
+    ) -> Cluster:
+        """Start brokers and wait for them; `tls` is for a single one."""
         controller, *ports = free_ports(count + 1)
         named = {key.replace("_", "."): value for key, value in properties.items()}
         nodes = zip(itertools.count(1), ports, strict=False)
-        cluster = cls([Broker(docker, node, port, controller, folder / f"node-{node}", named) for node, port in nodes])
+        cluster = cls(
+            [Broker(docker, node, port, controller, folder / f"node-{node}", named, tls) for node, port in nodes]
+        )
         try:
             for broker in cluster.brokers:
                 broker.start()
@@ -176,6 +223,16 @@ class Cluster:
                 return
             assert time.monotonic() < deadline, "\n".join(broker.output() for broker in self.brokers)
             time.sleep(0.5)
+
+    def renew(self, tls: TlsListener) -> None:
+        """Give the running broker another certificate, and ask for those of another authority."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in tls.properties.items()
+            if name.rpartition("ssl.")[2] not in {"client.auth", "keystore.type", "truststore.type"}
+        ]
+        broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
+        self.admin.incremental_alter_configs([broker])[broker].result(30)
 
     def create(self, topic: str, replicas: list[list[int]], **config: str) -> None:
         """Create a topic, and wait until clients are told its leaders; `replicas` are each partition's nodes."""
