@@ -71,6 +71,14 @@ class Ledger:
         placed = self.partitions.get(partition)
         return None if placed is None else placed.number_at(offset)
 
+    def without(self, partition: int, start: int, until: int) -> Self:
+        """Return a copy that has no event of a partition's offsets [start, until): Kafka lost them."""
+        placed, kept = self.partitions.get(partition, Placed()), Placed()
+        for offset, number in zip(placed.offsets, placed.numbers, strict=True):
+            if not start <= offset < until:
+                kept.add(offset, number)
+        return type(self)(self.topic, self.feed, {**self.partitions, partition: kept})
+
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """(partition, offset, number) of each event."""
         for partition, placed in self.partitions.items():

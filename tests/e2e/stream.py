@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias
 
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost_cli.history import check_history
+from fencepost_cli.history import AcceptedLoss, check_history
 from flights.dataset import flights
 from flights.expectation import departure
 from flights.history import read_history
+from flights.ledger import Ledger
 from flights.reconciliation import Reconciliation, Writers
 from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
 from harness.fences import read_row
@@ -82,6 +83,8 @@ class Stream:
     spec: Mapping[str, Any] = field(default_factory=dict)
     kills: int = 0
     """Drivers ended by force; each may have left one change out of fence_history, which is written without waiting."""
+    lost: list[AcceptedLoss] = field(default_factory=list)
+    """What Kafka lost before it was read, and a person accepted: exactly its rows are not there."""
 
     @property
     def key(self) -> str:
@@ -121,9 +124,11 @@ class Stream:
     def check_every_row(self, *, seconds: float = 180) -> FenceRow:
         """Wait until all that was produced is committed, then compare every row and every commit with the ledger.
 
+        Of what is `lost` there must be no row.
+
         To be called while nothing is being produced. Return the fence row.
         """
-        ends = self.load.ends()
+        ends, ledger = self.load.ends(), self._kept()
         with cassandra(self.place) as opened:
             fence = Fence(CassandraFenceTable.over(opened, self.place.fences), self.key)
 
@@ -139,17 +144,24 @@ class Stream:
             row = eventually(f"{self.pipeline.name} commits all of {self.load.ledger.topic}", drained, seconds=seconds)
             assert {key: row.offsets[key] for key in ends} == ends, "committed past what was produced"
             history = read_history(opened, self.place.fences, self.key)
-            story = check_history(history)
-            reconciliation = Reconciliation(self.load.ledger, flights(), departure, Writers.of(history))
+            story = check_history(history, accepted=self.lost)
+            reconciliation = Reconciliation(ledger, flights(), departure, Writers.of(history))
             for values in rows(opened, Table(self.place.tables, self.table), reconciliation.columns):
                 reconciliation.row(values)
         report = reconciliation.report()
         assert report.ok, "\n".join(report.lines())
-        assert report.found == report.produced == len(self.load.ledger)
+        assert report.found == report.produced == len(ledger)
         assert story.ok, "\n".join(story.lines())
         assert story.gaps <= self.kills, f"{story.gaps} changes not on record, {self.kills} drivers killed"
         assert story.last_epoch == row.epoch
         return row
+
+    def _kept(self) -> Ledger:
+        """Return what was produced, without what is lost."""
+        ledger = self.load.ledger
+        for loss in self.lost:
+            ledger = ledger.without(int(loss.partition.rpartition("/")[2]), loss.start, loss.until)
+        return ledger
 
     def describe(self) -> str:
         """Return the pipeline's object and the fence row, for failures."""

@@ -1,16 +1,33 @@
-"""A pipeline goes back under load, its output beyond the target is deleted, and every row is there once afterwards."""
+"""A person moves a pipeline's offsets: back with a rewind, and past lost records with the command of a condition."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from e2e.stream import Applied, Stream, cassandra
+from fencepost.contract import offset_key, split_offset_key
+from fencepost_cli.history import AcceptedLoss
 from harness.kubectl import Object
 from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 REWIND = "pipelinerewinds.streaming.fencepost.dev"
+
+
+@pytest.fixture(scope="module")
+def stream(applied: Applied) -> Iterator[Stream]:
+    """One pipeline for both ways to move offsets."""
+    made = applied("rewound")
+    yield made
+    made.pipeline.delete()  # the tests that come after share the nodes
 
 
 def rewind(stream: Stream, name: str, **spec: object) -> None:
@@ -38,35 +55,31 @@ def ended(stream: Stream, name: str) -> Object:
     return eventually(f"the rewind {name} is completed", status, seconds=300)
 
 
-def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(applied: Applied) -> None:
+def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(stream: Stream) -> None:
     """No fault: producers send all the time, and the target lies inside what is committed."""
-    stream = applied("rewound")
-    try:
-        stream.load.burst(2000)
-        row = stream.check_every_row()
-        target = {key: offset // 2 for key, offset in row.offsets.items()}
-        key = next(iter(target))
-        add_stray_row(stream, key, target[key])
+    stream.load.burst(2000)
+    row = stream.check_every_row()
+    target = {key: offset // 2 for key, offset in row.offsets.items()}
+    key = next(iter(target))
+    add_stray_row(stream, key, target[key])
 
-        rewind(stream, "look", to={"offsets": target}, dryRun=True)
-        looked = ended(stream, "look")
-        repeated = sum(row.offsets[key] - offset for key, offset in target.items())
-        assert (looked["recordsToRepeat"], looked["rowsToDelete"]) == (repeated, repeated + 1)
-        unmoved = stream.fence()
-        assert unmoved is not None
-        assert (unmoved.epoch, unmoved.offsets) == (row.epoch, row.offsets)
+    rewind(stream, "look", to={"offsets": target}, dryRun=True)
+    looked = ended(stream, "look")
+    repeated = sum(row.offsets[key] - offset for key, offset in target.items())
+    assert (looked["recordsToRepeat"], looked["rowsToDelete"]) == (repeated, repeated + 1)
+    unmoved = stream.fence()
+    assert unmoved is not None
+    assert (unmoved.epoch, unmoved.offsets) == (row.epoch, row.offsets)
 
-        with stream.load.flowing():
-            rewind(stream, "back", to={"offsets": target})
-            done = ended(stream, "back")
-        assert done["target"]["offsets"] == target
-        assert {step["name"]: step["state"] for step in done["steps"]} == dict.fromkeys(
-            ("Count", "Stop", "BackUp", "Resolve", "Purge", "SetOffsets", "Resume", "Check"), "Done"
-        )
-        after = stream.check_every_row(seconds=300)
-        assert after.epoch == row.epoch + 1
-    finally:
-        stream.pipeline.delete()  # the tests that come after share the nodes
+    with stream.load.flowing():
+        rewind(stream, "back", to={"offsets": target})
+        done = ended(stream, "back")
+    assert done["target"]["offsets"] == target
+    assert {step["name"]: step["state"] for step in done["steps"]} == dict.fromkeys(
+        ("Count", "Stop", "BackUp", "Resolve", "Purge", "SetOffsets", "Resume", "Check"), "Done"
+    )
+    after = stream.check_every_row(seconds=300)
+    assert after.epoch == row.epoch + 1
 
 
 def add_stray_row(stream: Stream, key: str, offset: int) -> None:
@@ -78,3 +91,102 @@ def add_stray_row(stream: Stream, key: str, offset: int) -> None:
             " VALUES (%s, %s, 999999, %s)",
             (topic, int(partition), offset),
         )
+
+
+def test_records_that_kafka_lost_are_accepted_with_the_command_in_the_condition(stream: Stream) -> None:
+    """Kafka deletes records after the committed offsets while the pipeline is suspended, as retention does."""
+    pipeline = stream.pipeline
+    stream.load.burst(500)
+    row = stream.check_every_row()
+    pipeline.patch({"suspend": True})
+    pipeline.wait_condition("Ready", "True", reason="Suspended")
+    stream.load.burst(600)
+    lost = delete_records(stream, {key: (row.offsets[key], end) for key, end in stream.load.ends().items()})
+    pipeline.patch({"suspend": False})
+
+    stalled = pipeline.wait_condition("Stalled", "True", reason="OffsetOutOfRange", seconds=240)
+    stopped = stream.fence()
+    assert stopped is not None
+    assert (stopped.epoch, stopped.offsets) == (row.epoch + 1, row.offsets)
+    count = sum(until - start for start, until in lost.values())
+    named = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in sorted(lost.items()))
+    assert f"{count} offsets of 2 partitions, exactly {named}" in stalled["message"]
+    reported = pipeline.status()["loss"]
+    assert ranges(reported) == lost
+
+    run_as(stream, "kim", command_in(stalled["message"]))
+    pipeline.wait_ready(epoch=stopped.epoch + 1)
+    stream.lost += [
+        AcceptedLoss(partition=key, start=start, until=until, reason="OffsetOutOfRange")
+        for key, (start, until) in lost.items()
+    ]
+    after = stream.check_every_row()  # of the lost ranges no row, of everything else each one
+    assert after.epoch == stopped.epoch + 1
+
+    accepted = pipeline.status()["acceptedLosses"][-1]
+    assert (accepted["id"], accepted["by"], accepted["records"]) == (reported["id"], "kim", count)
+    assert ranges(accepted) == lost
+    assert {one.partition: (one.start, one.until) for one in accepted_rows(stream, "kim", reported["id"])} == lost
+    said = events_of(stream)
+    assert any(named in message for message in said["RunFailed"])
+    assert any(
+        f"kim accepted loss {reported['id']}" in message and named in message for message in said["LossAccepted"]
+    )
+
+
+def delete_records(stream: Stream, waiting: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Delete the first half of what waits in each of two partitions; return the ranges by topic/partition."""
+    lost = {key: (start, (start + end) // 2) for key, (start, end) in sorted(waiting.items())[:2]}
+    assert all(start < until for start, until in lost.values())
+    admin = AdminClient({"bootstrap.servers": stream.place.environment.kafka_host})
+    before = [TopicPartition(*split_offset_key(key), until) for key, (_, until) in lost.items()]
+    for deleted in admin.delete_records(before).values():
+        deleted.result(30)
+    return lost
+
+
+def ranges(told: Object) -> dict[str, tuple[int, int]]:
+    """Return the ranges of a loss in the status."""
+    return {one["partition"]: (one["fromOffset"], one["untilOffset"]) for one in told["ranges"]}
+
+
+def command_in(message: str) -> str:
+    """Return the command in a condition's message, as a person copies it."""
+    found = re.search(r"kubectl annotate .*? --overwrite", message)
+    assert found, message
+    return found[0]
+
+
+def run_as(stream: Stream, user: str, command: str) -> None:
+    """Run a command in a person's shell."""
+    variables = {**os.environ, **stream.place.environment.variables(os.environ["PATH"]), "USER": user}
+    done = subprocess.run(["/bin/sh", "-c", command], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def accepted_rows(stream: Stream, by: str, loss: str) -> list[AcceptedLoss]:
+    """Return what table accepted_losses has of a loss that this person accepted."""
+    with cassandra(stream.place) as opened:
+        found = opened.execute(
+            f"SELECT * FROM {stream.place.fences}.accepted_losses WHERE pipeline = %s",  # noqa: S608
+            (stream.key,),
+        )
+        return [
+            AcceptedLoss(
+                partition=offset_key(row.topic, row.partition),
+                start=row.from_offset,
+                until=row.until_offset,
+                reason=row.reason,
+            )
+            for row in found
+            if (row.accepted_by, row.loss) == (by, loss) and row.at is not None
+        ]
+
+
+def events_of(stream: Stream) -> dict[str, list[str]]:
+    """Return the messages of the pipeline's Events by reason."""
+    selector = f"--field-selector=involvedObject.kind=StreamingPipeline,involvedObject.name={stream.pipeline.name}"
+    found: dict[str, list[str]] = {}
+    for event in stream.pipeline.kubectl.items("events", selector):
+        found.setdefault(event["reason"], []).append(event.get("message", ""))
+    return found

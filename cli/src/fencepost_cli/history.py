@@ -108,9 +108,12 @@ class History:
         return [story, *(f"broken: {violation}" for violation in self.violations)]
 
 
-def check_history(rows: Iterable[Change], *, counts_records: bool = True) -> History:
+def check_history(
+    rows: Iterable[Change], *, counts_records: bool = True, accepted: Iterable[AcceptedLoss] = ()
+) -> History:
     """Check the changes of one pipeline, in any order; see `check_in_order`."""
-    return check_in_order(sorted(rows, key=lambda change: change.version), counts_records=counts_records)
+    changes = sorted(rows, key=lambda change: change.version)
+    return check_in_order(changes, counts_records=counts_records, accepted=accepted)
 
 
 def check_in_order(

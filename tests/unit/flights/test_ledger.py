@@ -28,6 +28,13 @@ def test_it_says_where_to_go_on_and_where_the_log_ends() -> None:
     assert made.ends == {0: 8, 1: 2}
 
 
+def test_what_kafka_lost_is_left_out_and_nothing_else() -> None:
+    made = ledger()
+
+    assert list(made.without(0, 0, 7)) == [(1, 0, 0), (1, 1, 3), (0, 7, 2)]
+    assert len(made.without(2, 0, 100)) == len(made) == 4
+
+
 def test_an_empty_one_begins_at_the_beginning() -> None:
     assert Ledger("flights", "flights").next_number == 0
 
