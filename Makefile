@@ -80,7 +80,7 @@ bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all
 
 .PHONY: soak
-soak: up ## Run two hours of steady load and print the trend of every resource
+soak: up ## Work off gigabytes of large records, then run two hours of steady load; print the trend of every resource
 	@$(BIN)/python -m soak
 
 .PHONY: reference

@@ -24,6 +24,7 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "apply": apply.measure,
     "batch": batch.measure,
     "backlog": backlog.measure,
+    "long-backlog": backlog.measure_long,
     "latency": latency.measure,
     "growth": growth.measure,
     "peers": peers.measure,

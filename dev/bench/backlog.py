@@ -1,10 +1,15 @@
-"""Rows per second and CPU time per row while a backlog of a million records is processed, by one worker and by two."""
+"""A backlog is worked off: rows per second and CPU time per row by one and two workers, and the batches of a long one.
+
+`measure` takes a million records and one size of batches. `measure_long` takes a part of the backlog of an hour at
+5,000 records/s with the default settings: the driver chooses the size, and the status estimates the time left.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from bench import cpu
+from bench import catch_up, cpu, heap
 from bench.figures import Result, Sample
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Scene
@@ -17,6 +22,14 @@ from flights.reconciliation import reconcile
 ROWS: Final = 1_000_000
 PER_BATCH: Final = 100_000
 SECONDS: Final = 600.0
+
+HOUR: Final = 5_000 * 3600
+"""Records of an hour at the rate that a pipeline of this size is for."""
+LONG_ROWS: Final = 4_000_000
+"""What two cores for everything work off in some five minutes: the status has several windows of a minute by then."""
+LONG_SECONDS: Final = 1800.0
+BUCKET: Final = 10_000
+"""Offsets in a partition of the example's table."""
 
 
 def measure(console: Console, *, rows: int = ROWS) -> Result:
@@ -41,6 +54,55 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
             notes.append(f"{workers}: {'every row is there once' if report.ok else '; '.join(report.lines())}")
             begin_again(scene)
     return Result("backlog", samples, {"rows": rows, "of a year of": len(flights()), "rows a batch": PER_BATCH}, notes)
+
+
+def measure_long(console: Console, *, rows: int = LONG_ROWS) -> Result:
+    """Produce a part of an hour's backlog, and work it off with the defaults of the CRD on one worker of 1 GiB."""
+    with staged() as scene:
+        feed = source(scene)
+        console.line(f"long-backlog: producing {rows:,} rows")
+        feed.burst(rows)
+        scene.apply({"cluster": {"sparkConf": dict(heap.LOGGED)}, "source": {"kafka": {"maxRecordsPerBatch": None}}})
+        wait_for_commit(scene, seconds=SECONDS)
+        console.line("long-backlog: the first batch is committed")
+        seen = catch_up.watch(scene, total=rows, seconds=LONG_SECONDS)
+        heaps = [heap.after_collections(scene, role) for role in ("driver", "worker")]
+        per_second = rate(scene)
+        counted, ends = count_rows(scene), feed.ends()
+        story = check_history(scene.whole_history())
+    return Result(
+        "long-backlog",
+        [
+            Sample("long backlog", "rows/s", [per_second]),
+            *seen.samples("long backlog"),
+            *(Sample(trend.name, trend.unit, trend.values) for trend in heaps),
+        ],
+        {"rows": rows, "of an hour's": HOUR, "workers": 1, "runs": seen.row.epoch},
+        [
+            *seen.notes("long backlog"),
+            *(f"{trend.name}: {trend.told()}" for trend in heaps),
+            "every offset is there once" if counted == ends else f"rows: {counted}; produced: {ends}",
+            "; ".join(story.lines()),
+        ],
+    )
+
+
+def count_rows(scene: Scene) -> dict[str, int]:
+    """Return the rows of each topic/partition, counted bucket by bucket: a row's key is its offset."""
+    row = scene.fence()
+    offsets: Mapping[str, int] = row.offsets if row is not None else {}
+    count = scene.cassandra.prepare(
+        f"SELECT COUNT(*) FROM {scene.tables[0]} WHERE topic = ? AND partition = ? AND bucket = ? AND offset < ?"  # noqa: S608
+    )
+    found: dict[str, int] = {}
+    for key, end in offsets.items():
+        topic, _, partition = key.rpartition("/")
+        asked: list[Any] = [
+            scene.cassandra.execute_async(count, (topic, int(partition), bucket, end))
+            for bucket in range(end // BUCKET + 1)
+        ]
+        found[key] = sum(answer.result().one()[0] for answer in asked)
+    return found
 
 
 def rate(scene: Scene) -> float:

@@ -82,17 +82,10 @@ def measure(console: Console, *, variants: Sequence[Variant] = VARIANTS) -> Resu
 
 def run(scene: Scene, variant: Variant) -> list[float]:
     """Return the ms from commit to commit, the first ones left out."""
-    Topics(scene.environment.kafka_host).create(TOPIC, variant.partitions)
-    for table in _tables(variant):
-        scene.cassandra.execute(
-            f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.{table} (topic text, partition int, offset bigint, size int,"
-            " PRIMARY KEY ((topic, partition), offset))"
-        )
+    prepare(scene, variant)
     total = variant.records * (BATCHES + WARM)
     produce(scene.environment.kafka_host, variant, total)
-    scene.kubectl.run("create", "namespace", scene.kubectl.namespace)
-    scene.kubectl.apply(_code())
-    scene.apply(_patch(variant))
+    scene.apply(patch(variant))
     wait_for_commit(scene, past=total - 1, seconds=SECONDS)
     history = scene.whole_history()
     moments = [
@@ -103,11 +96,23 @@ def run(scene: Scene, variant: Variant) -> list[float]:
     return [after - before for before, after in pairwise(moments)]
 
 
+def prepare(scene: Scene, variant: Variant) -> None:
+    """Make the topic, the tables, the namespace and the transform's ConfigMap."""
+    Topics(scene.environment.kafka_host).create(TOPIC, variant.partitions)
+    for table in tables(variant):
+        scene.cassandra.execute(
+            f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.{table} (topic text, partition int, offset bigint, size int,"
+            " PRIMARY KEY ((topic, partition), offset))"
+        )
+    scene.kubectl.run("create", "namespace", scene.kubectl.namespace)
+    scene.kubectl.apply(_code())
+
+
 def clear(scene: Scene, variant: Variant) -> None:
     """Remove the pipeline, its topic and its tables."""
     scene.remove_pipeline()
     Topics(scene.environment.kafka_host).delete(TOPIC)
-    for table in _tables(variant):
+    for table in tables(variant):
         scene.cassandra.execute(f"DROP TABLE IF EXISTS {KEYSPACE}.{table}", timeout=60)
 
 
@@ -128,7 +133,8 @@ def produce(servers: str, variant: Variant, count: int) -> None:
         raise ValueError(f"Kafka did not confirm {left} records")
 
 
-def _tables(variant: Variant) -> Iterator[str]:
+def tables(variant: Variant) -> Iterator[str]:
+    """Yield the names of its tables, one per sink."""
     yield from (f"growth_{number}" for number in range(variant.sinks))
 
 
@@ -141,7 +147,8 @@ def _code() -> dict[str, Any]:
     }
 
 
-def _patch(variant: Variant) -> Mapping[str, Any]:
+def patch(variant: Variant) -> Mapping[str, Any]:
+    """Return what differs from the example's spec."""
     return {
         "job": {
             "entrypoint": "growth:transform",
@@ -151,7 +158,7 @@ def _patch(variant: Variant) -> Mapping[str, Any]:
         "source": {"kafka": {"topics": [TOPIC], "maxRecordsPerBatch": variant.records}},
         "sinks": [
             {"name": f"sink-{number}", "cassandra": {"keyspace": KEYSPACE, "table": table}}
-            for number, table in enumerate(_tables(variant))
+            for number, table in enumerate(tables(variant))
         ],
         "batchInterval": "0s",
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from bench.cpu import COMPONENT
 from bench.recovery import log_lines
 from demo.scene import Scene
 from harness.kubectl import Kubectl, KubectlError
 from harness.nodes import Container
+from testbed.cluster import NODES
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 MIB = 1024.0
@@ -22,6 +24,13 @@ PROCESS = """for p in %s; do
 done 2>/dev/null"""
 
 
+_KILLS = """
+find /sys/fs/cgroup -path '*-pod*' \\( -name memory.events.local -o -name memory.oom_control \\) |
+while read -r file; do echo "$file $(awk '/^oom_kill / {print $2}' "$file")"; done
+"""
+"""Of each group by itself, with either version of cgroups; a node sees its own pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One figure at one moment."""
@@ -33,12 +42,34 @@ class Figure:
 
 def figures(scene: Scene) -> Iterator[Figure]:
     """Yield what can be read now: processes by pod and program, the driver's JVM, Cassandra's partitions."""
-    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=driver", "driver")
-    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=worker", "worker")
-    yield from _pods(scene, scene.kubectl, "streaming.fencepost.dev/component=master", "master")
+    yield from _pods(scene, scene.kubectl, f"{COMPONENT}=driver", "driver")
+    yield from _pods(scene, scene.kubectl, f"{COMPONENT}=worker", "worker")
+    yield from _pods(scene, scene.kubectl, f"{COMPONENT}=master", "master")
     yield from _pods(scene, scene.kubectl.within(OPERATOR_NAMESPACE), "app.kubernetes.io/name=fencepost", "operator")
     yield from _driver_jvm(scene)
     yield from _partitions(scene)
+
+
+def of_pipeline(scene: Scene) -> Iterator[Figure]:
+    """Yield what the processes of the driver and of the workers use now."""
+    for role in ("driver", "worker"):
+        yield from _pods(scene, scene.kubectl, f"{COMPONENT}={role}", role)
+
+
+def oom_kills(scene: Scene) -> int:
+    """Return how many processes the kernel has killed for memory in the pods of the driver and of the workers."""
+    uids = {
+        pod["metadata"]["uid"]
+        for role in ("driver", "worker")
+        for pod in scene.kubectl.items("pods", f"--selector={COMPONENT}={role}")
+    }
+    kills = 0
+    for node in NODES:
+        for line in scene.nodes.run(node, "sh", "-c", _KILLS, check=False).splitlines():
+            path, _, value = line.rpartition(" ")
+            if value.isdecimal() and any(uid in path.replace("_", "-") for uid in uids):
+                kills += int(value)
+    return kills
 
 
 def _pods(scene: Scene, kubectl: Kubectl, selector: str, role: str) -> Iterator[Figure]:

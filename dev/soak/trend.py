@@ -32,9 +32,24 @@ class Trend:
         count = max(1, len(self.values) // 10)
         return statistics.median(self.values[-count:] if last else self.values[:count])
 
-    def cells(self) -> tuple[str, ...]:
-        """A row of the table: name, number of samples, first tenth, last tenth, slope per hour, unit."""
+    def told(self) -> str:
+        """Return how many values there are, from the first tenth to the last, and the largest: for a note."""
         if not self.values:
-            return (self.name, "0", "", "", "", self.unit)
+            return "not measured"
         first, last = self.tenth(last=False), self.tenth(last=True)
-        return (self.name, str(len(self.values)), f"{first:.1f}", f"{last:.1f}", f"{self.slope:+.2f}", self.unit)
+        return f"{len(self.values)} times, {first:.0f} to {last:.0f} {self.unit}, at most {max(self.values):.0f}"
+
+    def cells(self) -> tuple[str, ...]:
+        """A row of the table: name, number of samples, first tenth, last tenth, largest, slope per hour, unit."""
+        if not self.values:
+            return (self.name, "0", "", "", "", "", self.unit)
+        first, last = self.tenth(last=False), self.tenth(last=True)
+        return (
+            self.name,
+            str(len(self.values)),
+            f"{first:.1f}",
+            f"{last:.1f}",
+            f"{max(self.values):.1f}",
+            f"{self.slope:+.2f}",
+            self.unit,
+        )

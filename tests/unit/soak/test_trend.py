@@ -27,4 +27,4 @@ def test_a_sawtooth_that_returns_is_no_slope() -> None:
 
 
 def test_a_figure_that_was_never_read_says_so() -> None:
-    assert Trend("heap", "MiB", [], []).cells() == ("heap", "0", "", "", "", "MiB")
+    assert Trend("heap", "MiB", [], []).cells() == ("heap", "0", "", "", "", "", "MiB")

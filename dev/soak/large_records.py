@@ -1,0 +1,104 @@
+"""Gigabytes of records of 1 MB, more than the pipeline has memory, worked off by the smallest worker that there is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from bench import catch_up, growth, heap
+from bench.figures import Result, Sample
+from bench.stage import staged, wait_for_commit
+from demo.scene import Scene
+from fencepost_operator.api.quantities import parse_bytes
+from flights.console import Console
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.pipelines import merged
+from soak.resources import of_pipeline, oom_kills
+from soak.trends import Trends
+
+SIZE: Final = 1_000_000
+"""Bytes of a record's value: as much as a broker takes by default, with what its batch adds."""
+PARTITIONS: Final = 4
+SECONDS: Final = 3600.0
+MIB: Final = 1024 * 1024
+ROLES: Final = ("driver", "worker")
+
+
+def run(console: Console, *, gigabytes: float) -> Result:
+    """Produce so much, then work it off with the CRD's defaults; sample until the last record is committed."""
+    count = int(gigabytes * 1e9 / SIZE)
+    variant = growth.Variant(name="large records", partitions=PARTITIONS, size=SIZE)
+    trends, notes = Trends(), []
+    with staged() as scene:
+        try:
+            growth.prepare(scene, variant)
+            console.line(f"large records: producing {count:,} records of {SIZE:,} bytes")
+            growth.produce(scene.environment.kafka_host, variant, count)
+            scene.apply(_patch(variant))
+            wait_for_commit(scene)
+            killed, began = oom_kills(scene), time.monotonic()
+
+            def look() -> None:
+                elapsed = time.monotonic() - began
+                _sample(trends, scene, elapsed / 3600)
+                row = scene.fence(patience=30)
+                console.line(f"large records: {elapsed:.0f} s, {sum(row.offsets.values()) if row else 0:,} records")
+
+            seen = catch_up.watch(scene, total=count, seconds=SECONDS, look=look)
+            heaps = [heap.after_collections(scene, role) for role in ROLES]
+            limits = {f"{role} MiB": round(_limit(scene, role) / MIB) for role in ROLES}
+            notes += seen.notes("large records")
+            notes.append(f"processes killed for memory: {oom_kills(scene) - killed}; runs: {seen.row.epoch}")
+            notes.append(_reconciled(scene, variant, count))
+        finally:
+            growth.clear(scene, variant)
+    trends.tell(console, heaps)
+    rate = count / (seen.ended - seen.began)
+    return Result(
+        "soak-large-records",
+        [
+            Sample("large records", "MB/s", [rate * SIZE / 1e6]),
+            *seen.samples("large records"),
+            *trends.samples(),
+            *(Sample(trend.name, trend.unit, trend.values) for trend in heaps),
+        ],
+        {"GB": gigabytes, "bytes of a record": SIZE, **limits},
+        notes,
+    )
+
+
+def _patch(variant: growth.Variant) -> dict[str, Any]:
+    """The smallest worker, and batches as the operator bounds them by its memory."""
+    small = {
+        "cluster": {"workers": 1, "worker": {"cores": 1, "memory": "1Gi"}, "sparkConf": dict(heap.LOGGED)},
+        "source": {"kafka": {"maxRecordsPerBatch": None}},
+    }
+    return merged(growth.patch(variant), small)
+
+
+def _sample(trends: Trends, scene: Scene, hours: float) -> None:
+    try:
+        for figure in of_pipeline(scene):
+            trends.add(hours, figure)
+    except (KubectlError, NodeError):
+        return  # one missing sample changes no trend
+
+
+def _limit(scene: Scene, role: str) -> int:
+    """Return the memory in bytes that the pod of a role may use."""
+    pods = scene.kubectl.items("pods", f"--selector=streaming.fencepost.dev/component={role}")
+    return parse_bytes(pods[0]["spec"]["containers"][0]["resources"]["limits"]["memory"]) if pods else 0
+
+
+def _reconciled(scene: Scene, variant: growth.Variant, count: int) -> str:
+    """Compare every row with what was produced: the coordinates, and the length of the value."""
+    (table,) = growth.tables(variant)
+    found = {
+        (row.partition, row.offset): row.size
+        for row in scene.cassandra.execute(f"SELECT partition, offset, size FROM {growth.KEYSPACE}.{table}")  # noqa: S608
+    }
+    expected = dict.fromkeys(((number % PARTITIONS, number // PARTITIONS) for number in range(count)), SIZE)
+    if found == expected:
+        return f"every one of {count:,} records has its row"
+    return f"{len(expected.keys() - found.keys())} rows are missing, {len(found.keys() - expected.keys())} too many"
