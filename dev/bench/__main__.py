@@ -7,16 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import apply, backlog, batch, commit, growth, image_sizes, latency, operator_memory, peers, recovery, zombie
+from bench import (
+    apply,
+    backlog,
+    batch,
+    commit,
+    growth,
+    image_sizes,
+    latency,
+    memtables,
+    operator_memory,
+    peers,
+    recovery,
+    zombie,
+)
 from bench.figures import Result
-from demo.scene import SceneError
-from fencepost.fence import FenceError
+from bench.options import FOLDER, Options
 from flights.console import Console
-from flights.loader import LoadError
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
-from harness.waiting import NotInTimeError
-from testbed.environment import NotUpError
 
 BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "images": image_sizes.measure,
@@ -26,43 +33,59 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "backlog": backlog.measure,
     "long-backlog": backlog.measure_long,
     "latency": latency.measure,
-    "growth": growth.measure,
-    "peers": peers.measure,
     "recovery": recovery.measure,
     "zombie": zombie.measure,
     "operator-memory": operator_memory.measure,
 }
+IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
+    growth.NAME: growth.measure,
+    peers.NAME: peers.measure,
+    memtables.NAME: memtables.measure,
+}
+"""Programs whose parts can be measured one by one, and go on where they were interrupted."""
+ALL: Final = (*BENCHES, *IN_PARTS)
 LINE_SECONDS: Final = 10.0
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run some; 1 when one could not be run to its end."""
-    top = argparse.ArgumentParser(prog="bench", description="Figures of the testbed's pipeline; nothing is asserted.")
-    top.add_argument("names", nargs="+", choices=[*BENCHES, "all"], metavar="NAME", help=f"{', '.join(BENCHES)} or all")
-    top.add_argument("--into", type=Path, default=Path(".cache/bench"), help="folder for the JSON (.cache/bench)")
-    arguments = top.parse_args(words)
+    arguments = _arguments(words)
+    options = Options(
+        into=arguments.into,
+        rows=arguments.rows,
+        rounds=arguments.rounds,
+        only=tuple(arguments.only),
+        again=arguments.again,
+    )
     console = Console(line_seconds=LINE_SECONDS)
     failed = 0
-    for name in BENCHES if "all" in arguments.names else arguments.names:
+    for name in ALL if "all" in arguments.names else arguments.names:
         begun = time.monotonic()
         try:
-            result = BENCHES[name](console)
-        except (
-            NotUpError,
-            SceneError,
-            LoadError,
-            KubectlError,
-            NodeError,
-            NotInTimeError,
-            FenceError,
-            OSError,
-        ) as error:
+            result = IN_PARTS[name](console, options) if name in IN_PARTS else BENCHES[name](console)
+        except Exception as error:  # noqa: BLE001 - the next one is measured nevertheless
             failed += 1
-            console.line(f"{name}: not measured: {error}")
+            console.line(f"{name}: not measured: {type(error).__name__}: {error}")
             continue
         result.tell(console)
-        console.line(f"{name}: {result.save(arguments.into)}, {time.monotonic() - begun:.0f} s")
+        console.line(f"{name}: {result.save(options.into)}, {time.monotonic() - begun:.0f} s")
     return 1 if failed else 0
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    top = argparse.ArgumentParser(prog="bench", description="Figures of the testbed's pipeline; nothing is asserted.")
+    top.add_argument("names", nargs="+", choices=[*ALL, "all"], metavar="NAME", help=f"{', '.join(ALL)} or all")
+    top.add_argument("--into", type=Path, default=FOLDER, help="folder for the JSON (default: %(default)s)")
+    parts = top.add_argument_group(f"for {', '.join(IN_PARTS)}, which go on where they were interrupted")
+    parts.add_argument("--only", action="append", default=[], metavar="PART", help="measure this part; may be repeated")
+    parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables)")
+    parts.add_argument("--rounds", type=int, help="rounds (peers, memtables)")
+    parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")
+    found = top.parse_args(words)
+    given = found.only or found.rows or found.rounds or found.again
+    if given and "all" not in found.names and not set(found.names) & set(IN_PARTS):
+        top.error(f"--only, --rows, --rounds and --again are for {', '.join(IN_PARTS)}")
+    return found
 
 
 if __name__ == "__main__":

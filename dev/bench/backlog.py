@@ -49,7 +49,10 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
             wait_for_commit(scene, past=rows - 1, seconds=SECONDS)
             spent = cpu.per_row(before, cpu.usage(scene), rows - committed(warm))
             name = f"{workers} worker{'s' if workers > 1 else ''}"
-            samples += [Sample(name, "rows/s", [rate(scene)]), *cpu.samples(name, spent)]
+            samples += [
+                Sample(name, "rows/s", [rate(scene)]),
+                *cpu.samples(name, {role: [value] for role, value in spent.items()}),
+            ]
             report = reconcile(scene.cassandra, scene.tables[0], feed.ledger, history=scene.whole_history())
             notes.append(f"{workers}: {'every row is there once' if report.ok else '; '.join(report.lines())}")
             begin_again(scene)

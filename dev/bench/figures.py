@@ -76,7 +76,7 @@ class Result:
         record = {
             "bench": self.bench,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "commit": _commit(),
+            "commit": commit_id(),
             "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()},
             "conditions": dict(self.conditions),
             "samples": [sample.json() for sample in self.samples],
@@ -92,7 +92,8 @@ def _plain(figure: float) -> str:
     return f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
-def _commit() -> str:
+def commit_id() -> str:
+    """Return the commit that is checked out."""
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True,

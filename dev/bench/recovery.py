@@ -18,6 +18,9 @@ from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
 from flights.console import Console
 from flights.history import HistoryRow, commits
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.waiting import NotInTimeError
 
 KILLS: Final = 20
 RATE: Final = 500.0
@@ -50,6 +53,7 @@ class Recovery:
 def measure(console: Console, *, kills: int = KILLS) -> Result:
     """Kill the driver over and over under load."""
     found: list[Recovery] = []
+    notes: list[str] = []
     with staged() as scene:
         feed = source(scene)
         feed.burst(10_000)
@@ -57,14 +61,19 @@ def measure(console: Console, *, kills: int = KILLS) -> Result:
         wait_for_commit(scene)
         with feed.flowing(RATE):
             for number in range(kills):
-                row = wait_for_commit(scene, past=committed(scene.fence()))
-                time.sleep(STEADY_SECONDS)
-                killed = scene.signal_driver("KILL")
-                after = committed(scene.fence())
-                row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
-                found.append(recovery(scene, killed, row.epoch))
-                total = found[-1].between("killed", "committed")
-                console.line(f"recovery: {number + 1} of {kills}: {total or 0:.1f} s")
+                try:
+                    row = wait_for_commit(scene, past=committed(scene.fence()))
+                    time.sleep(STEADY_SECONDS)
+                    killed = scene.signal_driver("KILL")
+                    after = committed(scene.fence())
+                    row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
+                    found.append(recovery(scene, killed, row.epoch))
+                    total = found[-1].between("killed", "committed")
+                    console.line(f"recovery: {number + 1} of {kills}: {total or 0:.1f} s")
+                except (NotInTimeError, KubectlError, NodeError) as error:
+                    notes.append(f"ended after {number}: {error}")
+                    console.line(f"recovery: {notes[-1]}")
+                    break
     samples = [
         Sample("kill to commit", "s", known(found, "killed", "committed")),
         *(Sample(f"  {name}", "s", known(found, first, last)) for name, first, last, _ in STEPS),
@@ -73,7 +82,7 @@ def measure(console: Console, *, kills: int = KILLS) -> Result:
         "recovery",
         samples,
         {"rows a second": RATE, "kills": kills},
-        [f"{name}: {what}" for name, _, _, what in STEPS],
+        [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from demo.scene import Scene
+from demo.scene import MADE_BY, Scene
 from fencepost.fence import FenceRow, FenceUnavailable
 from flights.dataset import flights
 from flights.ledger import Ledger
@@ -25,6 +25,14 @@ def staged() -> Iterator[Scene]:
         scene.prepare()
         yield scene
         scene.clear()
+
+
+def make_namespace(scene: Scene) -> None:
+    """Make the namespace before the pipeline, so that the `ConfigMap`s of a bench can be in it."""
+    name = scene.kubectl.namespace
+    scene.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {MADE_BY: "demo"}}}
+    )
 
 
 def source(scene: Scene) -> Load:
@@ -48,7 +56,7 @@ def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: flo
         return row if row is not None and row.epoch >= epoch and committed(row) > past else None
 
     return eventually(
-        f"more than {past:,} records are committed in epoch {epoch} or later", there, seconds=seconds, pause=0.2
+        f"more than {past:,} records are committed in epoch {epoch} or later", there, seconds=seconds, pause=0.5
     )
 
 

@@ -12,6 +12,9 @@ from bench.figures import Result, Sample
 from bench.recovery import RATE, Recovery, known, recovery
 from bench.stage import committed, source, staged, wait_for_commit
 from flights.console import Console
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
+from harness.waiting import NotInTimeError
 
 FREEZES: Final = 3
 STALL_TIMEOUT: Final = "15s"
@@ -21,6 +24,7 @@ STEPS: Final = (("notice", "killed", "fenced"), ("new driver", "fenced", "claime
 def measure(console: Console, *, freezes: int = FREEZES) -> Result:
     """Freeze the driver over and over; each stays frozen until Kubernetes ends it."""
     found: list[Recovery] = []
+    notes: list[str] = []
     with staged() as scene:
         feed = source(scene)
         feed.burst(10_000)
@@ -28,13 +32,18 @@ def measure(console: Console, *, freezes: int = FREEZES) -> Result:
         wait_for_commit(scene)
         with feed.flowing(RATE):
             for number in range(freezes):
-                row = wait_for_commit(scene, past=committed(scene.fence()))
-                frozen = scene.signal_driver("STOP")
-                after = committed(scene.fence())
-                row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
-                found.append(recovery(scene, frozen, row.epoch))
-                total = found[-1].between("killed", "committed")
-                console.line(f"zombie: {number + 1} of {freezes}: {total or 0:.1f} s")
+                try:
+                    row = wait_for_commit(scene, past=committed(scene.fence()))
+                    frozen = scene.signal_driver("STOP")
+                    after = committed(scene.fence())
+                    row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
+                    found.append(recovery(scene, frozen, row.epoch))
+                    total = found[-1].between("killed", "committed")
+                    console.line(f"zombie: {number + 1} of {freezes}: {total or 0:.1f} s")
+                except (NotInTimeError, KubectlError, NodeError) as error:
+                    notes.append(f"ended after {number}: {error}")
+                    console.line(f"zombie: {notes[-1]}")
+                    break
     return Result(
         "zombie",
         [
@@ -42,4 +51,5 @@ def measure(console: Console, *, freezes: int = FREEZES) -> Result:
             *(Sample(f"  {name}", "s", known(found, first, last)) for name, first, last in STEPS),
         ],
         {"stallTimeout": STALL_TIMEOUT, "rows a second": RATE},
+        notes,
     )

@@ -1,13 +1,14 @@
 """The departures transform under Spark's own Structured Streaming, with foreachBatch and the Cassandra connector.
 
-Arguments: one JSON object. Prints one line `BATCH {json}` per batch: its number, records, and start and end in seconds
-since 1970.  Ends when `total` records are written.
+Arguments: one JSON object. Prints one line `BATCH {json}` per batch: its number, its records, and when it ended, in
+seconds since 1970.  Stays when `total` records are written, so that its CPU time can be read.
 """
 
 import json
 import os
 import sys
 import time
+from typing import Any
 
 import departures  # type: ignore[import-not-found]  # from the ConfigMap
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,7 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "4",
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
         "spark.cassandra.connection.host": given["cassandra"],
         "spark.cassandra.connection.port": str(given["port"]),
         "spark.cassandra.auth.username": os.environ["CASSANDRA_USERNAME"],
@@ -44,15 +46,13 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     # Spark 3.5 has this function in SQL alone.
     f.timestamp_diff = lambda unit, start, end: f.expr(f"timestampdiff({unit}, {start}, {end})")
-    done = 0
+    ended: dict[int, float] = {}
 
     def each(frame: DataFrame, number: int) -> None:
-        begun = time.time()
         rows = departures.transform(frame, None)
         target = rows.write.format("org.apache.spark.sql.cassandra")
         target.options(keyspace=given["keyspace"], table=given["table"]).mode("append").save()
-        told = {"batch": number, "started": begun, "ended": time.time()}
-        print("BATCH " + json.dumps(told), flush=True)
+        ended[number] = time.time()
 
     query = (
         spark.readStream.format("kafka")
@@ -67,13 +67,27 @@ def main() -> None:
         .trigger(processingTime="0 seconds")
         .start()
     )
+    done, told = 0, 0
     while done < given["total"] and query.exception() is None:
         time.sleep(0.2)
-        done = sum(progress["numInputRows"] for progress in query.recentProgress)
+        progress = query.recentProgress
+        for batch in progress[told:]:
+            records = sum(
+                position(source["endOffset"]) - position(source["startOffset"]) for source in batch["sources"]
+            )
+            if records:
+                line = {"batch": batch["batchId"], "records": records, "ended": ended[batch["batchId"]]}
+                print("BATCH " + json.dumps(line), flush=True)
+            done += records
+        told = len(progress)
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))
-    print("DONE", flush=True)
-    time.sleep(3600)  # the pod stays, so that its CPU time can be read
+    time.sleep(3600)
+
+
+def position(offsets: Any) -> int:
+    """Return the records up to the offsets of a progress report: by topic and partition, or nothing yet."""
+    return sum(sum(topic.values()) for topic in offsets.values()) if isinstance(offsets, dict) else 0
 
 
 main()
