@@ -88,6 +88,10 @@ reference: venv ## Write what follows from the CRD: docs/reference.md and the ch
 	@$(BIN)/python -m generators.reference >docs/reference.md
 	@cp crds/*.yaml charts/fencepost/crds/
 
+.PHONY: benchmarks
+benchmarks: venv ## Write docs/benchmarks.md and its plots from what `make bench` measured
+	@$(BIN)/python -m generators.benchmarks
+
 .PHONY: lock
 lock: venv ## Update uv.lock
 	@$(UV) lock --upgrade

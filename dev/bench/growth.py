@@ -63,7 +63,7 @@ class Variant:
 
 VARIANTS: Final = (
     *(Variant(name=f"{count:,} partitions", partitions=count) for count in (10, 100, 1_000)),
-    *(Variant(name=f"{count} sinks", sinks=count, records=2_000) for count in (1, 4, 16)),
+    *(Variant(name=f"{count} sink{'s' if count > 1 else ''}", sinks=count, records=2_000) for count in (1, 4, 16)),
     *(
         Variant(name=f"records of {size:,} bytes", size=size, records=max(10, min(10_000, 10 * MB // size)))
         for size in (100, 1_000, 10_000, 100_000, MB)

@@ -1,4 +1,4 @@
-"""What a table's memtable costs Cassandra: the skip list that is its default beside the trie of 4.1 and later.
+"""What a table's memtable costs Cassandra: the skip list that is its default beside the trie of Cassandra 5.0.
 
 The same pipeline writes the same rows to the same table, whose option `memtable` is another.  Cassandra's
 configuration has to name both (`memtable.configurations` in cassandra.yaml).

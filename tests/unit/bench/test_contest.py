@@ -243,7 +243,12 @@ def test_a_records_latency_is_that_of_the_first_commit_beyond_it(monkeypatch: py
 
 def test_without_commits_the_fence_row_moves_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(CassandraFenceTable, "swap", lambda *_: asked.append("swap") is None)
+
+    def swap(*_: object) -> bool:
+        asked.append("swap")
+        return True
+
+    monkeypatch.setattr(CassandraFenceTable, "swap", swap)
     monkeypatch.setattr(CassandraFenceTable, "report_progress", lambda *_, **__: asked.append("progress"))
     monkeypatch.syspath_prepend(str(peers.CEILING.parent))
     monkeypatch.syspath_prepend(str(peers.CEILING.parents[3] / "examples/departures"))
