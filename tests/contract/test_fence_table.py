@@ -130,7 +130,7 @@ def test_a_released_row_is_adopted_and_its_zombie_neither_commits_nor_claims(tab
     assert fence.read() is None
     kept = table.read(row.pipeline)
     assert kept is not None
-    assert kept == FenceRow(pipeline=row.pipeline, owner="", epoch=2, version=zombie.version + 1, clock=kept.clock)
+    assert kept == FenceRow(pipeline=row.pipeline, owner="", epoch=3, version=zombie.version + 2, clock=kept.clock)
     assert kept.clock > zombie.clock
     adopted = fence.create("cluster/new")
     assert adopted == replace(kept, owner="cluster/new", version=kept.version + 1)

@@ -6,6 +6,7 @@ in the end what was asked for.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -170,6 +171,33 @@ async def test_a_fault_at_each_write(scene: str, side: str, fault: type[BaseExce
         setattr(stage.gate, side, failing_at(number, fault))
         await play(stage)
         assert fault is not Died or stage.deaths == 1
+
+
+def dying_inside_a_release(stage: Stage, side: str, fatal: int) -> Callable[[int, str], None]:
+    """Kill the operator at the request with this number that it sends to Cassandra for a release."""
+    usual, requests = getattr(stage.world.table, side), itertools.count()
+
+    def strike(call: str) -> None:
+        usual(call)
+        if next(requests) == fatal:
+            raise Died(call)
+
+    return lambda _number, name: setattr(stage.world.table, side, strike if name == "delete_fence" else usual)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_an_operator_that_dies_inside_a_release_leaves_nothing_of_the_deleted_pipeline(side: str) -> None:
+    """A release is several requests to Cassandra; the fault is a kill at each of them."""
+    deaths = 0
+    for fatal in range(6):
+        stage = await provisioned()
+        await stage.run(5)
+        stage.world.table.report_progress(ROW, epoch=1, version=1, done=1)
+        stage.gate.before = dying_inside_a_release(stage, side, fatal)
+        await delete_with_row(stage)
+        deaths += stage.deaths
+        assert (stage.world.table.history, stage.world.table.progress) == ([], {})
+    assert deaths >= 4
 
 
 @pytest.mark.parametrize("seed", range(6))

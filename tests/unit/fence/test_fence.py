@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 
+from fencepost.contract import Loss, Reason, ReportedLoss
 from fencepost.fence import (
     Fence,
     FenceClockSkew,
@@ -21,6 +25,11 @@ from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "default/flights/departures"
 OWNER = "cluster-1/cr-1"
+LOST = ReportedLoss(
+    loss=Loss(reason=Reason.DATA_LOSS, committed_ms=7, ranges={"flights/0": (3, 5)}),
+    epoch=1,
+    at=datetime(2026, 1, 2, tzinfo=UTC),
+)
 
 
 @dataclass
@@ -322,8 +331,36 @@ def test_a_released_row_keeps_epoch_version_and_clock_and_nothing_else() -> None
     row = commit(table, claimed(table), 10)
     fence(table).release(row)
     kept = table.rows[PIPELINE]
-    assert kept == FenceRow(pipeline=PIPELINE, owner="", epoch=row.epoch + 1, version=row.version + 1, clock=kept.clock)
+    assert kept == FenceRow(pipeline=PIPELINE, owner="", epoch=row.epoch + 2, version=row.version + 2, clock=kept.clock)
     assert kept.clock >= row.clock + 2
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("fatal", range(6))
+def test_a_release_that_dies_at_any_call_is_resumed_and_leaves_nothing(side: str, fatal: int) -> None:
+    """The fault: the operator is killed.  Its successor sees the row as `read` returns it, and nothing else."""
+
+    class Killed(BaseException):
+        pass
+
+    table = MemoryFenceTable()
+    row = commit(table, claimed(table), 10)
+    table.report_loss(PIPELINE, LOST)
+    table.report_progress(PIPELINE, epoch=row.epoch, version=row.version, done=3)
+    calls = itertools.count()
+
+    def kill(call: str) -> None:
+        if call != "server_time" and next(calls) == fatal:
+            raise Killed
+
+    setattr(table, side, kill)
+    with contextlib.suppress(Killed):
+        fence(table).release(row)
+    setattr(table, side, lambda _call: None)
+    while (seen := fence(table).read()) is not None:
+        fence(table).release(seen)
+    assert table.rows[PIPELINE].is_released
+    assert (table.history, table.losses, table.progress) == ([], {}, {})
 
 
 def test_a_pipeline_that_is_created_again_adopts_the_released_row_and_starts_at_the_beginning() -> None:
@@ -331,7 +368,7 @@ def test_a_pipeline_that_is_created_again_adopts_the_released_row_and_starts_at_
     row = commit(table, claimed(table), 10)
     fence(table).release(row)
     again = fence(table).create("cluster-1/cr-2")
-    assert (again.owner, again.epoch, again.offsets, again.driver) == ("cluster-1/cr-2", row.epoch + 1, {}, None)
+    assert (again.owner, again.epoch, again.offsets, again.driver) == ("cluster-1/cr-2", row.epoch + 2, {}, None)
     assert again.version > row.version
     assert again.clock > row.clock
     assert fence(table).create("cluster-1/cr-2") == again
@@ -366,7 +403,7 @@ def test_a_release_is_applied_exactly_once_whatever_answers_are_lost(place: str,
     row = claimed(table)
     setattr(table, place, Faults(at))
     fence(table).release(row)
-    assert (table.rows[PIPELINE].epoch, table.rows[PIPELINE].version) == (row.epoch + 1, row.version + 1)
+    assert (table.rows[PIPELINE].epoch, table.rows[PIPELINE].version) == (row.epoch + 2, row.version + 2)
 
 
 @pytest.mark.parametrize(("place", "at"), list(faults()))

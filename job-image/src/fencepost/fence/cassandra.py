@@ -148,7 +148,7 @@ class CassandraFenceTable:
             )
             values = (*_values(new, columns), before.pipeline, before.epoch, before.version, before.driver)
             applied = bool(self.session.execute(update, values).was_applied)
-        if applied:
+        if applied and not after.is_released:  # its history was deleted before
             self._history.record(before, after)
         return applied
 

@@ -127,7 +127,8 @@ class MemoryFenceTable:
 
     def _put(self, row: FenceRow) -> None:
         self.rows[row.pipeline] = row
-        self.history.append(row)
+        if not row.is_released:
+            self.history.append(row)
 
     def _matches(self, row: FenceRow) -> bool:
         seen = self.rows.get(row.pipeline)

@@ -228,27 +228,27 @@ class Fence:
     def release(self, before: FenceRow) -> None:
         """Give the row up for good: its pipeline is deleted.
 
-        The row stays, owned by nobody, one epoch on and without progress: no driver of the deleted pipeline can commit
-        or claim, now or in a pipeline that is created later under the same name.  Its history and snapshots go.
+        The row stays, owned by nobody, in a new epoch and without progress: no driver of the deleted pipeline can
+        commit or claim, now or in a pipeline that is created later under the same name.
+
+        The driver's epoch ends first, so that nothing more is written beside the row; then history, snapshots, progress
+        and losses go; the owner goes last.  Whoever is killed in between leaves a row that says there is more to do.
         Raises Fenced when the row moved; nothing to do when it is released already.
         """
-        after = FenceRow(
-            pipeline=before.pipeline,
-            owner=NOBODY,
-            epoch=before.epoch + 1,
-            version=before.version + 1,
-            clock=self._clock.lenient_stamp(before.clock + 2),
-        )
         try:
-            self._change(before, after)
+            ended = before if before.driver is UNCLAIMED else self.take_over(before, owner=before.owner)
+            self._patience.ask(lambda: self._table.forget(self._pipeline))
+            after = FenceRow(
+                pipeline=ended.pipeline,
+                owner=NOBODY,
+                epoch=ended.epoch + 1,
+                version=ended.version + 1,
+                clock=self._clock.lenient_stamp(ended.clock + 2),
+            )
+            self._change(ended, after)
         except Fenced as error:
-            if error.seen is not None and not error.seen.is_released:
+            if error.seen is None or not error.seen.is_released:
                 raise
-        self.forget()
-
-    def forget(self) -> None:
-        """Delete what hangs on the row: history, snapshots and progress. Repeat it as often as needed."""
-        self._patience.ask(lambda: self._table.forget(self._pipeline))
 
     def report_progress(self, row: FenceRow, done: int) -> None:
         """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""

@@ -29,7 +29,8 @@ class FenceTable(Protocol):
     def swap(self, before: FenceRow, after: FenceRow) -> bool:
         """Replace the row on condition of `before`'s epoch, version and driver; return whether it was replaced.
 
-        `before` is the row as it was read: what `after` has in common with it is not written again.
+        `before` is the row as it was read: what `after` has in common with it is not written again.  The change is
+        added to the history, unless it releases the row.
         """
         ...
 

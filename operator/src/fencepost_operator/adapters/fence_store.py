@@ -191,14 +191,12 @@ class CassandraFenceStore:
         return await self._with_table(connection, look)
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Release the row, and delete its history and snapshots. Raises Conflict when the row is elsewhere."""
+        """Delete the row's history and snapshots, and release it. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = holder.read()
-            if row is None:
-                holder.forget()
-            else:
+            if row is not None:
                 holder.release(_expected(row, pipeline, epoch, version))
 
         try:
