@@ -139,6 +139,8 @@ def test_dead_letters_have_their_series() -> None:
     for letters, figure in ((None, 0), (DeadLettersStatus(count=4, last="t/0@7"), 4)):
         metrics.observed(KEY, replace(status(), dead_letters=letters), {}, None)
         assert series(metrics)[f"fencepost_pipeline_dead_letters{at}"] == figure
+    metrics.observed(KEY, replace(status(), epoch=None), {}, None)  # no fence row was seen: 0 would be a guess
+    assert f"fencepost_pipeline_dead_letters{at}" not in series(metrics)
     metrics.forget(KEY)
     assert series(metrics) == {}
 

@@ -122,16 +122,17 @@ class PrometheusMetrics:
         self._falling_behind.labels(*labels).set("FallingBehind" in true)
         for reason in RETENTION_REASONS:
             self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
-        self._dead_letters.labels(*labels).set(status.dead_letters.count if status.dead_letters else 0)
         weak = {each.setting for each in status.durability.weak} if status.durability else set()
         for setting in SETTINGS:
             self._durability_at_risk.labels(*labels, setting).set(setting in weak)
         self._count_restarts(key, status.restarts)
+        letters = status.dead_letters.count if status.dead_letters else 0
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
         figures = {
             self._lag: status.lag,
             self._epoch: status.epoch,
+            self._dead_letters: letters if status.epoch is not None else None,
             self._catch_up: catch_up_seconds(status.throughput),
             self._time_lag: backlog.time_lag if backlog is not None else None,
             self._time_to_loss: backlog.time_to_loss if backlog is not None else None,
