@@ -94,6 +94,24 @@ async def test_a_used_acceptance_is_inert_and_the_next_loss_is_another_one() -> 
     assert f"is about loss '{first}', not about {loss_id(stage)}" in stage.pipeline.status.message
 
 
+async def test_an_acceptance_does_not_answer_another_failure() -> None:
+    """A changed spec was tried instead, and its code cannot load: the loss has nothing to do with that."""
+    stage = await stalled_at_a_loss()
+    loss = loss_id(stage)
+    stage.world.change(stage.key, job={"image": "registry.example/job:2", "entrypoint": "orders.job:wrong"})
+
+    def stalled() -> bool:
+        stage.world.drivers[-1].fails_with = ExitCode.BAD_SPEC
+        return stage.pipeline.status.state is State.STALLED and stage.ready() == Reason.BAD_SPEC
+
+    await stage.until(stalled)
+    jobs = list(stage.world.created_jobs)
+    annotate(stage, f"{loss} by=kim")
+    await stage.until(lambda: bool(stage.pipeline.status.accepted_losses))
+    await stage.run(30)
+    assert (stage.world.created_jobs, stage.ready()) == (jobs, Reason.BAD_SPEC)
+
+
 async def test_a_retry_finds_the_same_loss_and_no_acceptance() -> None:
     stage = await stalled_at_a_loss()
     first, jobs = loss_id(stage), len(stage.world.created_jobs)

@@ -230,7 +230,7 @@ class LossStatus(Model):
 class AcceptedLossStatus(Model):
     """An acceptance, as table accepted_losses of the fence's keyspace has it whole; `choice` is cut.
 
-    `epoch` is of the newest run when the acceptance was first seen: failures up to that run stand in no one's way.
+    `epoch` is of the newest run when the acceptance was first seen: it answers a stop at this loss up to that run.
     """
 
     id: str

@@ -83,13 +83,12 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
 def current_failure(context: RunContext) -> FailureStatus | None:
     """Return the failure of the newest run until something changes that the next run may succeed with.
 
-    That is the spec, the retry annotation, or the acceptance of a loss.
+    That is the spec, the retry annotation, or the acceptance of the loss at which the run stopped.
     """
     run, failure = context.run, context.status.failure
     if run is None or failure is None or not failure.count or failure.epoch != run.epoch:
         return None
-    accepted = context.status.accepted_losses
-    if accepted and accepted[-1].epoch >= failure.epoch:
+    if any(each.id == failure.loss and each.epoch >= failure.epoch for each in context.status.accepted_losses):
         return None
     same = failure.spec_hash == context.desired.run and failure.retry == context.retry_token
     return failure if same else None
