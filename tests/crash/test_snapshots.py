@@ -114,9 +114,31 @@ async def test_an_upgrade_goes_on_where_no_snapshot_can_be_written() -> None:
     await stage.run(5)
     status = stage.pipeline.status.snapshots
     assert stage.is_running()
+    assert stage.gate.writes.count("take_snapshot") == 1, "what is copied later is not what the old run committed"
     assert not stage.world.snapshots
     assert status is not None
     assert status.pending is None
+
+
+@pytest.mark.parametrize("refused", [{"stop"}, {"stop", "take_snapshot"}])
+async def test_an_old_run_that_cannot_be_deleted_starves_no_snapshot(refused: set[str]) -> None:
+    """Injected: an admission webhook refuses the deletion of Jobs; then Cassandra refuses the snapshot as well."""
+    stage, refusing = await running(), set(refused)
+
+    def refuse(_number: int, call: str) -> None:
+        if call in refusing:
+            raise Denied("refused", remedy="ask the administrator")
+
+    stage.gate.before = refuse
+    for number in range(2, 6):
+        stage.world.kill_driver()
+        await stage.until(lambda n=number: stage.is_running() and stage.world.table.rows[ROW].epoch == n)  # type: ignore[misc]
+        await stage.run(5)
+    annotate(stage, "now")
+    await stage.run(40)
+    refusing -= {"take_snapshot"}
+    await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
+    assert stage.gate.writes.count("stop") > 1
 
 
 async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:

@@ -14,7 +14,7 @@ from fakes.world import MASTER_DELAY, NODE_LOSS, PURGE_DELAY, REPLICATED, WORKER
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.contract.purge import PurgeReport
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
-from fencepost.fence.snapshots import Snapshot, snapshot_of
+from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
@@ -499,6 +499,8 @@ class FakeFences:
         row = await self.read(connection, pipeline)
         if row is None or row.owner != owner:
             raise Conflict("the row is another's")
+        if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
+            raise Conflict("the row was claimed")
         made = snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name)
         await self._write("take_snapshot", lambda: self.world.snapshots.setdefault((pipeline, snapshot), made))
 

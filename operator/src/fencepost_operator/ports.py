@@ -235,7 +235,10 @@ class FenceStore(Protocol):
     async def take_snapshot(
         self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
     ) -> None:
-        """Copy the row into the snapshot with this id unless it is there. Raises Conflict when the row is another's."""
+        """Copy the row into the snapshot with this id unless it is there.
+
+        Raises Conflict when the row is another's, or claimed by the run that the snapshot was to precede.
+        """
         ...
 
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:

@@ -30,7 +30,7 @@ from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_cur
 from fencepost.fence.cassandra_history import changes_after
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change, first_commit, hour_of
-from fencepost.fence.snapshots import Snapshot, snapshot_of
+from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
 from fencepost_operator.adapters.cassandra_settings import read_settings
@@ -132,12 +132,14 @@ class CassandraFenceStore:
     async def take_snapshot(
         self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
     ) -> None:
-        """Copy the row into the snapshot with this id unless it is there. Raises Conflict when the row is another's."""
+        """Copy the row into the snapshot with this id unless it is there; see the port."""
 
         def copy(table: CassandraFenceTable) -> None:
             row = Fence(table, pipeline, patience=_PATIENCE).read()
             if row is None or row.owner != owner:
                 raise Conflict(f"the fence row of {pipeline} is not this pipeline's any more")
+            if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
+                raise Conflict(f"the fence row of {pipeline} was claimed by the run that the snapshot was to precede")
             _snapshots(table).insert(pipeline, snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name))
 
         await self._migrate(connection)

@@ -124,7 +124,11 @@ def decide(
         conditions=conditions(context, outcome),
     )
     unwritten = {failure.action.id: failure.message for failure in failures if isinstance(failure.action, TakeSnapshot)}
-    status, action = with_snapshots(context, status, _action(context, outcome, failures, rewinds.aside), unwritten)
+    asked = _action(context, outcome, failures)
+    status, snapshot = with_snapshots(context, status, asked, unwritten)
+    action = snapshot or asked
+    if asked is None:
+        action = _housekeeping(context, failures, rewinds.aside, snapshot)
     return Decision(
         reason=outcome.reason,
         status=status,
@@ -153,21 +157,26 @@ def _rewinds(
     )
 
 
-def _action(
-    context: Context, outcome: Outcome, failures: Collection[ActionFailure], aside: Action | None
-) -> Action | None:
-    """Return what the rule asks for; housekeeping when it asks for nothing, or for an install that failed.
-
-    A prune that fails as well takes turns with the install: neither waits until the other succeeds.
-    """
-    if outcome.action is None:
-        return aside or prune_runs(context) or stale_generations(context)
+def _action(context: Context, outcome: Outcome, failures: Collection[ActionFailure]) -> Action | None:
+    """Return what the rule asks for; a prune takes turns with an install that fails: neither waits for the other."""
     if not isinstance(outcome.action, InstallCluster):
         return outcome.action
-    installs = sum(failure.attempts for failure in failures if failure.action == outcome.action)
     prunes = sum(failure.attempts for failure in failures if isinstance(failure.action, PruneCluster))
-    prune = stale_generations(context, install_failed=True) if installs > prunes else None
+    prune = stale_generations(context, install_failed=True) if _tries(outcome.action, failures) > prunes else None
     return prune or outcome.action
+
+
+def _housekeeping(
+    context: Context, failures: Collection[ActionFailure], aside: Action | None, snapshot: Action | None
+) -> Action | None:
+    """Return what is due while no rule asks for anything: first what failed least often, so that nothing starves."""
+    candidates = (aside, prune_runs(context), stale_generations(context), snapshot)
+    due = [action for action in candidates if action is not None]
+    return min(due, key=lambda action: _tries(action, failures), default=None)
+
+
+def _tries(action: Action, failures: Collection[ActionFailure]) -> int:
+    return sum(failure.attempts for failure in failures if failure.action == action)
 
 
 def prepare(context: Context) -> RunContext | Outcome:

@@ -26,7 +26,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
-from fencepost_operator.observation import Known, Observation
+from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.text import single_line
 
 RECENT: Final = 10
@@ -72,28 +72,30 @@ def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> 
 
 def with_snapshots(
     context: Context, status: Status, action: Action | None, failures: Mapping[str, str]
-) -> tuple[Status, Action | None]:
-    """Return the status and the action with what is due for the snapshots in them.
+) -> tuple[Status, TakeSnapshot | DropSnapshots | None]:
+    """Return the status with what is due for the snapshots in it, and what to do for them.
 
-    `failures` maps the id of a snapshot that could not be written to the reason.
+    `action` is what a rule asks for: a snapshot comes before the first run of another spec, and otherwise only where
+    nothing else is asked for.  `failures` maps the id of a snapshot that could not be written to the reason.
     """
     known, row, spec = status.snapshots, _own_row(context), context.pipeline.spec
     if known is None or row is None or not isinstance(spec, Spec):
-        return status, action
-    if _is_too_late(known.pending, row):
+        return status, None
+    if _is_too_late(context, known.pending, row):
         known = replace(known, pending=None)
     is_changed = isinstance(action, StartRun) and _is_other_spec(context, status)
     waits = isinstance(action, StartRun) and (is_changed or _is_for(known.pending, Trigger.SPEC_CHANGE))
     if action is not None and not waits:
-        return replace(status, snapshots=known), action
+        return replace(status, snapshots=known), None
     known = _requested(context, known, row, is_changed=is_changed) if known.pending is None else known
     pending = known.pending
     if pending is None:
-        return replace(status, snapshots=known), action or _expired(context, spec.snapshots)
+        return replace(status, snapshots=known), _expired(context, spec.snapshots)
     failure = failures.get(pending.id)
     status = replace(status, snapshots=replace(known, message=detail(failure) if failure else known.message))
-    if failure and action is not None:
-        return status, action
+    is_blind = _is_for(pending, Trigger.SPEC_CHANGE) and isinstance(context.observation.runs, Unknown)
+    if is_blind or (failure and action is not None):
+        return status, None
     return status, TakeSnapshot(id=pending.id, trigger=pending.trigger, name=pending.name, owner=context.owner)
 
 
@@ -128,9 +130,9 @@ def _is_other_spec(context: Context, status: Status) -> bool:
     return before is not None and after is not None and before.spec_hash != after.spec_hash
 
 
-def _is_too_late(pending: SnapshotStatus | None, row: FenceRow) -> bool:
-    """Return whether the run of the other spec has the fence by now: there is no 'before' to copy any more."""
-    return _is_for(pending, Trigger.SPEC_CHANGE) and row.driver is not None
+def _is_too_late(context: Context, pending: SnapshotStatus | None, row: FenceRow) -> bool:
+    """Return whether the run of the other spec has started: it may claim the fence at any moment."""
+    return _is_for(pending, Trigger.SPEC_CHANGE) and (row.driver is not None or context.job is not None)
 
 
 def _is_for(pending: SnapshotStatus | None, trigger: Trigger) -> bool:
