@@ -30,6 +30,8 @@ class Message:
     code: int | None = None
     size: int = 1
     words: str = "words"
+    key_: bytes | None = None
+    headers_: list[tuple[str, bytes | None]] | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -50,13 +52,13 @@ class Message:
         return 1, 1_000
 
     def key(self) -> bytes | None:
-        return None
+        return self.key_
 
     def value(self) -> bytes:
         return b"v" * self.size
 
-    def headers(self) -> None:
-        return None
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.headers_
 
 
 def records(partition: int, offsets: Sequence[int]) -> list[Message]:
@@ -184,8 +186,17 @@ def test_chunks_are_full_however_the_records_come(read: Any) -> None:
     assert consumer.calls <= 3 * len(bursts) + 3  # by bursts, not record by record
 
 
-def test_a_chunk_of_large_records_is_bounded_in_bytes(read: Any) -> None:
-    large = [Message(0, offset, size=reader.CHUNK_BYTES // 4) for offset in range(6)]
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"size": reader.CHUNK_BYTES // 4},
+        {"key_": bytes(reader.CHUNK_BYTES // 4)},
+        {"headers_": [("a", bytes(reader.CHUNK_BYTES // 8)), ("b", None), ("c", bytes(reader.CHUNK_BYTES // 8))]},
+    ],
+    ids=lambda content: next(iter(content)),
+)
+def test_a_chunk_of_large_records_is_bounded_in_bytes(read: Any, content: dict[str, Any]) -> None:
+    large = [Message(0, offset, **content) for offset in range(6)]
     _, batches = read([Range("t", 0, 0, 6)], {0.1 * offset: [one] for offset, one in enumerate(large)})
     assert [batch.num_rows for batch in batches] == [4, 2]
 

@@ -37,7 +37,7 @@ ARROW_SCHEMA: Final = pa.schema([
 CHUNK: Final = 10_000
 """Records in one Arrow batch."""
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of values that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
+"""Bytes of content that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
 
 ASK_AFTER: Final = 5.0
 """Seconds without a record after which Kafka is asked why, and between two such questions."""
@@ -184,7 +184,7 @@ class _Reading:
                 raise self._truncation()
             if accepted:
                 records += accepted
-                size += sum(map(len, accepted))
+                size += sum(map(_content_bytes, accepted))
                 quiet_since, ask_at = time.monotonic(), time.monotonic() + ASK_AFTER
                 self._complaints.clear()
             elif time.monotonic() - quiet_since > self._patience:
@@ -295,6 +295,13 @@ class _Reading:
         return ", ".join(
             f"{part.key} [{part.until - self._left[part.topic, part.partition]}, {part.until})" for part in parts
         )
+
+
+def _content_bytes(record: Message) -> int:
+    """Return the bytes of a record's key, value and headers."""
+    headers: Any = record.headers()
+    content = len(record) + len(record.key() or b"")
+    return content + sum(len(name) + len(value or b"") for name, value in headers) if headers else content
 
 
 def _position(part: Range) -> TopicPartition:
