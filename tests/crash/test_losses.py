@@ -132,6 +132,9 @@ async def test_a_recreated_topic_needs_a_choice_of_its_own_offsets() -> None:
         await stage.run(3)
         assert stage.pipeline.status.state is State.STALLED
         assert "continue=" in stage.pipeline.status.message.partition("accept-loss ")[2]
+    annotate(stage, f"{loss} by=kim continue=orders/0:7000")
+    await stage.until(lambda: "continue=orders/0:7000; that is outside the log" in stage.pipeline.status.message)
+    assert stage.pipeline.status.state is State.STALLED
     annotate(stage, f"{loss} by=kim continue=orders/0:7")
     await stage.running()
     assert stage.world.table.rows[ROW].topic_ids == {"orders": "another"}

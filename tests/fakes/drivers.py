@@ -134,10 +134,12 @@ class Driver:
 
     def _lose(self, now: datetime, error: DataLoss) -> None:
         """Record a loss, and end with it."""
-        assert self.claiming is not None
-        lost = losses.completed(error, self.claiming)
+        lost = error
+        if self.claiming is not None:  # else an acceptance cannot be applied, and the loss is recorded
+            lost = losses.completed(error, self.claiming)
+            assert lost.loss is not None
+            self.fence.report_loss(ReportedLoss(loss=lost.loss, epoch=self.config.epoch, at=now))
         assert lost.loss is not None
-        self.fence.report_loss(ReportedLoss(loss=lost.loss, epoch=self.config.epoch, at=now))
         self.end(now, ExitCode.DATA_LOSS, lost.message, reason=lost.reason)
         assert self.verdict is not None
         self.verdict = replace(self.verdict, loss=lost.loss.id)

@@ -155,8 +155,30 @@ def test_a_recreated_topic_goes_on_at_a_map_and_elsewhere_at_its_beginning() -> 
     log = replace(LOG, begins={"t/0": 1, "t/1": 2}, topic_ids={"t": "new"})
     loss = loss_of(ROW, log)
     assert claim(ROW, log, accepted(loss, "t/0:12")).offsets == {"t/0": 12, "t/1": 2}
-    with pytest.raises(BadSpec, match="outside the log"):
-        claim(ROW, log, accepted(loss, "t/0:4000"))
+
+
+@pytest.mark.parametrize("at", [0, 4000])
+def test_a_map_beyond_the_log_is_the_acceptances_fault_and_the_same_loss_again(at: int) -> None:
+    log = replace(LOG, begins={"t/0": 1, "t/1": 2}, topic_ids={"t": "new"})
+    loss = loss_of(ROW, log)
+    with pytest.raises(DataLoss, match=rf"t/0:{at}; that is outside the log, which holds \[1, 40\)") as caught:
+        claim(ROW, log, accepted(loss, f"t/1:4,t/0:{at}"))
+    assert caught.value.loss == loss
+    assert "startingOffsets" not in f"{caught.value} {caught.value.remedy}"
+    assert "continue=" in caught.value.remedy
+
+
+def test_losses_that_overlap_are_accepted_as_one() -> None:
+    """A retry found the loss again after retention had deleted more: both are accepted, and nothing else is asked."""
+    first = loss_of(ROW, replace(LOG, begins={"t/0": 15, "t/1": 30}))
+    later = replace(LOG, begins={"t/0": 15, "t/1": 33})
+    second = loss_of(ROW, later)
+    reports = accepted(first), accepted(second, epoch=2)
+    for ordered in (reports, [replace(each, epoch=3 - each.epoch) for each in reports]):
+        start = claim(ROW, later, *ordered)
+        assert start.offsets == {"t/0": 15, "t/1": 33}
+        claimed = after(ROW, start)
+        assert losses.without_accepted(claimed, ordered, later).accepted == ()
 
 
 def test_an_abandoned_topic_is_as_one_that_was_never_read() -> None:

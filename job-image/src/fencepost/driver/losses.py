@@ -129,17 +129,37 @@ def log_fields(report: ReportedLoss) -> Mapping[str, object]:
 def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued:
     """Return how to go on from a row: each accepted loss that is of this very row is taken out, oldest first.
 
+    Losses that overlap, as one that was found again with more to it, are taken out together.
     The planned batch keeps what is left of it.  Of a truncated partition and a replaced topic nothing of it is left:
     those records are gone, whatever is at their offsets now.
+    Raises DataLoss, of the same loss, when its acceptance names an offset that the log does not have.
     """
     found = Continued(row=row)
     for report in sorted(reported, key=lambda report: report.epoch):
-        if _is_of(report, found.row, log):
+        if _is_of(report, row, found.row, log):
             found = _taken_out(found, report)
+            _check_starts(report, found.starts, log)
     return found
 
 
-def _is_of(report: ReportedLoss, row: FenceRow, log: Watermarks) -> bool:
+def _check_starts(report: ReportedLoss, starts: Mapping[str, StartingOffsets], log: Watermarks) -> None:
+    chosen = {
+        key: at for topic in report.loss.topics if topic in starts for key, at in starts[topic].partitions.items()
+    }
+    for key in sorted(chosen.keys() & log.ends.keys()):
+        begin, end = log.begins[key], log.high_watermark(key)
+        if not begin <= chosen[key] <= end:
+            raise DataLoss(
+                f"the acceptance of loss {report.loss.id} has continue={key}:{chosen[key]}; that is outside the log,"
+                f" which holds [{begin}, {end})",
+                reason=report.loss.reason,
+                remedy="Accept the loss again: with an offset that the log holds, or continue=earliest.",
+                loss=report.loss,
+            )
+
+
+def _is_of(report: ReportedLoss, read: FenceRow, row: FenceRow, log: Watermarks) -> bool:
+    """Return whether an accepted loss is of the row as it was read, or as others that are accepted leave it."""
     loss, acceptance = report.loss, report.acceptance
     if acceptance is None or choice_problem(loss, acceptance.choice):
         return False
@@ -148,8 +168,12 @@ def _is_of(report: ReportedLoss, row: FenceRow, log: Watermarks) -> bool:
         return False
     match loss.reason:
         case Reason.OFFSET_OUT_OF_RANGE:
-            starts = {**row.growth_barrier, **row.offsets}
-            return all(starts.get(key, 0) == start for key, (start, _) in loss.ranges.items())
+            known, now = {**read.growth_barrier, **read.offsets}, {**row.growth_barrier, **row.offsets}
+            begins = all(
+                start in {known.get(key, 0), now.get(key, 0)} and start <= now.get(key, 0)
+                for key, (start, _) in loss.ranges.items()
+            )
+            return begins and any(now.get(key, 0) < until for key, (_, until) in loss.ranges.items())
         case Reason.LOG_TRUNCATED:
             return all(row.offsets.get(key, 0) <= until for key, (_, until) in loss.ranges.items())
         case Reason.TOPIC_RECREATED if acceptance.choice != ABANDON:
@@ -179,7 +203,8 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
         barrier = {key: min(end, moved.get(key, end)) for key, end in row.growth_barrier.items()}
         row = replace(row, planned={**row.planned, **moved}, growth_barrier=barrier)
     else:
-        moved = {key: until for key, (_, until) in loss.ranges.items()}
+        starts_at = {**row.growth_barrier, **row.offsets}
+        moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
     held = {key: at for key, at in moved.items() if key not in row.offsets}
     row = replace(
         row,

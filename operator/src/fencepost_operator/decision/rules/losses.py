@@ -33,7 +33,7 @@ def loss_needs_an_acceptance(context: RunContext) -> Outcome | None:
         return _record(context, report, given)
     if failure is None or failure.loss != report.loss.id:
         return None
-    return _stalled(context, report, given)
+    return _stalled(context, failure, report, given)
 
 
 def _is_recorded(report: ReportedLoss, given: Given) -> bool:
@@ -52,7 +52,9 @@ def _record(context: RunContext, report: ReportedLoss, given: Given) -> Outcome:
     )
 
 
-def _stalled(context: RunContext, report: ReportedLoss, given: Given | Refused | None) -> Outcome:
+def _stalled(
+    context: RunContext, failure: FailureStatus, report: ReportedLoss, given: Given | Refused | None
+) -> Outcome:
     loss, status = report.loss, context.status.loss
     ranges, topics = (status.ranges, status.topics) if status is not None else ((), ())
     about = "an estimate" if status is not None and status.estimated else "exactly"
@@ -67,7 +69,8 @@ def _stalled(context: RunContext, report: ReportedLoss, given: Given | Refused |
     if isinstance(given, Refused):
         message += f". The annotation {ACCEPT_LOSS_ANNOTATION} {given.problem}"
     elif report.acceptance is not None:
-        message += f". It was accepted at {report.acceptance.at:%Y-%m-%dT%H:%M:%SZ}, and found again since"
+        since = f"{report.acceptance.at:%Y-%m-%dT%H:%M:%SZ}"
+        message += f". It was accepted at {since}, and run {failure.epoch} found it again: {failure.message}"
     remedies = ("restore the records if you can", commands(context.pipeline.key, loss))
     return stalled(context, Reason(loss.reason), message, *remedies)
 
