@@ -686,6 +686,28 @@ def test_the_report_of_unreadable_progress_stays_until_progress_is_read() -> Non
     assert unreadable(told.seen(fence=IN_BATCH, progress=None).decide()) is None
 
 
+@pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
+def test_snapshots_that_may_not_be_read_are_reported_until_they_are_read(refused: Unknown) -> None:
+    def reported(decision: Decision) -> Condition | None:
+        return next((c for c in decision.status.conditions if c.type == "SnapshotsUnreadable"), None)
+
+    decision = WELL.seen(snapshots=refused).decide()
+    assert decision.reason == "Streaming"
+    found = reported(decision)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "SnapshotsUnreadable")
+    assert "GRANT SELECT, MODIFY ON fencepost.snapshots TO" in found.message
+    assert "wrong password" in found.message
+    assert [str(event.reason) for event in decision.events] == ["SnapshotsUnreadable"]
+    told = WELL.said(conditions=decision.status.conditions)
+    for later in (told, told.seen(snapshots=SILENT), told.seen(fence=DENIED, snapshots=DENIED)):
+        assert reported(later.decide()) == found
+        assert "SnapshotsUnreadable" not in [str(event.reason) for event in later.decide().events]
+    assert reported(told.seen(snapshots=()).decide()) is None
+    assert reported(WELL.seen(snapshots=SILENT).decide()) is None
+    assert reported(WELL.seen(fence=DENIED, snapshots=DENIED).decide()) is None
+
+
 def test_a_pipeline_that_falls_behind_says_so_and_goes_on() -> None:
     figures = ThroughputStatus(
         since=NOW, records=5, records_per_second=10, lag=10**6, growing_since=NOW - timedelta(minutes=6)

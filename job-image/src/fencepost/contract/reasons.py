@@ -68,6 +68,7 @@ class Reason(StrEnum):
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
+    SNAPSHOTS_UNREADABLE = "SnapshotsUnreadable"
     DURABILITY_AT_RISK = "DurabilityAtRisk"
     DURABLE = "Durable"
     TRANSACTION_STALLED = "TransactionStalled"

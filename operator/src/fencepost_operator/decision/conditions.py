@@ -1,9 +1,10 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
 TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
-progress of a batch may not be read until it is read again.  RetentionRisk while Kafka is about to delete records that
-are not committed, has deleted some, or keeps them for too short a time.  FallingBehind while records arrive faster than
-full batches are committed.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged write be lost.
+progress of a batch may not be read until it is read again; SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
+about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
+while records arrive faster than full batches are committed.  DurabilityAtRisk while a setting of Cassandra or Kafka
+lets an acknowledged write be lost.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Sta
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
-from fencepost_operator.decision.messages import listed, with_remedy
+from fencepost_operator.decision.messages import detail, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
 from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.throughput import is_falling_behind
-from fencepost_operator.observation import Known, Unknown, may_report_progress
+from fencepost_operator.observation import Known, Unknown, UnknownReason, may_report_progress
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
+SNAPSHOTS_UNREADABLE: Final = "SnapshotsUnreadable"
 FALLING_BEHIND: Final = "FallingBehind"
 
 
@@ -39,6 +41,8 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
         found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
     if message := unreadable_progress(context):
         found.append(_condition(context, PROGRESS_UNREADABLE, "True", Reason.PROGRESS_UNREADABLE, message))
+    if message := unreadable_snapshots(context):
+        found.append(_condition(context, SNAPSHOTS_UNREADABLE, "True", Reason.SNAPSHOTS_UNREADABLE, message))
     if risk := retention_risk(context, outcome.status):
         found.append(_condition(context, RETENTION_RISK, "True", *risk))
     if message := falling_behind(context, outcome.status):
@@ -68,11 +72,33 @@ def unreadable_progress(context: Context) -> str:
     fence, progress = context.observation.fence, context.observation.progress
     row = fence.value if isinstance(fence, Known) else None
     if row is None or not may_report_progress(row) or is_silent(progress):
-        return next((c.message for c in context.pipeline.status.conditions if c.type == PROGRESS_UNREADABLE), "")
+        return _told_before(context, PROGRESS_UNREADABLE)
     if why := refusal(progress):
         effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"
         return with_remedy(f"{why[:1].upper()}{why[1:]}; {effect}", REMEDY)
     return ""
+
+
+def unreadable_snapshots(context: Context) -> str:
+    """Return why the snapshots may not be read, '' when they may.
+
+    An observation that did not look, or that got no answer, changes nothing.
+    """
+    spec, fence, seen = context.pipeline.spec, context.observation.fence, context.observation.snapshots
+    is_silent = isinstance(seen, Unknown) and seen.reason is UnknownReason.UNREACHABLE
+    if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_silent or seen == Known(None):
+        return _told_before(context, SNAPSHOTS_UNREADABLE)
+    if isinstance(seen, Known):
+        return ""
+    table = f"{spec.checkpoint.keyspace}.snapshots"
+    return with_remedy(
+        f"Table {table} cannot be read: {detail(seen.message)}; no further snapshot is taken, and none is deleted",
+        f"GRANT SELECT, MODIFY ON {table} TO the account of the pipeline's Secret",
+    )
+
+
+def _told_before(context: Context, kind: str) -> str:
+    return next((c.message for c in context.pipeline.status.conditions if c.type == kind), "")
 
 
 def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime) -> str:

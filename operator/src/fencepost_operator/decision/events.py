@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost_operator.api import Condition, Event, EventType, Reason, Status
-from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
+from fencepost_operator.decision.conditions import (
+    FALLING_BEHIND,
+    PROGRESS_UNREADABLE,
+    SNAPSHOTS_UNREADABLE,
+    TRANSACTION_STALLED,
+)
 from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.losses import told
 from fencepost_operator.decision.messages import with_remedy
@@ -44,7 +49,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if after.accepted_losses and after.accepted_losses[-1:] != before.accepted_losses[-1:]:
         yield _normal(Reason.LOSS_ACCEPTED, told(after.accepted_losses[-1]))
     yield from _dead_letters(before, after)
-    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, RETENTION_RISK, FALLING_BEHIND):
+    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, SNAPSHOTS_UNREADABLE, RETENTION_RISK, FALLING_BEHIND):
         found, was = condition_of(after, kind), condition_of(before, kind)
         if found is not None and (was is None or was.reason != found.reason):
             yield Event(EventType.WARNING, found.reason, found.message)
