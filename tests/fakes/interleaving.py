@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from fakes.ports import Gate, ports_of
+from fakes.gate import Gate
+from fakes.ports import ports_of
 from fakes.world import RefusedError, World
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.errors import Conflict, PortError, Unreachable

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fakes.gate import Gate
 from fakes.manifests import KEY
-from fakes.ports import Gate, ports_of
+from fakes.ports import ports_of
 from fakes.world import World
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
 from fencepost_operator.errors import PortError

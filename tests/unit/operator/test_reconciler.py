@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from fakes.manifests import KEY, body
-from fakes.ports import FakeMetrics, FakeRuns, ports_of
+from fakes.ports import FakeMetrics, ports_of
 from fakes.stage import POLICY, Stage
+from fakes.workload_ports import FakeRuns
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable

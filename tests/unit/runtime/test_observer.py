@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import pytest
 
+from fakes.gate import Gate
 from fakes.manifests import spec
-from fakes.ports import Gate, ports_of
+from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig

@@ -1,0 +1,138 @@
+"""The ports to what the operator reads and writes of objects in Kubernetes, on a `World`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fakes.gate import Gate
+from fakes.world import World
+from fencepost_operator.api import (
+    FINALIZER,
+    FINISHED_LABEL,
+    Event,
+    ObjectKey,
+    Pipeline,
+    Rewind,
+    RewindStatus,
+    Status,
+    read_pipeline,
+    read_rewind,
+    write_rewind_status,
+    write_status,
+)
+from fencepost_operator.errors import Conflict, Rejected
+from fencepost_operator.observation import (
+    References,
+)
+
+
+@dataclass(slots=True)
+class FakePipelines:
+    world: World
+    gate: Gate
+
+    async def read(self, key: ObjectKey) -> Pipeline | None:
+        return await self.gate.read("pipeline", lambda: self._read(key))
+
+    def _read(self, key: ObjectKey) -> Pipeline | None:
+        found = self.world.objects.get(key)
+        return read_pipeline(copy.deepcopy(found)) if found is not None else None
+
+    async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        written: list[Pipeline] = []
+
+        def effect() -> None:
+            self._check(pipeline)
+            self.world.objects[pipeline.key]["status"] = write_status(status)
+            self.world.touch(pipeline.key)
+            written.append(read_pipeline(copy.deepcopy(self.world.objects[pipeline.key])))
+
+        await self.gate.write("write_status", effect)
+        return written[0]
+
+    async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
+        def effect() -> None:
+            self._check(pipeline)
+            found = self.world.objects[pipeline.key]
+            found["metadata"]["finalizers"] = [FINALIZER] if present else []
+            self.world.touch(pipeline.key)
+            if "deletionTimestamp" in found["metadata"] and not present:
+                self.world.forget(pipeline.key)
+
+        await self.gate.write("set_finalizer", effect)
+
+    async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
+        del pipeline
+        self.world.events.extend((event.reason, event.message) for event in events)
+
+    def _check(self, pipeline: Pipeline) -> None:
+        found = self.world.objects.get(pipeline.key)
+        if found is None or found["metadata"]["resourceVersion"] != pipeline.resource_version:
+            raise Conflict("the object has been modified")
+
+
+@dataclass(slots=True)
+class FakeRewinds:
+    world: World
+    gate: Gate
+
+    async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
+        del expected
+        return await self.gate.read("rewinds", lambda: self._unfinished(pipeline))
+
+    def _unfinished(self, pipeline: ObjectKey) -> tuple[Rewind, ...]:
+        found = [read_rewind(copy.deepcopy(body)) for body in self.world.rewinds.values()]
+        return tuple(
+            rewind
+            for rewind in found
+            if (rewind.key.namespace, rewind.pipeline) == (pipeline.namespace, pipeline.name)
+            and not rewind.is_marked_finished
+        )
+
+    async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
+        def effect() -> None:
+            self._touched(rewind)["status"] = write_rewind_status(status)
+
+        await self.gate.write("write_rewind", effect)
+        return read_rewind(copy.deepcopy(self.world.rewinds[rewind.key]))
+
+    async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
+        def effect() -> None:
+            metadata = self._touched(rewind)["metadata"]
+            metadata["finalizers"] = [FINALIZER] if held else []
+            metadata["labels"] = {FINISHED_LABEL: "true"} if finished else {}
+            if "deletionTimestamp" in metadata and not held:
+                del self.world.rewinds[rewind.key]
+
+        await self.gate.write("mark_rewind", effect)
+
+    async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
+        del rewind
+        self.world.events.extend((event.reason, event.message) for event in events)
+
+    def _touched(self, rewind: Rewind) -> dict[str, Any]:
+        found = self.world.rewinds.get(rewind.key)
+        if found is None or found["metadata"]["resourceVersion"] != rewind.resource_version:
+            raise Conflict("the object has been modified")
+        found["metadata"]["resourceVersion"] = str(int(rewind.resource_version) + 1)
+        return found
+
+
+@dataclass(slots=True)
+class FakeObjects:
+    world: World
+    gate: Gate
+
+    async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
+        return await self.gate.read("references", lambda: self._references(key, names))
+
+    def _references(self, key: ObjectKey, names: Sequence[str]) -> References:
+        return References(hashes={name: self.world.references.get((key.namespace, name)) for name in names})
+
+    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        if (key.namespace, f"Secret/{name}") not in self.world.references:
+            raise Rejected(f"Secret {name} does not exist")
+        return {}

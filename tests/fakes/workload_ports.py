@@ -1,0 +1,215 @@
+"""The ports to what runs in Kubernetes, on a `World`: Spark clusters, drivers, and Jobs that delete output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fakes.gate import Gate
+from fakes.world import MASTER_DELAY, NODE_LOSS, PURGE_DELAY, WORKER_DELAY, Job, RefusedError, World
+from fencepost.contract.purge import PurgeReport
+from fencepost_operator.actions import Manifest
+from fencepost_operator.api import (
+    ObjectKey,
+)
+from fencepost_operator.desired import labels, names
+from fencepost_operator.errors import Conflict, Rejected
+from fencepost_operator.observation import (
+    NODE_LOST,
+    ClusterObject,
+    DriverPod,
+    NodeState,
+    PodIssue,
+    PurgeJob,
+    Release,
+    ReleaseState,
+    Run,
+    SparkCluster,
+)
+
+
+@dataclass(slots=True)
+class FakePurges:
+    world: World
+    gate: Gate
+
+    async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
+        del key
+        return await self.gate.read("purge", lambda: self._find(name, owner))
+
+    def _find(self, name: str, owner: str) -> PurgeJob | None:
+        found = self.world.purges.get(name)
+        if found is None or found.owner != owner:
+            return None
+        ended = self.world.now - found.created_at >= PURGE_DELAY
+        if found.failure:
+            return PurgeJob(name=name, is_failed=ended, message=found.failure if ended else "")
+        rows = sum(until - start for start, until in found.request.ranges.values())
+        report = PurgeReport(rows=rows, left=found.left, seconds=2.0)
+        return PurgeJob(name=name, is_done=ended, report=report if ended else None)
+
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
+        del key
+        await self.gate.write("start_purge", lambda: self.world.create_purge(job, config_map))
+
+
+@dataclass(slots=True)
+class FakeReleases:
+    world: World
+    gate: Gate
+
+    async def release(self, key: ObjectKey) -> Release | None:
+        return await self.gate.read("release", lambda: self._release(key))
+
+    def _release(self, key: ObjectKey) -> Release | None:
+        found = self.world.releases.get(key)
+        if found is None:
+            return None
+        return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
+
+    async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        return await self.gate.read("cluster", lambda: self._cluster(key))
+
+    def _cluster(self, key: ObjectKey) -> SparkCluster | None:
+        generation = self.world.newest_generation(key)
+        if generation is None:
+            return None
+        found = self.world.sets[key][generation]
+        workers = found.values["workers"]
+        lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
+        workers_ready = self.world.ready(key, generation, WORKER_DELAY) and "worker" not in found.lost
+        return SparkCluster(
+            generation=generation,
+            config_hash=found.values["annotations"][labels.CONFIG_HASH],
+            workers=workers,
+            ready_workers=workers if workers_ready else 0,
+            master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
+            issues=(
+                *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
+                *((self.world.issue,) if self.world.issue else ()),
+            ),
+        )
+
+    async def install(self, key: ObjectKey, values: Manifest) -> None:
+        try:
+            await self.gate.write("install", lambda: self.world.install(key, values))
+        except RefusedError as error:
+            raise Rejected(str(error)) from error
+
+    async def uninstall(self, key: ObjectKey) -> None:
+        await self.gate.write("uninstall", lambda: self.world.uninstall(key))
+
+    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
+        del uid
+        return await self.gate.read("objects", lambda: self._objects(key))
+
+    def _objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
+        return tuple(self.world.parts.get(key, ()))
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        await self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
+
+
+@dataclass(slots=True)
+class FakeRuns:
+    world: World
+    gate: Gate
+
+    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        return await self.gate.read("runs", lambda: self._list(key, uid))
+
+    def _list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+        mine = [job for job in self.world.jobs if job.key == key and (job.owner == uid or job.gone)]
+        there = {job.epoch for job in mine if not job.gone}
+        shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
+        return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
+
+    async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
+        def effect() -> None:
+            self.world.create_job(key, job)
+            if config_map is not None:
+                self.world.config_maps[key, job["metadata"]["name"]] = config_map
+
+        try:
+            await self.gate.write("start", effect)
+        except FileExistsError as error:
+            name = job["metadata"]["name"]
+            there = self.world.job(key, name)
+            if there is None:
+                raise Conflict(f"Job {name} is gone") from error
+            _refuse_another_job(name, _identity(job), there.manifest)
+
+    async def stop(self, key: ObjectKey, name: str) -> None:
+        await self.gate.write("stop", lambda: self.world.delete_job(key, name))
+
+    def saw_termination(self, pod_uid: str) -> bool:
+        return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
+
+    async def node(self, name: str) -> NodeState:
+        return await self.gate.read("node", lambda: self._node(name))
+
+    def _node(self, name: str) -> NodeState:
+        node = self.world.nodes.get(name)
+        return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+
+    def _may_live(self, job: Job) -> bool:
+        pod = self._pod(job)
+        return pod is not None and pod.phase == "Running"
+
+    def _run(self, job: Job) -> Run:
+        notes = job.manifest["metadata"]["annotations"]
+        return Run(
+            name=job.name,
+            epoch=job.epoch,
+            spec_hash=notes[labels.SPEC_HASH],
+            cluster_generation=int(notes[labels.GENERATION]),
+            created_at=job.created_at,
+            deleting=job.deleting,
+            finished=job.finished,
+            pod=self._pod(job),
+            orphaned=job.orphaned and job.pod is not None and job.pod.deleting_since is None,
+            termination_grace=job.termination_grace,
+            had_pod=job.had_pod,
+        )
+
+    def _pod(self, job: Job) -> DriverPod | None:
+        pod = job.pod
+        if pod is None:
+            return None
+        driver, node = pod.driver, self.world.nodes.get(pod.node)
+        reachable = node is not None and node.reachable
+        ended = driver.exit_code is not None and reachable
+        return DriverPod(
+            name=pod.name,
+            uid=pod.uid,
+            phase="Running" if not ended else "Succeeded" if driver.exit_code == 0 else "Failed",
+            node=pod.node,
+            node_uid=node.uid if node else None,
+            node_ready=reachable,
+            started_at=driver.started_at,
+            deleting_since=pod.deleting_since,
+            exit_code=driver.exit_code if ended else None,
+            termination_reason="Error" if ended and driver.exit_code else None,
+            finished_at=driver.finished_at if ended else None,
+            verdict=driver.verdict if ended else None,
+            issue=self.world.issue if driver.started_at is None else None,
+            force_deleted=pod.force_deleted and not ended,
+        )
+
+
+def _refuse_another_job(name: str, wanted: Sequence[str], there: Manifest) -> None:
+    owner, *marks = _identity(there)
+    if owner != wanted[0]:
+        reference = there["metadata"]["ownerReferences"][0]
+        raise Rejected(
+            f"Job {name} exists and belongs to {reference['kind']} {reference['name']}",
+            remedy=f"kubectl delete job {name}",
+        )
+    if marks != wanted[1:]:
+        raise Rejected(f"Job {name} exists and was created for another spec")
+
+
+def _identity(job: Manifest) -> Sequence[str]:
+    metadata = job["metadata"]
+    notes, owner = metadata["annotations"], metadata["ownerReferences"][0]["uid"]
+    return [owner, metadata["labels"][labels.EPOCH], notes[labels.SPEC_HASH], notes[labels.GENERATION]]
