@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -452,3 +453,44 @@ def test_progress_stands_still_while_the_transform_hangs(make: Callable[..., Spa
         gate.open()
         thread.join(60)
     assert engine.progress() > before
+
+
+def straggling(place: Path) -> Writing:
+    """Fail in partition 0; in partition 1, write on as often as possible, for half a minute."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+        for batch in batches:
+            if batch.column("partition")[0].as_py() == 0:
+                while "late" not in place.read_text():
+                    time.sleep(0.01)
+                raise ValueError("no")
+            for _ in range(3_000):
+                with place.open("a") as file:
+                    file.write("late\n")
+                time.sleep(0.01)
+            yield batch.num_rows
+
+    return write
+
+
+def test_no_task_of_a_failed_attempt_writes_once_the_next_attempt_begins(
+    make: Callable[..., SparkEngine], tmp_path: Path
+) -> None:
+    """A sink that ignores its token cannot tell them apart."""
+    place = tmp_path / "rows"
+
+    def begins(call: str) -> None:
+        if call == "begin":
+            with place.open("a") as file:
+                file.write("begin\n")
+
+    sink = Counting(straggling(place), begins)
+    engine = make(lambda batch, _context: batch.repartitionByRange(2, "partition"), sink)
+    with pytest.raises(DriverError):
+        engine.write(BATCH, row())
+    sink._writing = counting()
+    engine.write(BATCH, row())
+    time.sleep(0.5)
+    _, before, after = place.read_text().split("begin\n")
+    assert "late" in before
+    assert not after

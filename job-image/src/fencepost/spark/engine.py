@@ -18,7 +18,7 @@ from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
 from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, tasks
-from fencepost.spark import call_sites, failures, records, source
+from fencepost.spark import call_sites, failures, records, source, stragglers
 from fencepost.spark.counts import ReadCounts
 from fencepost.spark.outputs import named
 from fencepost.spark.progress import Progress
@@ -61,6 +61,8 @@ class SparkEngine:
         self._counts = ReadCounts(spark.sparkContext)
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
+        self._has_failed = False
+        """Whether tasks of a failed job may still run."""
 
     def warm(self) -> None:
         """Run an empty batch on every core: analysis, code generation, Python workers, sessions of the sinks.
@@ -83,6 +85,7 @@ class SparkEngine:
     def write(self, batch: Batch, row: FenceRow) -> Written:
         """Read, transform and write a batch. Raises DriverError."""
         before = time.monotonic()
+        self._let_failed_tasks_end()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
         token = _token(context)
         for name, sink in self._sinks.items():
@@ -103,6 +106,7 @@ class SparkEngine:
 
     def rehearse(self, batch: Batch) -> None:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
+        self._let_failed_tasks_end()
         context = self._context(batch.spans(), version=0, token=WARM_TOKEN)
         self._run(slices(batch.ranges, self._cores()), context, check=False)
 
@@ -126,6 +130,7 @@ class SparkEngine:
             prepared = time.monotonic()
             rows = _row_counts(reports, tuple(self._sinks))
         except (PySparkException, Py4JError) as error:
+            self._has_failed = True
             raise _located(failures.of_job(error, is_warm_up=check), context) from error
         phases = {
             "transform": round((prepared - started) * 1000),
@@ -133,6 +138,19 @@ class SparkEngine:
         }
         read, size = self._counts.total()
         return Written(rows=rows, phases=phases, records=read, size=size)
+
+    def _let_failed_tasks_end(self) -> None:
+        """Wait for the tasks of an attempt that failed: none may write beside the next one. Raises BatchFailed.
+
+        The patience is that with a lost executor: until Spark gives it up, its tasks count as running.
+        """
+        patience = self._config.executor_patience
+        if self._has_failed and not stragglers.have_ended(self._spark, patience=patience):
+            raise BatchFailed(
+                f"tasks of the attempt that failed still run after {patience:.0f} s",
+                remedy="The next run has executors of its own. Look in the executors' logs for what holds the tasks.",
+            )
+        self._has_failed = False
 
     def _of_frames(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
