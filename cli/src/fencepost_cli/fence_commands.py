@@ -11,22 +11,10 @@ from fencepost.contract import CassandraSink
 from fencepost.fence import FenceRow
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.lag import PartitionLag, partitions, total
-from fencepost_cli.options import (
-    CassandraOption,
-    ContextOption,
-    KafkaOption,
-    NamespaceOption,
-    OutputOption,
-    PipelineArgument,
-    ScopeOption,
-    Target,
-    parse_since,
-    target,
-)
+from fencepost_cli.options import Needs, Target, of_pipeline, parse_since
 from fencepost_cli.output import (
     NOTHING,
     Column,
-    Format,
     moment,
     note,
     number,
@@ -46,31 +34,14 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The fence r
 
 
 @app.command()
-def show(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
-    kafka: KafkaOption = None,
-) -> None:
+@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+def show(target: Target) -> None:
     """Show the fence row: epoch, driver, version, offsets, and the lag against the log."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-        kafka=kafka,
-    )
-    with found.store() as store:
-        row = found.row(store)
-    log = _log_if_it_answers(found)
+    with target.store() as store:
+        row = target.row(store)
+    log = _log_if_it_answers(target)
     parts = partitions(row, log)
-    if output is Format.JSON:
+    if target.is_json:
         print_json(_row_json(row, parts, log))
         return
     print_fields(
@@ -94,31 +65,18 @@ def show(  # each is an option of the command line
 
 
 @app.command()
-def history(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
+@of_pipeline(Needs.CASSANDRA)
+def history(
+    target: Target,
     limit: Annotated[int, typer.Option("--limit", min=0, help="How many changes; 0 shows all.")] = 20,
     since: Annotated[str | None, typer.Option("--since", help="Of the last 90m, 12h, 2d, or since a time.")] = None,
 ) -> None:
     """Show the changes of the fence row, the newest first, and whether each follows the one before it."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-    )
     moment_since = parse_since(since)
-    with found.store() as store, working("reading the history"):
-        entries = newest(found.cassandra.pipeline, store.changes, limit=limit or None, since=moment_since)
-    if output is Format.JSON:
-        print_json({"pipeline": found.cassandra.pipeline, "changes": [_entry_json(entry) for entry in entries]})
+    with target.store() as store, working("reading the history"):
+        entries = newest(target.cassandra.pipeline, store.changes, limit=limit or None, since=moment_since)
+    if target.is_json:
+        print_json({"pipeline": target.cassandra.pipeline, "changes": [_entry_json(entry) for entry in entries]})
         return
     print_table(
         [
@@ -150,42 +108,29 @@ def history(  # each is an option of the command line
 
 
 @app.command()
-def verify(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
+@of_pipeline(Needs.CASSANDRA)
+def verify(
+    target: Target,
     sinks: Annotated[bool, typer.Option("--sinks/--no-sinks", help="Read the sinks' tables, whole.")] = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Each offset makes one row: none or several is an error.")
     ] = False,
 ) -> None:
     """Prove that the history is contiguous, and compare the sinks' rows with the offsets. Exit code 1: it is not so."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-    )
-    spec = found.found.spec
+    spec = target.spec
     tables = ((sink.name, sink.cassandra) for sink in spec.sinks if sink.cassandra and sinks)
     wanted = tuple(CassandraSink(name=name, keyspace=one.keyspace, table=one.table) for name, one in tables)
-    with found.store() as store, working("verifying") as progress:
+    with target.store() as store, working("verifying") as progress:
         result = run_verification(
-            found.cassandra.pipeline,
+            target.cassandra.pipeline,
             store,
-            lambda: found.row(store),
+            lambda: target.row(store),
             sinks=wanted,
             topics=spec.source.topics,
             exact=exact,
             tell=progress.tell,
         )
-    if output is Format.JSON:
+    if target.is_json:
         print_json(_verification_json(result))
     else:
         _print_verification(result)
@@ -193,9 +138,9 @@ def verify(  # each is an option of the command line
         raise typer.Exit(ExitCode.FOUND)
 
 
-def _log_if_it_answers(found: Target) -> Watermarks | None:
+def _log_if_it_answers(target: Target) -> Watermarks | None:
     try:
-        return found.watermarks()
+        return target.watermarks()
     except CliError as error:
         note(f"{error}; the ends of the log are those that the driver last saw. {error.remedy}")
         return None

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
 from fencepost_cli.lag import partitions, total
-from fencepost_cli.options import (
-    CassandraOption,
-    ContextOption,
-    KafkaOption,
-    NamespaceOption,
-    OutputOption,
-    PipelineArgument,
-    ScopeOption,
-    target,
-)
-from fencepost_cli.output import Column, Format, number, print_json, print_table
+from fencepost_cli.options import Needs, Target, of_pipeline
+from fencepost_cli.output import Column, number, print_json, print_table
 
 
-def offsets(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
-    kafka: KafkaOption = None,
-) -> None:
+@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+def offsets(target: Target) -> None:
     """Show for each partition the log's begin and end, what is committed and planned, and the lag."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-        kafka=kafka,
-    )
-    with found.store() as store:
-        row = found.row(store)
-    log = found.watermarks()
+    with target.store() as store:
+        row = target.row(store)
+    log = target.watermarks()
     parts = partitions(row, log)
-    if output is Format.JSON:
+    if target.is_json:
         print_json(
             {
                 "pipeline": row.pipeline,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
@@ -16,40 +18,48 @@ from fencepost.fence import FenceRow
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
 from fencepost_cli.errors import CliError
 from fencepost_cli.output import Format
-from fencepost_cli.ports import CassandraAccess, Found, Ports, Store
+from fencepost_cli.ports import CassandraAccess, Cluster, Found, KafkaAccess, Ports, Store
+from fencepost_operator.api import ObjectKey, Spec
 
-PipelineArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context.")
-]
-NamespaceOption: TypeAlias = Annotated[str | None, typer.Option("--namespace", "-n", help="The pipeline's namespace.")]
-ContextOption: TypeAlias = Annotated[str | None, typer.Option("--context", help="A context of the kubeconfig.")]
-OutputOption: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")]
-ScopeOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--scope", help="The operator's scope, the first part of the fence row's key. [default: the run's]"),
-]
-CassandraOption: TypeAlias = Annotated[
-    str | None, typer.Option("--cassandra", metavar="HOST:PORT", help="In place of the spec's contact points.")
-]
-KafkaOption: TypeAlias = Annotated[
-    str | None, typer.Option("--kafka", metavar="HOST:PORT", help="In place of the spec's bootstrap servers.")
-]
+P = ParamSpec("P")
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The pipeline of one command and the ways to its parts."""
+    """The pipeline of one command, the ways to its parts, and how to print."""
 
     ports: Ports
+    cluster: Cluster
     found: Found
     overrides: Overrides
+    output: Format
+
+    @property
+    def key(self) -> ObjectKey:
+        """The pipeline's place."""
+        return self.found.key
+
+    @property
+    def spec(self) -> Spec:
+        """What the pipeline asks for."""
+        return self.found.spec
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a script reads what is printed."""
+        return self.output is Format.JSON
 
     @property
     def cassandra(self) -> CassandraAccess:
         """The way to the fence. Raises CliError."""
         return cassandra_access(self.found, self.overrides)
+
+    @property
+    def kafka(self) -> KafkaAccess:
+        """The way to the topics. Raises CliError."""
+        return kafka_access(self.found, self.overrides)
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -59,7 +69,7 @@ class Target:
 
     def watermarks(self) -> Watermarks:
         """Return the bounds of each partition's log. Raises CliError."""
-        return self.ports.log(kafka_access(self.found, self.overrides))
+        return self.ports.log(self.kafka)
 
     def row(self, store: Store) -> FenceRow:
         """Return the fence row. Raises CliError without one."""
@@ -69,27 +79,81 @@ class Target:
             hint = "; the pipeline has no run that names the operator's scope: pass --scope" if guessed else ""
             raise CliError(
                 f"there is no fence row {self.cassandra.pipeline} in keyspace {self.cassandra.keyspace}",
-                remedy=f"see the conditions of `kubectl describe spl -n {self.found.key.namespace}"
-                f" {self.found.key.name}`: the operator creates the row before the first run{hint}",
+                remedy=f"see the conditions of `kubectl describe spl -n {self.key.namespace}"
+                f" {self.key.name}`: the operator creates the row before the first run{hint}",
             )
         return row
 
 
-def target(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: str,
-    *,
-    namespace: str | None,
-    kubeconfig_context: str | None,
-    scope: str | None = None,
-    cassandra: str | None = None,
-    kafka: str | None = None,
-) -> Target:
-    """Find the pipeline. Raises CliError."""
-    ports: Ports = context.find_object(Ports) or _no_ports()
-    where, name = split_reference(pipeline, namespace)
-    found = ports.cluster(kubeconfig_context).find(name, where)
-    return Target(ports, found, Overrides(scope=scope, cassandra=cassandra, kafka=kafka))
+class Needs(StrEnum):
+    """What a command reads beside the Kubernetes API: each brings its options."""
+
+    CASSANDRA = "cassandra"
+    KAFKA = "kafka"
+
+
+_OPTIONS_OF: Final = {Needs.CASSANDRA: ("scope", "cassandra"), Needs.KAFKA: ("kafka",)}
+
+
+def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[..., None]]:
+    """Make a command of a function of a pipeline: its options are the shared ones, and after them its own."""
+
+    def made(command: Callable[Concatenate[Target, P], None]) -> Callable[..., None]:
+        def run(  # each is an option of the command line
+            context: typer.Context,
+            pipeline: Annotated[
+                str,
+                typer.Argument(
+                    metavar="PIPELINE", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context."
+                ),
+            ],
+            namespace: Annotated[
+                str | None, typer.Option("--namespace", "-n", help="The pipeline's namespace.")
+            ] = None,
+            kubeconfig_context: Annotated[
+                str | None, typer.Option("--context", help="A context of the kubeconfig.")
+            ] = None,
+            output: Annotated[
+                Format, typer.Option("--output", "-o", help="For people, or for scripts.")
+            ] = Format.TABLE,
+            scope: Annotated[
+                str | None,
+                typer.Option(
+                    "--scope", help="The operator's scope, the first part of the fence row's key. [default: the run's]"
+                ),
+            ] = None,
+            cassandra: Annotated[
+                str | None,
+                typer.Option("--cassandra", metavar="HOST:PORT", help="In place of the spec's contact points."),
+            ] = None,
+            kafka: Annotated[
+                str | None,
+                typer.Option("--kafka", metavar="HOST:PORT", help="In place of the spec's bootstrap servers."),
+            ] = None,
+            **own: Any,  # noqa: ANN401 - the command's options, of any type
+        ) -> None:
+            ports: Ports = context.find_object(Ports) or _no_ports()
+            where, name = split_reference(pipeline, namespace)
+            cluster = ports.cluster(kubeconfig_context)
+            overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
+            command(Target(ports, cluster, cluster.find(name, where), overrides, output), **own)  # type: ignore[call-arg]
+
+        left_out = {option for need, options in _OPTIONS_OF.items() if need not in needs for option in options}
+        _sign(run, command, left_out)
+        return run
+
+    return made
+
+
+def _sign(run: Callable[..., None], command: Callable[..., None], left_out: set[str]) -> None:
+    """Give `run` what typer reads: the name, the text, and its own options without `left_out` before the command's."""
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    shared = inspect.signature(run, eval_str=True).parameters.values()
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    named = [one for one in (*shared, *own) if one.kind is not one.VAR_KEYWORD and one.name not in left_out]
+    keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in named]  # in any order, with and without a default
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in keywords}
 
 
 def parse_since(text: str | None, *, now: datetime | None = None) -> datetime | None:

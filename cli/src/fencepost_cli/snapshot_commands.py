@@ -11,19 +11,9 @@ import typer
 from fencepost.contract import split_offset_key
 from fencepost.fence.snapshots import NAME, Snapshot
 from fencepost_cli.errors import CliError
-from fencepost_cli.options import (
-    CassandraOption,
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    PipelineArgument,
-    ScopeOption,
-    Target,
-    target,
-)
+from fencepost_cli.options import Needs, Target, of_pipeline
 from fencepost_cli.output import (
     Column,
-    Format,
     age,
     moment,
     number,
@@ -43,28 +33,13 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Immutable c
 
 
 @app.command("list")
-def list_snapshots(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
-) -> None:
+@of_pipeline(Needs.CASSANDRA)
+def list_snapshots(target: Target) -> None:
     """List the snapshots, the newest first."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-    )
-    with found.store() as store:
+    with target.store() as store:
         snapshots = store.snapshots()
-    if output is Format.JSON:
-        print_json({"pipeline": found.cassandra.pipeline, "snapshots": [_json(one) for one in snapshots]})
+    if target.is_json:
+        print_json({"pipeline": target.cassandra.pipeline, "snapshots": [_json(one) for one in snapshots]})
         return
     now = datetime.now(UTC)
     columns = ("AGE", "TRIGGER", "NAME"), ("EPOCH", "VERSION", "OFFSETS"), ("IMAGE", "ID")
@@ -87,35 +62,22 @@ def list_snapshots(  # each is an option of the command line
 
 
 @app.command()
-def show(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
+@of_pipeline(Needs.CASSANDRA)
+def show(
+    target: Target,
     snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name, or its id.")],
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
-    scope: ScopeOption = None,
-    cassandra: CassandraOption = None,
 ) -> None:
     """Show one snapshot with its offsets; of several with one name, the newest."""
-    found = target(
-        context,
-        pipeline,
-        namespace=namespace,
-        kubeconfig_context=kubeconfig_context,
-        scope=scope,
-        cassandra=cassandra,
-    )
-    with found.store() as store:
+    with target.store() as store:
         named = [one for one in store.snapshots() if snapshot in {one.name, str(one.id)}]
         whole = store.snapshot(named[0]) if named else None
     if whole is None:
         raise CliError(
-            f"{found.found.key} has no snapshot {snapshot!r}",
-            remedy=f"choose one of `fencepost snapshots list {found.found.key}`",
+            f"{target.key} has no snapshot {snapshot!r}",
+            remedy=f"choose one of `fencepost snapshots list {target.key}`",
         )
-    if output is Format.JSON:
-        print_json({"pipeline": found.cassandra.pipeline, **_json(whole), "topicIds": whole.topic_ids})
+    if target.is_json:
+        print_json({"pipeline": target.cassandra.pipeline, **_json(whole), "topicIds": whole.topic_ids})
         return
     print_fields(
         {
@@ -134,13 +96,10 @@ def show(  # each is an option of the command line
 
 
 @app.command()
-def create(  # each is an option of the command line
-    context: typer.Context,
-    pipeline: PipelineArgument,
+@of_pipeline()
+def create(
+    target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
-    namespace: NamespaceOption = None,
-    kubeconfig_context: ContextOption = None,
-    output: OutputOption = Format.TABLE,
     timeout: Annotated[int, typer.Option("--timeout", min=0, help="Seconds to wait for it; 0 does not wait.")] = 60,
 ) -> None:
     """Ask the operator for a snapshot, by an annotation of the pipeline, and wait until it is written."""
@@ -148,13 +107,12 @@ def create(  # each is an option of the command line
         raise CliError(
             f"{name!r} is no name of a snapshot", remedy="use at most 63 lower-case letters, digits, dashes and dots"
         )
-    found = target(context, pipeline, namespace=namespace, kubeconfig_context=kubeconfig_context)
-    cluster, key = found.ports.cluster(kubeconfig_context), found.found.key
+    cluster, key = target.cluster, target.key
     if cluster.snapshots(key).requested == name:
         raise CliError(f"the operator was asked for {name!r} last and took it", remedy="choose another name")
     cluster.annotate(key, SNAPSHOT_ANNOTATION, name)
-    made = _wait(found, cluster, key, name, timeout) if timeout else None
-    if output is Format.JSON:
+    made = _wait(cluster, key, name, timeout) if timeout else None
+    if target.is_json:
         print_json({"pipeline": str(key), "name": name, "id": made.id if made else None})
     elif made:
         print_line(f"snapshot {name} is written: {made.id}, of version {made.version}")
@@ -162,7 +120,7 @@ def create(  # each is an option of the command line
         print_line(f"snapshot {name} is requested")
 
 
-def _wait(found: Target, cluster: Cluster, key: ObjectKey, name: str, timeout: int) -> SnapshotStatus:
+def _wait(cluster: Cluster, key: ObjectKey, name: str, timeout: int) -> SnapshotStatus:
     """Return the snapshot once the operator has seen it. Raises CliError."""
     deadline = time.monotonic() + timeout
     with working("waiting for the operator") as progress:
@@ -176,7 +134,7 @@ def _wait(found: Target, cluster: Cluster, key: ObjectKey, name: str, timeout: i
                 raise CliError(
                     f"no snapshot {name!r} within {timeout} s{why}",
                     remedy=f"it is still due; a pipeline that has committed nothing has nothing to copy:"
-                    f" `kubectl describe spl -n {found.found.key.namespace} {found.found.key.name}`",
+                    f" `kubectl describe spl -n {key.namespace} {key.name}`",
                 )
             progress.tell(known.message or "not yet")
             time.sleep(POLL)
