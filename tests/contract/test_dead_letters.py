@@ -64,9 +64,13 @@ def test_letters_are_kept_in_an_older_table_and_in_one_of_this_release(session: 
     assert found is not None
     assert json.loads(found.headers or "") == [["trace", base64.b64encode(b"\x00\xff").decode()], ["trace", None]]
     assert (found.value_size, found.value_sha256) == (1, hashlib.sha256(b"{").hexdigest())
-    listed = list(letters.of_partitions(["orders/3", "orders/0"]))
+    listed = list(letters.of_partition("orders", 3))
     assert [one.offset for one in listed] == [7, 8]
-    assert all(one.value is None and one.traceback is None for one in listed)
+    assert all(one.value is None and one.headers is None and one.traceback is None for one in listed)
+    assert [one.offset for one in letters.of_partition("orders", 3, start=8)] == [8]
+    assert [one.offset for one in letters.of_partition("orders", 3, until=8)] == [7]
+    assert [one.offset for one in letters.of_partition("orders", 3, limit=1)] == [7]
+    assert list(letters.of_partition("orders", 0)) == []
 
     # The same place again is the same letter; an older writer's loses, and it expires.
     write(letters, replace(made(8), error="again"), timestamp=2_000_000)
@@ -106,3 +110,27 @@ def test_letters_are_kept_in_an_older_table_and_in_one_of_this_release(session: 
     assert read is not None
     after = fence.take_over(read, owner="me")
     assert (after.dead_letters, after.last_dead_letter) == (1, "orders/3@8")
+
+
+def test_a_retry_is_marked_for_as_long_as_the_letter_lives(session: Session, keyspace: str) -> None:
+    letters = DeadLetters(session, keyspace, f"{PIPELINE}-retried")
+    assert not letters.keeps_retries()
+    create_schema(session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    assert letters.keeps_retries()
+    ahead = int(datetime.now(UTC).timestamp() + 60) * 1_000_000  # a pipeline's clock may be ahead of this machine's
+    write(letters, made(8), timestamp=ahead)
+    moment = datetime(2026, 1, 4, tzinfo=UTC)
+    letters.mark_retried(made(8), by="ann", at=moment, to="orders/3@20")
+    found = letters.read("orders", 3, 8)
+    assert found == replace(made(8), retried_at=moment, retried_by="ann", retried_to="orders/3@20")
+    select = f"SELECT TTL(retried_by) AS left FROM {keyspace}.dead_letters WHERE pipeline = %s AND topic = %s"  # noqa: S608
+    place = (f"{PIPELINE}-retried", "orders", 3)
+    (row,) = session.execute(f"{select} AND partition = %s", place)
+    assert 0 < row.left <= 3600
+
+    # After a rewind the record fails again: that letter is a new one.
+    write(letters, made(8, epoch=5), timestamp=ahead + 1_000_000)
+    assert letters.read("orders", 3, 8) == made(8, epoch=5)
+    # The letter has expired: nothing is left of it, no mark either.
+    letters.mark_retried(made(9), by="ann", at=moment, to="orders/3@20")
+    assert letters.read("orders", 3, 9) is None

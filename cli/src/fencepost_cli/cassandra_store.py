@@ -30,6 +30,7 @@ from fencepost.fence.cassandra_history import changes_of_hour
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change
+from fencepost.fence.dead_letters import DeadLetter, DeadLetters
 from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
@@ -152,6 +153,27 @@ class CassandraStore:
                 [f'"{name}"' for name in partition_key],
                 ("topic", "partition", "offset"),
             )
+
+    def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
+        """Yield the dead letters of offsets [start, until), without value, headers and traceback. Raises CliError."""
+        with _told(self.access):
+            yield from self._letters.of_partition(topic, partition, start=start, until=until)
+
+    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        """Return one with all that it holds. Raises CliError."""
+        return self._patiently(lambda: self._letters.read(topic, partition, offset))
+
+    def keeps_retries(self) -> bool:
+        """Return whether the table has the columns that `mark_retried` writes. Raises CliError."""
+        return self._patiently(self._letters.keeps_retries)
+
+    def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
+        """Record who sent its record to Kafka again, when, and to where. Raises CliError."""
+        self._patiently(lambda: self._letters.mark_retried(letter, by=by, at=at, to=to))
+
+    @property
+    def _letters(self) -> DeadLetters:
+        return DeadLetters(self.session, self.access.keyspace, self.access.pipeline)
 
     def _patiently(self, read: Callable[[], T]) -> T:
         deadline = time.monotonic() + PATIENCE

@@ -23,14 +23,7 @@ _METADATA_WITHIN: Final = 5.0
 
 def watermarks(access: KafkaAccess) -> Watermarks:
     """Return the bounds of each partition's log. Raises CliError."""
-    servers = access.endpoint.bootstrap_servers
-    properties = {**access.properties, "bootstrap.servers": servers}
-    hosts = [server.rpartition(":")[0].rpartition("//")[2] for server in servers.split(",")]
-    if not any(resolves(host) for host in hosts):
-        raise CliError(
-            f"{hosts[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
-            remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
-        )
+    properties = connection_properties(access)
     try:
         return KafkaLog(properties, access.topics, patience=PATIENCE).state()
     except DependencyDown as error:
@@ -40,6 +33,18 @@ def watermarks(access: KafkaAccess) -> Watermarks:
                 error, remedy="see whether Kafka answers at this address; --kafka names another one"
             ) from error
         raise CliError(error, remedy=error.remedy) from error
+
+
+def connection_properties(access: KafkaAccess) -> dict[str, str]:
+    """Return librdkafka's properties. Raises CliError where no server has an address on this machine."""
+    servers = access.endpoint.bootstrap_servers
+    hosts = [server.rpartition(":")[0].rpartition("//")[2] for server in servers.split(",")]
+    if not any(resolves(host) for host in hosts):
+        raise CliError(
+            f"{hosts[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
+            remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
+        )
+    return {**access.properties, "bootstrap.servers": servers}
 
 
 def resolves(host: str) -> bool:

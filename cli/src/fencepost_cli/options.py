@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
@@ -96,7 +96,10 @@ _OPTIONS_OF: Final = {Needs.CASSANDRA: ("scope", "cassandra"), Needs.KAFKA: ("ka
 
 
 def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[..., None]]:
-    """Make a command of a function of a pipeline: its options are the shared ones, and after them its own."""
+    """Make a command of a function of a pipeline: its options are the shared ones, and after them its own.
+
+    A parameter whose type is a dataclass stands for the fields of it: options that several commands have.
+    """
 
     def made(command: Callable[Concatenate[Target, P], None]) -> Callable[..., None]:
         def run(  # each is an option of the command line
@@ -136,8 +139,10 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
             where, name = split_reference(pipeline, namespace)
             cluster = ports.cluster(kubeconfig_context)
             overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
-            command(Target(ports, cluster, cluster.find(name, where), overrides, output), **own)  # type: ignore[call-arg]
+            grouped = {name: kind(**{each.name: own.pop(each.name) for each in fields(kind)}) for name, kind in groups}
+            command(Target(ports, cluster, cluster.find(name, where), overrides, output), **own, **grouped)  # type: ignore[call-arg]
 
+        groups = [(one.name, kind) for one in _own(command) if (kind := _group(one)) is not None]
         left_out = {option for need, options in _OPTIONS_OF.items() if need not in needs for option in options}
         _sign(run, command, left_out)
         return run
@@ -149,14 +154,38 @@ def _sign(run: Callable[..., None], command: Callable[..., None], left_out: set[
     """Give `run` what typer reads: the name, the text, and its own options without `left_out` before the command's."""
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     shared = inspect.signature(run, eval_str=True).parameters.values()
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    own = [each for one in _own(command) for each in _expanded(one)]
     named = [one for one in (*shared, *own) if one.kind is not one.VAR_KEYWORD and one.name not in left_out]
     keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in named]  # in any order, with and without a default
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in keywords}
 
 
-def parse_since(text: str | None, *, now: datetime | None = None) -> datetime | None:
+def _own(command: Callable[..., object], skipped: int = 1) -> list[inspect.Parameter]:
+    """Return the parameters of a command after the target, or of a group of options."""
+    return list(inspect.signature(command, eval_str=True).parameters.values())[skipped:]
+
+
+def _group(parameter: inspect.Parameter) -> type[Any] | None:
+    """Return the dataclass whose fields are options, None for a parameter that is one option."""
+    kind: type[Any] = parameter.annotation
+    return kind if is_dataclass(kind) else None
+
+
+def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    kind = _group(parameter)
+    return [parameter] if kind is None else _own(kind, skipped=0)
+
+
+def parse_place(text: str, option: str) -> tuple[str, int, int]:
+    """Return (topic, partition, offset) of 'topic/partition@offset'. Raises CliError."""
+    found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})@([0-9]{1,18})", text)
+    if found is None:
+        raise CliError(f"{option} {text!r} is no record's place", remedy=f"write {option} TOPIC/PARTITION@OFFSET")
+    return found[1], int(found[2]), int(found[3])
+
+
+def parse_since(text: str | None, *, option: str = "--since", now: datetime | None = None) -> datetime | None:
     """Return the moment of '90m', '2d' or an ISO 8601 time; a time without a zone is UTC. Raises CliError."""
     if text is None:
         return None
@@ -167,7 +196,7 @@ def parse_since(text: str | None, *, now: datetime | None = None) -> datetime | 
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise CliError(
-            f"--since {text!r} is neither an age nor a time", remedy="write 90m, 12h, 2d, or 2026-01-31T12:00:00Z"
+            f"{option} {text!r} is neither an age nor a time", remedy="write 90m, 12h, 2d, or 2026-01-31T12:00:00Z"
         ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

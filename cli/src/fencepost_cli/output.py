@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,10 @@ from fencepost_operator.text import single_line
 _WIDE: Final = 1_000
 """Columns where the output is no terminal: nothing is wrapped or cut."""
 NOTHING: Final = "-"
+_INDENT: Final = 40
+_DUMPED: Final = 512
+"""Bytes of a binary value that a person sees."""
+_DUMPED_PER_LINE: Final = 32
 
 
 class Format(StrEnum):
@@ -72,6 +78,52 @@ def print_line(text: str = "", *, style: str = "") -> None:
     _stdout().print(Text(single_line(text, limit=4000), style=style))
 
 
+def print_block(text: str, *, limit: int = 16_000) -> None:
+    """Print a text of several lines, which may be a tenant's, with its indentation."""
+    shown = text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit:,} characters more; -o json has all"
+    for line in shown.splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        _stdout().print(Text("  " + " " * min(indent, _INDENT) + single_line(line, limit=4000)))
+
+
+def print_bytes(title: str, content: bytes | None, *, size: int | None = None) -> None:
+    """Print what a record holds: text where it is printable UTF-8, otherwise its first bytes in hexadecimal."""
+    if content is None:
+        print_line(f"{title}: none")
+        return
+    text = printable_text(content)
+    print_line(
+        f"{title}: {size if size is not None else len(content):,} bytes"
+        + ("" if text is not None else ", in hexadecimal")
+    )
+    if text is not None:
+        print_block(text, limit=4000)
+        return
+    for start in range(0, min(len(content), _DUMPED), _DUMPED_PER_LINE):
+        print_line(f"  {start:06x}  {content[start : start + _DUMPED_PER_LINE].hex(' ')}")
+    if len(content) > _DUMPED:
+        print_line(f"  … {len(content) - _DUMPED:,} bytes more; -o json has all in base64")
+
+
+def bytes_json(content: bytes | None) -> dict[str, str] | None:
+    """Return bytes for a script: as text where it is printable UTF-8, otherwise in base64."""
+    if content is None:
+        return None
+    text = printable_text(content)
+    if text is not None:
+        return {"encoding": "utf-8", "data": text}
+    return {"encoding": "base64", "data": base64.b64encode(content).decode()}
+
+
+def printable_text(content: bytes) -> str | None:
+    """Return UTF-8 text without control characters but tabs and line breaks, None for other bytes."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(part.isprintable() for part in re.split("[\t\n\r]", text)) else None
+
+
 def note(text: str) -> None:
     """Tell something beside the report, on stderr."""
     _stderr().print(Text(f"note: {single_line(text, limit=2000)}"))
@@ -100,7 +152,7 @@ class _Progress:
     def tell(self, text: str) -> None:
         """Show how far it is."""
         if self.status is not None:
-            self.status.update(Text(f"{self.doing}: {text}"))
+            self.status.update(Text(single_line(f"{self.doing}: {text}", limit=200)))
 
 
 def moment(value: datetime | None, *, now: datetime | None = None) -> str:

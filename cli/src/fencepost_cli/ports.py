@@ -12,6 +12,7 @@ from fencepost.batch import Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change
+from fencepost.fence.dead_letters import DeadLetter
 from fencepost.fence.snapshots import Snapshot
 from fencepost.fence.tls import TlsMaterial
 from fencepost_cli.history import AcceptedLoss
@@ -81,7 +82,7 @@ class Cluster(Protocol):
 
 
 class Store(Protocol):
-    """The pipeline's Cassandra, read only. Raises CliError."""
+    """The pipeline's Cassandra, read only but for the mark of a dead letter. Raises CliError."""
 
     def row(self) -> FenceRow | None:
         """Return the fence row by a SERIAL read."""
@@ -111,6 +112,41 @@ class Store(Protocol):
         """Yield (topic, partition, offset) of every row of a table, in any order."""
         ...
 
+    def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
+        """Yield the dead letters of offsets [start, until), without value, headers and traceback."""
+        ...
+
+    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        """Return one with all that it holds."""
+        ...
+
+    def keeps_retries(self) -> bool:
+        """Return whether the table has the columns that `mark_retried` writes."""
+        ...
+
+    def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
+        """Record who sent its record to Kafka again, when, and to which 'topic/partition@offset'."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """What goes to Kafka; `partition` None leaves it to the key."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Producer(Protocol):
+    """A way to write to topics. Raises CliError."""
+
+    def send(self, record: NewRecord) -> str:
+        """Store a record, and return its 'topic/partition@offset' once every replica in sync has it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
@@ -119,3 +155,4 @@ class Ports:
     cluster: Callable[[str | None], Cluster]
     store: Callable[[CassandraAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
+    producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]

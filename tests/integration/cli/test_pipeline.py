@@ -2,171 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import subprocess
-import sys
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from cassandra.cluster import Session
 
-from contract.cassandra import open_session
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
-from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
-from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey
-from fencepost_operator.desired import labels, names, run_config
-from fencepost_operator.errors import FencepostError
-from integration.driver.support import Kafka
-from integration.operator.cluster import PIPELINES, pipeline_manifest
-from testbed.environment import Environment, load
+from fencepost_operator.adapters.api_server import SECRETS
+from fencepost_operator.api import SNAPSHOT_ANNOTATION
+from integration.cli.scene import DELETE, KEYSPACE, SCOPE, UPDATE_FENCE, WRITE, Scene, on_the_api_server
+from integration.operator.cluster import PIPELINES
 
 pytestmark = pytest.mark.integration
-
-KEYSPACE = "fencepost_cli"
-WRITE = 'INSERT INTO fencepost_cli.orders (topic, partition, "offset", n) VALUES (%s, %s, %s, 1)'
-DELETE = 'DELETE FROM fencepost_cli.orders WHERE topic = %s AND partition = %s AND "offset" = %s'
-UPDATE_FENCE = "UPDATE fencepost_cli.fence SET version = %s, offsets = %s WHERE pipeline = %s IF EXISTS"
-SCOPE = "cli-test"
-"""Not the scope of an operator that runs: nobody else changes the row."""
-RECORDS = 40
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    environment: Environment
-    key: ObjectKey
-    topic: str
-    session: Session
-    row: FenceRow
-
-    def fencepost(self, *words: str, addresses: bool = True) -> subprocess.CompletedProcess[str]:
-        here = ["--cassandra", f"{self.environment.cassandra_host}:{self.environment.cassandra_port}"]
-        if addresses and words[:2] in {("fence", "show"), ("offsets", str(self.key))}:
-            here += ["--kafka", self.environment.kafka_host]
-        command = [sys.executable, "-m", "fencepost_cli", *words, *(here if addresses else [])]
-        variables = {**os.environ, "KUBECONFIG": str(self.environment.kubeconfig)}
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        ended = self.fencepost(*words, "-o", "json")
-        assert ended.returncode == code, ended.stderr
-        return json.loads(ended.stdout)
-
-
-@pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    """A pipeline that committed two batches of four partitions, with a row in its table for each record."""
-    environment = load()
-    mark = uuid.uuid4().hex[:8]
-    key, topic = ObjectKey(f"test-cli-{mark}", "orders"), f"cli-{mark}"
-    kafka, session = Kafka(environment.kafka_host), open_session()
-    create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
-    session.execute(
-        'CREATE TABLE IF NOT EXISTS fencepost_cli.orders (topic text, partition int, "offset" bigint, n int,'
-        ' PRIMARY KEY ((topic, partition), "offset"))',
-        timeout=60,
-    )
-    kafka.create(topic, 2)
-    kafka.produce(topic, RECORDS, partitions=2)
-    row = committed(session, f"{SCOPE}/{key}", topic)
-    fill(session, topic)
-    on_the_api_server(environment, lambda api: created(api, key, topic, environment))
-    yield Scene(environment, key, topic, session, row)
-    on_the_api_server(environment, lambda api: removed(api, key))
-    kafka.delete(topic)
-    for partition in (0, 1):
-        session.execute("DELETE FROM fencepost_cli.orders WHERE topic = %s AND partition = %s", (topic, partition))
-    session.cluster.shutdown()
-
-
-def committed(session: Session, pipeline: str, topic: str) -> FenceRow:
-    """Commit two batches of 8 records for each partition; 4 more of each wait."""
-    table = CassandraFenceTable.over(session, KEYSPACE)
-    fence = Fence(table, pipeline)
-
-    def at(offset: int) -> dict[str, int]:
-        return {f"{topic}/{partition}": offset for partition in (0, 1)}
-
-    taken = fence.take_over(fence.create("cluster/uid"), owner="cluster/uid")
-    start = Starting(offsets=at(0), planned=at(8), topic_ids={topic: "id"})
-    row = fence.claim(epoch=taken.epoch, driver="pod", code="image job:transform", start=lambda _: start)
-    row = fence.commit(row, offsets=at(8), planned=at(16), records=16, duration_ms=5)
-    row = fence.commit(row, offsets=at(16), planned=at(16), records=16, duration_ms=5)
-    table.finish_history()
-    return row
-
-
-def fill(session: Session, topic: str) -> None:
-    for partition in (0, 1):
-        for offset in range(16):
-            session.execute(WRITE, (topic, partition, offset))
-
-
-async def created(api: ApiServer, key: ObjectKey, topic: str, environment: Environment) -> None:
-    """Make the namespace, the Secret, a run's configuration and the pipeline, which is suspended."""
-    await api._call("POST", "create", NAMESPACES, body={"metadata": {"name": key.namespace}})
-    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
-    await api.create(SECRETS, namespace=key.namespace, body={"metadata": {"name": "account"}, "stringData": account})
-    config = DriverConfig(
-        pipeline=f"{SCOPE}/{key}",
-        epoch=1,
-        entrypoint="job:transform",
-        args=(),
-        code="image",
-        source=KafkaSource(bootstrap_servers="absent:9092", topics=(topic,)),
-        sinks=(CassandraSink(name="orders", keyspace=KEYSPACE, table="orders"),),
-        cassandra=CassandraEndpoint(contact_points=("absent",)),
-        fence_keyspace=KEYSPACE,
-        consistency="ONE",
-        batch_interval=1,
-        spark_master="local",
-        spark_conf={},
-        executors=1,
-        termination_grace=1,
-    )
-    metadata = {"name": names.job_name(key.name, 1), "labels": labels.run_labels(key, 1)}
-    data = {run_config.KEY: config.to_json()}
-    await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": metadata, "data": data})
-    manifest = pipeline_manifest(key)
-    manifest["spec"]["source"]["kafka"]["topics"] = [topic]
-    manifest["spec"]["sinks"] = [{"name": "orders", "cassandra": {"keyspace": KEYSPACE, "table": "orders"}}]
-    manifest["spec"]["checkpoint"]["cassandra"] |= {
-        "keyspace": KEYSPACE,
-        "consistency": "LOCAL_ONE",
-        "credentialsFrom": {"secretName": "account"},
-    }
-    await api.create(PIPELINES, namespace=key.namespace, body=manifest)
-
-
-async def removed(api: ApiServer, key: ObjectKey) -> None:
-    with suppress(FencepostError):
-        freed: dict[str, Any] = {"metadata": {"finalizers": []}}
-        await api.merge(PIPELINES, namespace=key.namespace, name=key.name, body=freed)
-    await api._call("DELETE", "delete", NAMESPACES, name=key.namespace, body={"propagationPolicy": "Background"})
-
-
-def on_the_api_server(environment: Environment, work: Callable[[ApiServer], Awaitable[T]]) -> T:
-    async def run() -> T:
-        api = await ApiServer.connect(environment.kubeconfig)
-        try:
-            return await work(api)
-        finally:
-            await api.close()
-
-    return asyncio.run(run())
 
 
 def test_the_row_the_history_the_offsets_and_the_proof(scene: Scene) -> None:

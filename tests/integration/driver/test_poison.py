@@ -63,7 +63,8 @@ def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Ma
     assert (row.dead_letters, row.last_dead_letter) == (3, f"{one.topic}/2@6")
     assert check_history(one.history()).violations == ()
     letters = DeadLetters(one.session, one.config.fence_keyspace, one.config.pipeline)
-    assert [(found.partition, found.offset) for found in letters.of_partitions(row.offsets)] == [(1, 5), (2, 5), (2, 6)]
+    assert [found.offset for found in letters.of_partition(one.topic, 1)] == [5]
+    assert [found.offset for found in letters.of_partition(one.topic, 2)] == [5, 6]
     kept = letters.read(one.topic, 1, 5)
     assert kept is not None
     assert (kept.key, kept.value, kept.headers) == (b"bad", UNREADABLE, '[["from", "YSB0ZXN0"]]')

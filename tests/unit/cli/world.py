@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,12 +15,13 @@ from fakes.manifests import body
 from fencepost.batch import Watermarks
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.changes import Change, change, hour_of
+from fencepost.fence.dead_letters import DeadLetter, letter
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, Ports
+from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports
 from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotsStatus, SnapshotStatus, Spec, parse
 
 KEY = ObjectKey("shop", "orders")
@@ -71,6 +72,25 @@ def history(rows: Sequence[FenceRow], *, every: timedelta = timedelta(seconds=1)
     return records
 
 
+def dead_letter(
+    topic: str,
+    offset: int,
+    *,
+    value: bytes | None = b'{"n": 1}',
+    key: bytes | None = b"k",
+    headers: Sequence[tuple[str, bytes | None]] = (("trace", b"\x00\xff"),),
+    error: str = "ValueError: no price",
+    age: timedelta = timedelta(minutes=5),
+) -> DeadLetter:
+    """A record of partition 0 that a driver set aside."""
+    one = letter(
+        topic=topic, partition=0, offset=offset, epoch=2, code="image job:transform", reason="TransformFailed",
+        error=error, traceback='Traceback:\n  File "job.py"\n    raise', timestamp=datetime(2026, 1, 2, tzinfo=UTC),
+        key=key, value=value, headers=headers,
+    )  # fmt: skip
+    return replace(one, at=datetime.now(UTC) - age)
+
+
 @dataclass(slots=True)
 class World:
     """Implements all ports; fields may be replaced before a command runs."""
@@ -86,6 +106,12 @@ class World:
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
     accepted_losses: list[AcceptedLoss] = field(default_factory=list)
     snapshot_rows: list[Snapshot] = field(default_factory=list)
+    kept_letters: dict[tuple[str, int, int], DeadLetter] = field(default_factory=dict)
+    keeps_retries: bool = True
+    marks_until_outage: int | None = None
+    produced: list[NewRecord] = field(default_factory=list)
+    refuses: CliError | None = None
+    """What Kafka answers to a record."""
     operator_answers: bool = True
     """Whether an operator takes the snapshot that an annotation asks for."""
     annotations: dict[str, str] = field(default_factory=dict)
@@ -106,13 +132,16 @@ class World:
         return world
 
     def run(self, *words: str, columns: int = 200) -> Result:
-        ports = Ports(cluster=self._cluster, store=self._store, log=self._log)
+        ports = Ports(cluster=self._cluster, store=self._store, log=self._log, producer=self._producer)
         return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
 
     def json(self, *words: str, code: int = 0) -> Any:
         ended = self.run(*words, "-o", "json")
         assert ended.exit_code == code, ended.output
         return json.loads(ended.stdout)
+
+    def keep(self, one: DeadLetter) -> None:
+        self.kept_letters[one.topic, one.partition, one.offset] = one
 
     # The ports
 
@@ -151,6 +180,17 @@ class World:
         self.asked.append(access)
         yield _Store(self)
 
+    @contextmanager
+    def _producer(self, access: KafkaAccess) -> Iterator[World]:
+        self.asked.append(access)
+        yield self
+
+    def send(self, record: NewRecord) -> str:
+        if self.refuses is not None:
+            raise self.refuses
+        self.produced.append(record)
+        return f"{record.topic}/{record.partition or 0}@{99 + len(self.produced)}"
+
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)
         if isinstance(self.log, CliError):
@@ -183,3 +223,21 @@ class _Store:
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         assert partition_key
         yield from self.world.positions_of.get(f"{keyspace}.{table}", ())
+
+    def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
+        for _, one in sorted(self.world.kept_letters.items()):
+            if (one.topic, one.partition) == (topic, partition) and start <= one.offset < until:
+                yield replace(one, value=None, headers=None, traceback=None)
+
+    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        return self.world.kept_letters.get((topic, partition, offset))
+
+    def keeps_retries(self) -> bool:
+        return self.world.keeps_retries
+
+    def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
+        if self.world.marks_until_outage == 0:
+            raise CliError("Cassandra did not answer", remedy="wait")
+        if self.world.marks_until_outage is not None:
+            self.world.marks_until_outage -= 1
+        self.world.keep(replace(letter, retried_at=at, retried_by=by, retried_to=to))

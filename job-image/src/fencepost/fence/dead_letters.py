@@ -10,16 +10,16 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
-from fencepost.contract import split_offset_key
-from fencepost.fence import FenceUnavailable, schema
+from fencepost.fence import FenceSchemaInvalid, FenceUnavailable, schema
 from fencepost.fence.cassandra_errors import translated
 
 LONGEST_VALUE: Final = 1024 * 1024
@@ -31,8 +31,11 @@ LONGEST_TEXT: Final = 16 * 1024
 QUORUMS: Final = frozenset({"QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"})
 RETRY_PAUSE: Final = 0.5
 """Seconds between two attempts to write a letter."""
-PAGE: Final = 100
-"""Letters that one request reads: with values of a mebibyte a page may take so many."""
+PAGE: Final = 50
+"""Letters that one request reads, without values: with keys and errors of the greatest length 6 MiB."""
+_LEFT_OUT: Final = ("value", "headers", "traceback")
+"""Columns of a letter that a list does not read."""
+_LARGEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class DeadLetter:
 
     `headers` are JSON, [[key, value in base64 or null], …].  `value_size` and `value_sha256` are of the whole value;
     `truncated` says that key, value or headers are not all there.  `code` is that of the run, as in the fence row.
+    `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when somebody sends the record to
+    Kafka again; a driver that writes the letter later clears them.
     """
 
     topic: str
@@ -59,6 +64,22 @@ class DeadLetter:
     value_size: int | None = None
     value_sha256: str | None = None
     truncated: bool | None = None
+    retried_at: datetime | None = None
+    retried_by: str | None = None
+    retried_to: str | None = None
+
+
+_TYPES: Final = {
+    **dict.fromkeys(("topic", "code", "reason", "error", "traceback", "headers", "value_sha256"), str),
+    **dict.fromkeys(("retried_by", "retried_to"), str),
+    **dict.fromkeys(("partition", "offset", "epoch", "value_size"), int),
+    **dict.fromkeys(("at", "timestamp", "retried_at"), datetime),
+    **dict.fromkeys(("key", "value"), bytes),
+    "truncated": bool,
+}
+"""What a column of a letter may hold: anybody with the account may have written others by hand."""
+_NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "epoch", "at"})
+_RETRIED: Final = ("retried_at", "retried_by", "retried_to")
 
 
 def letter(
@@ -153,19 +174,49 @@ class DeadLetters:
             values = [getattr(one, name) for name in columns]
             self._session.execute(insert, (self._pipeline, *values, timestamp, ttl))
 
-    def of_partitions(self, partitions: Iterable[str]) -> Iterator[DeadLetter]:
-        """Yield the letters of partitions ('topic/partition'), by offset within each, without their values.
+    def of_partition(
+        self, topic: str, partition: int, *, start: int = 0, until: int = _LARGEST, limit: int | None = None
+    ) -> Iterator[DeadLetter]:
+        """Yield the letters of offsets [start, until), at most `limit`, without value, headers and traceback.
 
         The fence row's offsets name a pipeline's partitions.  Raises FenceError.
         """
-        for key in partitions:
-            topic, partition = split_offset_key(key)
-            yield from self._select("topic = ? AND partition = ?", (topic, partition), without=("value", "traceback"))
+        where = "topic = ? AND partition = ? AND offset >= ? AND offset < ?"
+        found = self._select(where, (topic, partition, start, until), without=_LEFT_OUT)
+        yield from islice(found, limit)
 
     def read(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
         """Return one letter with all that it holds. Raises FenceError."""
         found = self._select("topic = ? AND partition = ? AND offset = ?", (topic, partition, offset))
         return next(found, None)
+
+    def keeps_retries(self) -> bool:
+        """Return whether the table has the columns that `mark_retried` writes. Raises FenceError."""
+        with translated("reading the dead letters"):
+            return set(_RETRIED) <= set(self._columns())
+
+    def mark_retried(self, one: DeadLetter, *, by: str, at: datetime, to: str) -> None:
+        """Record who sent a letter's record to Kafka again, when and to where; the mark expires with the letter.
+
+        Raises FenceError.
+        """
+        place = (self._pipeline, one.topic, one.partition, one.offset)
+        where = "WHERE pipeline = ? AND topic = ? AND partition = ? AND offset = ?"
+        with translated("marking a dead letter"):
+            select = self._session.prepare(
+                f"SELECT TTL(at) AS left, WRITETIME(at) AS written FROM {self._table} {where}"  # noqa: S608 - ours
+            )
+            found = self._session.execute(select, place).one()
+            if found is None or found.written is None:
+                return  # it expired, and a mark alone would never
+            update = self._session.prepare(
+                f"UPDATE {self._table} USING TTL ? AND TIMESTAMP ?"  # noqa: S608 - ours
+                f" SET {', '.join(f'{name} = ?' for name in _RETRIED)} {where}"
+            )
+            update.consistency_level = ConsistencyLevel.LOCAL_QUORUM
+            # The pipeline's clock, at which the letter was written, may be ahead of this machine's.
+            timestamp = max(int(at.timestamp() * 1_000_000), found.written + 1)
+            self._session.execute(update, (found.left or 0, timestamp, at, by, to, *place))
 
     def _select(self, where: str, values: tuple[object, ...], without: Sequence[str] = ()) -> Iterator[DeadLetter]:
         with translated("reading the dead letters"):
@@ -188,9 +239,14 @@ class DeadLetters:
 
 
 def _letter(values: dict[str, Any]) -> DeadLetter:
-    for name in ("at", "timestamp"):
-        if isinstance(values.get(name), datetime):
-            values[name] = values[name].replace(tzinfo=UTC)
+    """Return the letter in a row. Raises FenceSchemaInvalid, naming the column that holds something else."""
+    for name, value in values.items():
+        if value is None and name not in _NEVER_NULL:
+            continue
+        if not isinstance(value, _TYPES[name]) or (_TYPES[name] is int and isinstance(value, bool)):
+            raise FenceSchemaInvalid(f"column {name} of a dead letter holds {type(value).__name__}")
+        if isinstance(value, datetime):
+            values[name] = value.replace(tzinfo=UTC)
     return DeadLetter(**values)
 
 

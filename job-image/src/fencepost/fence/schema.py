@@ -147,6 +147,9 @@ DEAD_LETTERS: Final = Table(
         "value_size": "bigint",
         "value_sha256": "text",
         "truncated": "boolean",
+        "retried_at": "timestamp",
+        "retried_by": "text",
+        "retried_to": "text",
     },
 )
 

@@ -1,0 +1,316 @@
+"""`fencepost dead-letters list`, `show` and `retry`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from fencepost.fence import FenceRow
+from fencepost.fence.dead_letters import DeadLetter
+from fencepost_cli.errors import CliError, ExitCode
+from fencepost_cli.letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
+from fencepost_cli.options import Needs, Target, of_pipeline, parse_place, parse_since
+from fencepost_cli.output import (
+    Column,
+    age,
+    bytes_json,
+    moment,
+    note,
+    number,
+    print_block,
+    print_bytes,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    working,
+)
+from fencepost_cli.ports import Producer, Store
+
+MOST: Final = 10_000
+"""Letters of one list, or of one retry."""
+_SHOWN: Final = 200
+"""Characters of an error in a list, and of a name."""
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The records that a driver set aside because each fails alone."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The options by which dead letters are chosen."""
+
+    topic: Annotated[str | None, typer.Option("--topic", help="Of this topic.")] = None
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Of this partition.")] = None
+    from_offset: Annotated[int, typer.Option("--from-offset", min=0, help="From this offset on.")] = 0
+    until_offset: Annotated[int | None, typer.Option("--until-offset", min=0, help="Below this offset.")] = None
+    since: Annotated[
+        str | None, typer.Option("--since", help="Set aside in the last 90m, 12h, 2d, or since a time.")
+    ] = None
+    before: Annotated[
+        str | None, typer.Option("--before", help="Set aside before 90m, 12h, 2d ago, or before a time.")
+    ] = None
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, help="How many, at most.")] = 100
+
+    def selection(self, after: str | None = None) -> Selection:
+        """Return which letters these are, of a list after that place. Raises CliError."""
+        return Selection(
+            topic=self.topic,
+            partition=self.partition,
+            start=self.from_offset,
+            until=HIGHEST if self.until_offset is None else self.until_offset,
+            since=parse_since(self.since),
+            before=parse_since(self.before, option="--before"),
+            after=parse_place(after, "--after") if after else None,
+        )
+
+
+@app.command("list")
+@of_pipeline(Needs.CASSANDRA)
+def list_letters(
+    target: Target,
+    chosen: Chosen,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="TOPIC/PARTITION@OFFSET", help="Continue after this one: the next page."),
+    ] = None,
+) -> None:
+    """List dead letters by topic, partition and offset, a page at a time."""
+    selection = chosen.selection(after)
+    with target.store() as store, working("reading the dead letters"):
+        found = page(store, partitions_of(selection, _row(target, store, selection)), selection, limit=chosen.limit)
+    if target.is_json:
+        print_json(
+            {
+                "pipeline": target.cassandra.pipeline,
+                "deadLetters": [_facts(letter) for letter in found.letters],
+                "next": found.following,
+            }
+        )
+        return
+    now = datetime.now(UTC)
+    print_table(
+        [
+            Column("TOPIC"), number("PARTITION"), number("OFFSET"), Column("AGE"), number("BYTES"), Column("RETRIED"),
+            Column("REASON"), Column("ERROR"),
+        ],
+        [
+            (
+                one.topic, one.partition, str(one.offset), age(now - one.at), one.value_size, one.retried_to,
+                one.reason, (one.error or "")[:_SHOWN],
+            )
+            for one in found.letters
+        ],
+    )  # fmt: skip
+    if found.following:
+        note(f"there may be more: add --after {found.following}")
+
+
+@app.command()
+@of_pipeline(Needs.CASSANDRA)
+def show(
+    target: Target,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The record's topic.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Its offset.")],
+) -> None:
+    """Show one dead letter: key, value, headers, error and traceback."""
+    with target.store() as store:
+        letter = store.letter(topic, partition, offset)
+    if letter is None:
+        raise CliError(
+            f"{target.key} has no dead letter of {topic}/{partition}@{offset}",
+            remedy=f"choose one of `fencepost dead-letters list {target.key}`; they expire after onPoison.retention",
+        )
+    headers = headers_of(letter)
+    if target.is_json:
+        content = [{"key": name, "value": bytes_json(value)} for name, value in headers or ()]
+        print_json(
+            {
+                "pipeline": target.cassandra.pipeline,
+                **_facts(letter),
+                "key": bytes_json(letter.key),
+                "value": bytes_json(letter.value),
+                "headers": None if headers is None else content,
+                "traceback": letter.traceback,
+            }
+        )
+        return
+    print_fields(
+        {
+            "Record": place_of(letter),
+            "Timestamp": moment(letter.timestamp),
+            "Set aside": moment(letter.at),
+            "Epoch": letter.epoch,
+            "Code": letter.code,
+            "Reason": letter.reason,
+            "Truncated": letter.truncated,
+            "Retried": f"{moment(letter.retried_at)} by {letter.retried_by}, to {letter.retried_to}"
+            if letter.retried_at
+            else None,
+        }
+    )
+    print_line()
+    print_bytes("Key", letter.key)
+    print_bytes("Value", letter.value, size=letter.value_size)
+    for name, value in headers or ():
+        print_bytes(f"Header {name}", value)
+    if headers is None:
+        print_line("Headers: not what a driver writes; the table has them")
+    print_line("Error:")
+    print_block(letter.error or "")
+    print_line("Traceback:")
+    print_block(letter.traceback or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one letter: where its record is now, or why it was left out."""
+
+    letter: DeadLetter
+    to: str | None = None
+    why: str | None = None
+
+
+@app.command()
+@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+def retry(
+    target: Target,
+    chosen: Chosen,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All of them, where nothing else chooses.")] = False,
+    to_topic: Annotated[
+        str | None, typer.Option("--to-topic", metavar="TOPIC", help="In place of the record's own topic.")
+    ] = None,
+    repeat: Annotated[bool, typer.Option("--again", help="Also those that were retried before.")] = False,
+    by: Annotated[str | None, typer.Option("--by", help="Who retries them. [default: your account's name]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Send the records of dead letters to Kafka again, and mark the letters. Exit code 1: some cannot be sent."""
+    selection = chosen.selection()
+    if not (selection.is_narrow or every):
+        raise CliError("nothing says which dead letters", remedy="choose with --topic and the others, or say --all")
+    with target.store() as store:
+        row = target.row(store)
+        if not store.keeps_retries():
+            raise CliError(
+                f"the table dead_letters of keyspace {target.cassandra.keyspace} has no column retried_at",
+                remedy="upgrade the operator, or apply docs/fence-schema.cql",
+            )
+        found = page(store, partitions_of(selection, row), selection, limit=chosen.limit)
+        wanted = [one for one in found.letters if repeat or one.retried_at is None]
+        if found.following:
+            note(f"these are the first {chosen.limit}: start the command again for the others, or raise --limit")
+        if not dry_run and wanted and not yes:
+            _confirm(len(wanted), to_topic)
+        retries = _Retries(target, store, row, to_topic, _who(by))
+        try:
+            if dry_run:
+                retries.send(wanted, None)
+            else:
+                with target.ports.producer(target.kafka) as producer:
+                    retries.send(wanted, producer)
+        except CliError:
+            if retries.done:
+                retries.tell(len(found.letters) - len(wanted), dry_run=dry_run)
+            raise
+    retries.tell(len(found.letters) - len(wanted), dry_run=dry_run)
+    if any(outcome.why for outcome in retries.done):
+        raise typer.Exit(ExitCode.FOUND)
+
+
+@dataclass(slots=True)
+class _Retries:
+    """The retries of one command; `done` are those so far."""
+
+    target: Target
+    store: Store
+    row: FenceRow
+    to_topic: str | None
+    who: str
+    done: list[_Outcome] = field(default_factory=list)
+
+    def send(self, wanted: Iterable[DeadLetter], producer: Producer | None) -> None:
+        """Send each record, then mark its letter: what is stopped in between is sent again. None sends nothing."""
+        for each in wanted:
+            letter = self.store.letter(each.topic, each.partition, each.offset)
+            if letter is not None and letter.retried_at == each.retried_at:  # neither expired nor retried meanwhile
+                self.done.append(self._outcome(letter, producer))
+
+    def _outcome(self, letter: DeadLetter, producer: Producer | None) -> _Outcome:
+        why = why_not(letter, self.row, self.target.spec.source.topics, to_topic=self.to_topic)
+        if why is not None:
+            return _Outcome(letter, why=why)
+        record = again(letter, self.target.cassandra.pipeline, to_topic=self.to_topic)
+        if producer is None:
+            return _Outcome(letter, to=record.topic)
+        place = producer.send(record)
+        self.store.mark_retried(letter, by=self.who, at=datetime.now(UTC), to=place)
+        return _Outcome(letter, to=place)
+
+    def tell(self, retried_before: int, *, dry_run: bool) -> None:
+        """Print what became of each."""
+        if self.target.is_json:
+            print_json(
+                {
+                    "pipeline": self.target.cassandra.pipeline,
+                    "dryRun": dry_run,
+                    "retriedBefore": retried_before,
+                    "deadLetters": [{**_facts(one.letter), "to": one.to, "leftOut": one.why} for one in self.done],
+                }
+            )
+            return
+        columns = [Column("RECORD"), Column("TO"), Column("LEFT OUT")]
+        print_table(columns, [(place_of(one.letter), one.to, one.why) for one in self.done])
+        sent = sum(one.to is not None for one in self.done)
+        print_line(f"{sent:,} {'would be sent' if dry_run else 'sent'}, {len(self.done) - sent:,} left out")
+        if retried_before:
+            note(f"{retried_before:,} were retried before: --again sends them once more")
+
+
+def _confirm(count: int, to_topic: str | None) -> None:
+    if not sys.stdin.isatty():
+        raise CliError("nobody can be asked here", remedy="add --yes, or see with --dry-run what would be sent")
+    where = f"topic {to_topic}" if to_topic else "their topics"
+    typer.confirm(f"Send up to {count:,} records to {where} again?", abort=True, err=True)
+
+
+def _who(given: str | None) -> str:
+    if given:
+        return given[:_SHOWN]
+    try:
+        return getpass.getuser()[:_SHOWN]
+    except (OSError, KeyError) as error:
+        raise CliError("this account has no name", remedy="say with --by who retries the dead letters") from error
+
+
+def _row(target: Target, store: Store, selection: Selection) -> FenceRow | None:
+    """Return the fence row, which names the partitions; letters outlive it, and one partition needs none."""
+    return None if selection.topic is not None and selection.partition is not None else target.row(store)
+
+
+def _facts(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "at": letter.at,
+        "epoch": letter.epoch,
+        "code": letter.code,
+        "reason": letter.reason,
+        "error": letter.error,
+        "timestamp": letter.timestamp,
+        "valueSize": letter.value_size,
+        "truncated": letter.truncated,
+        "retriedAt": letter.retried_at,
+        "retriedBy": letter.retried_by,
+        "retriedTo": letter.retried_to,
+    }

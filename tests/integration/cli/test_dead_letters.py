@@ -1,0 +1,88 @@
+"""Dead letters on a real Cassandra, and their records in a real Kafka again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from fencepost.fence.dead_letters import DeadLetters, letter
+from integration.cli.scene import KEYSPACE, RECORDS, Scene
+
+pytestmark = pytest.mark.integration
+
+VALUE = b"\x00\xffnot JSON"
+
+
+@pytest.fixture
+def letters(scene: Scene) -> Iterator[DeadLetters]:
+    """Letters of offsets 3 and 7 of partition 0, which are committed, and of 17, which is not."""
+    table = DeadLetters(scene.session, KEYSPACE, scene.row.pipeline)
+    for offset in (3, 7, 17):
+        one = letter(
+            topic=scene.topic, partition=0, offset=offset, epoch=1, code="image job:transform",
+            reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback", key=b"k", value=VALUE,
+            timestamp=datetime(2026, 1, 2, tzinfo=UTC), headers=[("trace", b"\x01"), ("none", None)],
+        )  # fmt: skip
+        table.write(one, write_timestamp=scene.row.write_timestamp, retention=3600.0, consistency="ONE", patience=60.0)
+    yield table
+    scene.session.execute(
+        f"DELETE FROM {KEYSPACE}.dead_letters WHERE pipeline = %s AND topic = %s AND partition = 0",  # noqa: S608
+        (scene.row.pipeline, scene.topic),
+    )
+
+
+def stored(scene: Scene, offset: int) -> Message:
+    """Return the record that Kafka has at this offset of partition 0."""
+    settings = {"bootstrap.servers": scene.environment.kafka_host, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(scene.topic, 0, offset)])
+        found = consumer.poll(30)
+    finally:
+        consumer.close()
+    assert found is not None
+    assert found.error() is None
+    return found
+
+
+def test_a_letter_is_listed_shown_and_its_record_sent_again(scene: Scene, letters: DeadLetters) -> None:
+    pipeline = str(scene.key)
+    listed = scene.json("dead-letters", "list", pipeline, "--limit", "2")
+    assert ([one["offset"] for one in listed["deadLetters"]], listed["next"]) == ([3, 7], f"{scene.topic}/0@7")
+    shown = scene.json("dead-letters", "show", pipeline, scene.topic, "0", "3")
+    assert shown["value"] == {"encoding": "base64", "data": "AP9ub3QgSlNPTg=="}
+
+    ended = scene.fencepost("dead-letters", "retry", pipeline, "--until-offset", "4")
+    assert ended.returncode == 2
+    assert "--yes" in ended.stderr
+    told = scene.json("dead-letters", "retry", pipeline, "--all", "--by", "ann", "--yes", code=1)
+    ends = [RECORDS // 2, RECORDS // 2 + 1]
+    places = [f"{scene.topic}/0@{end}" for end in ends]
+    assert [one["to"] for one in told["deadLetters"]] == [*places, None]
+    assert "has not committed beyond it" in told["deadLetters"][2]["leftOut"]
+    record = stored(scene, ends[0])
+    assert (record.key(), record.value()) == (b"k", VALUE)
+    assert record.headers() == [
+        ("trace", b"\x01"), ("none", None), ("fencepost-dead-letter", f"{scene.topic}/0/3".encode()),
+        ("fencepost-dead-letter-pipeline", scene.row.pipeline.encode()), ("fencepost-dead-letter-retries", b"1"),
+        ("fencepost-dead-letter-timestamp", b"1767312000000"),
+    ]  # fmt: skip
+    marked = letters.read(scene.topic, 0, 7)
+    assert marked is not None
+    assert (marked.retried_by, marked.retried_to) == ("ann", places[1])
+
+    again = scene.json("dead-letters", "retry", pipeline, "--until-offset", "10", "--yes")
+    assert (again["retriedBefore"], again["deadLetters"]) == (2, [])
+
+
+def test_a_topic_that_does_not_exist_marks_nothing(scene: Scene, letters: DeadLetters) -> None:
+    words = ("--until-offset", "4", "--to-topic", "cli-absent", "--yes")
+    ended = scene.fencepost("dead-letters", "retry", str(scene.key), *words)
+    assert ended.returncode == 2
+    assert "choose a topic that exists" in ended.stderr
+    kept = letters.read(scene.topic, 0, 3)
+    assert kept is not None
+    assert kept.retried_at is None

@@ -1,0 +1,221 @@
+"""`fencepost dead-letters`: pages, what a person sees of hostile content, and retries that are stopped in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from fencepost_cli import letters
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import NewRecord
+from unit.cli.world import ROW, World, dead_letter
+
+PLACE = ("orders", 0)
+
+
+made = partial(dead_letter, "orders")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World.usual()
+    for offset in (2, 5, 9):
+        world.keep(made(offset, age=timedelta(hours=offset)))
+    return world
+
+
+def test_letters_are_listed_by_place_and_page(world: World) -> None:
+    told = world.json("dead-letters", "list", "shop/orders")
+    assert [one["offset"] for one in told["deadLetters"]] == [2, 5, 9]
+    assert told["next"] is None
+    first = world.json("dead-letters", "list", "shop/orders", "--limit", "2")
+    assert ([one["offset"] for one in first["deadLetters"]], first["next"]) == ([2, 5], "orders/0@5")
+    second = world.json("dead-letters", "list", "shop/orders", "--limit", "2", "--after", first["next"])
+    assert ([one["offset"] for one in second["deadLetters"]], second["next"]) == ([9], None)
+    assert "--after orders/0@5" in world.run("dead-letters", "list", "shop/orders", "--limit", "2").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offsets"),
+    [
+        (["--topic", "orders", "--partition", "0"], [2, 5, 9]),
+        (["--topic", "other"], []),
+        (["--partition", "1"], []),
+        (["--from-offset", "5"], [5, 9]),
+        (["--from-offset", "5", "--until-offset", "9"], [5]),
+        (["--since", "6h"], [2, 5]),
+        (["--before", "6h"], [9]),
+    ],
+)
+def test_letters_are_chosen(world: World, words: list[str], offsets: list[int]) -> None:
+    found = world.json("dead-letters", "list", "shop/orders", *words)["deadLetters"]
+    assert [one["offset"] for one in found] == offsets
+
+
+def test_letters_outlive_the_fence_row_of_a_partition_that_is_named(world: World) -> None:
+    world.row = None
+    assert (
+        len(world.json("dead-letters", "list", "shop/orders", "--topic", "orders", "--partition", "0")["deadLetters"])
+        == 3
+    )
+    assert world.run("dead-letters", "list", "shop/orders").exit_code == 2
+
+
+def test_a_search_that_finds_nothing_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: more letters than one command reads, none of them in the time that is asked for."""
+    monkeypatch.setattr(letters, "MOST_LOOKED_AT", 2)
+    told = world.json("dead-letters", "list", "shop/orders", "--before", "90d")
+    assert (told["deadLetters"], told["next"]) == ([], "orders/0@5")
+
+
+def test_one_letter_is_shown_whole(world: World) -> None:
+    told = world.json("dead-letters", "show", "shop/orders", "orders", "0", "5")
+    assert told["value"] == {"encoding": "utf-8", "data": '{"n": 1}'}
+    assert told["headers"] == [{"key": "trace", "value": {"encoding": "base64", "data": "AP8="}}]
+    shown = world.run("dead-letters", "show", "shop/orders", "orders", "0", "5").stdout
+    assert '    File "job.py"' in shown
+    assert "Header trace: 2 bytes, in hexadecimal" in shown
+    assert "00 ff" in shown
+    ended = world.run("dead-letters", "show", "shop/orders", "orders", "0", "6")
+    assert ended.exit_code == 2
+    assert "no dead letter of orders/0@6" in ended.stderr
+
+
+def test_content_draws_nothing_on_the_terminal(world: World) -> None:
+    """Injected: escape sequences and marks of text direction in each part of a record and of its error."""
+    evil = "\x1b[2J\x07\u202eevil"
+    one = made(5, value=evil.encode(), key=evil.encode(), headers=((evil, evil.encode()),), error=evil)
+    world.keep(replace(one, traceback=f"a\r{evil}\n\x9b2J", code=evil, reason=evil))
+    for words in (
+        ["list", "shop/orders"],
+        ["show", "shop/orders", "orders", "0", "5"],
+        ["retry", "shop/orders", "--all", "--dry-run"],
+    ):
+        for output in ("table", "json"):
+            stdout = world.run("dead-letters", *words, "-o", output).stdout
+            assert not {"\x1b", "\x07", "\u202e", "\x9b", "\r"} & set(stdout)
+            assert stdout
+
+
+def test_headers_that_no_driver_writes_are_neither_shown_nor_sent(world: World) -> None:
+    world.keep(replace(made(5), headers='[["a", 1]]'))
+    assert world.json("dead-letters", "show", "shop/orders", "orders", "0", "5")["headers"] is None
+    (one,) = world.json(*retry("--from-offset", "5", "--until-offset", "6"), code=1)["deadLetters"]
+    assert "not what the driver wrote" in one["leftOut"]
+
+
+def retry(*words: str) -> list[str]:
+    return ["dead-letters", "retry", "shop/orders", "--by", "ann", "--yes", *words]
+
+
+def test_a_retried_record_says_where_it_comes_from_and_the_letter_where_it_went(world: World) -> None:
+    told = world.json(*retry("--from-offset", "5", "--until-offset", "9"))
+    (one,) = told["deadLetters"]
+    assert (one["offset"], one["to"], one["leftOut"]) == (5, "orders/0@100", None)
+    (sent,) = world.produced
+    assert sent == NewRecord(
+        topic="orders", partition=0, key=b"k", value=b'{"n": 1}',
+        headers=(
+            ("trace", b"\x00\xff"), ("fencepost-dead-letter", b"orders/0/5"),
+            ("fencepost-dead-letter-pipeline", ROW.encode()), ("fencepost-dead-letter-retries", b"1"),
+            ("fencepost-dead-letter-timestamp", b"1767312000000"),
+        ),
+    )  # fmt: skip
+    kept = world.kept_letters[(*PLACE, 5)]
+    assert (kept.retried_by, kept.retried_to) == ("ann", "orders/0@100")
+    assert world.json(*retry("--from-offset", "5", "--until-offset", "9"))["retriedBefore"] == 1
+    assert len(world.produced) == 1
+    assert len(world.json(*retry("--from-offset", "5", "--until-offset", "9", "--again"))["deadLetters"]) == 1
+
+
+def test_a_record_that_fails_again_keeps_its_first_place() -> None:
+    first = letters.again(made(5), ROW, to_topic=None)
+    second = letters.again(made(11, headers=first.headers), ROW, to_topic="repair")
+    assert dict(second.headers) == {**dict(first.headers), "fencepost-dead-letter-retries": b"2"}
+    assert (second.topic, second.partition) == ("repair", None)
+
+
+def test_a_tombstone_is_retried_as_one(world: World) -> None:
+    world.kept_letters.clear()
+    world.keep(made(5, value=None, key=b"k"))
+    world.json(*retry("--all"))
+    assert world.produced[0].value is None
+
+
+def test_whoever_is_stopped_before_the_mark_sends_it_again_and_loses_none(world: World) -> None:
+    """Injected: Cassandra is gone when the second letter is to be marked."""
+    world.marks_until_outage = 1
+    ended = world.run(*retry("--all"))
+    assert ended.exit_code == 2
+    assert "orders/0@2" in ended.stdout
+    world.marks_until_outage = None
+    world.json(*retry("--all"))
+    sent = [dict(one.headers)["fencepost-dead-letter"] for one in world.produced]
+    assert sent == [b"orders/0/2", b"orders/0/5", b"orders/0/5", b"orders/0/9"]
+    assert all(one.retried_at for one in world.kept_letters.values())
+
+
+def test_what_kafka_refuses_is_not_marked(world: World) -> None:
+    world.refuses = CliError("Kafka did not store a record", remedy="grant Write")
+    ended = world.run(*retry("--all", "-o", "json"))
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "remedy: grant Write" in ended.stderr
+    assert not any(one.retried_at for one in world.kept_letters.values())
+
+
+def test_a_dry_run_sends_and_marks_nothing(world: World) -> None:
+    told = world.json("dead-letters", "retry", "shop/orders", "--all", "--dry-run")
+    assert [(one["offset"], one["to"]) for one in told["deadLetters"]] == [(2, "orders"), (5, "orders"), (9, "orders")]
+    assert world.produced == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"offset": 12}, "has not committed beyond it"),
+        ({"truncated": True}, "does not hold all of it"),
+        ({"value_size": 99}, "does not hold all of it"),
+        ({"value": b"changed!"}, "SHA-256"),
+    ],
+)
+def test_what_cannot_be_sent_is_left_out_with_the_reason(world: World, change: dict[str, object], why: str) -> None:
+    world.kept_letters.clear()
+    world.keep(replace(made(5), **change))  # type: ignore[arg-type]
+    told = world.json(*retry("--all"), code=1)
+    assert why in told["deadLetters"][0]["leftOut"]
+    assert world.produced == []
+
+
+def test_a_topic_that_is_no_longer_read_needs_another_one(world: World) -> None:
+    kafka = {"bootstrapServers": "kafka:9092", "topics": ["others"]}
+    world.spec_changes = {"source": {"kafka": kafka}}
+    told = world.json(*retry("--topic", "orders", "--partition", "0"), code=1)
+    assert "no longer reads topic orders" in told["deadLetters"][0]["leftOut"]
+    world.json(*retry("--topic", "orders", "--partition", "0", "--to-topic", "others"))
+    assert {(one.topic, one.partition) for one in world.produced} == {("others", None)}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--yes"], "nothing says which dead letters"),
+        (["--all"], "nobody can be asked here"),
+        (["--all", "--yes", "--kafka", "x"], "is no address"),
+    ],
+)
+def test_nothing_is_sent_by_mistake(world: World, words: list[str], told: str) -> None:
+    ended = world.run("dead-letters", "retry", "shop/orders", *words)
+    assert ended.exit_code == 2
+    assert told in ended.stderr
+    assert world.produced == []
+
+
+def test_a_table_without_the_marks_is_refused_before_anything_is_sent(world: World) -> None:
+    world.keeps_retries = False
+    ended = world.run(*retry("--all"))
+    assert ended.exit_code == 2
+    assert "no column retried_at" in ended.stderr
+    assert world.produced == []
