@@ -53,6 +53,7 @@ def write(letters: DeadLetters, one: DeadLetter, *, timestamp: int = 1_000_000, 
 
 def test_letters_are_kept_in_an_older_table_and_in_one_of_this_release(session: Session, keyspace: str) -> None:
     letters = DeadLetters(session, keyspace, PIPELINE)
+    assert not letters.keeps_retries()
     write(letters, made(7))
     old = letters.read("orders", 3, 7)
     assert old is not None
@@ -114,7 +115,6 @@ def test_letters_are_kept_in_an_older_table_and_in_one_of_this_release(session: 
 
 def test_a_retry_is_marked_for_as_long_as_the_letter_lives(session: Session, keyspace: str) -> None:
     letters = DeadLetters(session, keyspace, f"{PIPELINE}-retried")
-    assert not letters.keeps_retries()
     create_schema(session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
     assert letters.keeps_retries()
     ahead = int(datetime.now(UTC).timestamp() + 60) * 1_000_000  # a pipeline's clock may be ahead of this machine's

@@ -10,11 +10,19 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli import fence_commands, letter_commands, offsets_command, snapshot_commands
+from fencepost_cli import (
+    fence_commands,
+    letter_commands,
+    offsets_command,
+    retention_commands,
+    rewind_command,
+    snapshot_commands,
+)
 from fencepost_cli.cassandra_store import open_store
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.kafka_log import watermarks
 from fencepost_cli.kafka_producer import open_producer
+from fencepost_cli.kafka_settings import open_settings
 from fencepost_cli.kubernetes_api import KubeconfigCluster
 from fencepost_cli.output import print_error
 from fencepost_cli.ports import Ports
@@ -50,12 +58,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Show what a streaming pipeline has read and committed, and prove it.",
+    help="Show what a streaming pipeline has read and committed, prove it, and repair.",
 )
 app.add_typer(fence_commands.app, name="fence")
 app.add_typer(letter_commands.app, name="dead-letters")
+app.add_typer(retention_commands.app, name="retention")
 app.add_typer(snapshot_commands.app, name="snapshots")
 app.command("offsets")(offsets_command.offsets)
+app.command("rewind")(rewind_command.rewind)
 
 
 @app.callback()
@@ -64,4 +74,6 @@ def prepare(context: typer.Context) -> None:
     # The clients' libraries log what the errors say.
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     if context.obj is None:
-        context.obj = Ports(cluster=KubeconfigCluster, store=open_store, log=watermarks, producer=open_producer)
+        context.obj = Ports(
+            cluster=KubeconfigCluster, store=open_store, log=watermarks, configs=open_settings, producer=open_producer
+        )

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from kubernetes.aio.client import Configuration
@@ -13,14 +14,30 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts, lo
 
 from fencepost.contract import ContractError, DriverConfig
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import Found
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
+from fencepost_cli.ports import Annotation, Found
+from fencepost_operator.adapters.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
 from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.api import GROUP, PLURAL, VERSION, ObjectKey, SnapshotsStatus, Spec, parse, read_status
+from fencepost_operator.api import (
+    GROUP,
+    PLURAL,
+    REWIND_KIND,
+    REWIND_PLURAL,
+    VERSION,
+    ObjectKey,
+    RewindSpec,
+    RewindStatus,
+    SnapshotsStatus,
+    Spec,
+    parse,
+    read_rewind,
+    read_status,
+)
+from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.errors import Conflict, Denied, PortError
 
 _PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+_REWINDS: Final = Resource(prefix=_PIPELINES.prefix, plural=REWIND_PLURAL)
 _SCOPE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DEFAULT_NAMESPACE: Final = "default"
 
@@ -51,6 +68,68 @@ class KubeconfigCluster:
             await api.merge(_PIPELINES, namespace=key.namespace, name=key.name, body=body)
 
         asyncio.run(self._with(key, merge, "patch the pipeline"))
+
+    def annotation(self, key: ObjectKey, annotation: str) -> Annotation:
+        """Return an annotation of a pipeline. Raises CliError."""
+
+        async def read(api: ApiServer) -> Annotation:
+            body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+            metadata = (body or {}).get("metadata") or {}
+            value = (metadata.get("annotations") or {}).get(annotation)
+            return Annotation(value, str(metadata.get("resourceVersion", "")))
+
+        return asyncio.run(self._with(key, read, "get the pipeline"))
+
+    def replace_annotation(self, key: ObjectKey, annotation: str, value: str | None, version: str) -> bool:
+        """Set an annotation of the pipeline as it was at this version; False: it has changed since. Raises CliError."""
+        body = {"metadata": {"resourceVersion": version, "annotations": {annotation: value}}}
+
+        async def merge(api: ApiServer) -> bool:
+            try:
+                await api.merge(_PIPELINES, namespace=key.namespace, name=key.name, body=body)
+            except Gone:
+                raise
+            except Conflict:
+                return False
+            return True
+
+        return asyncio.run(self._with(key, merge, "patch the pipeline"))
+
+    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
+        """Return since when the oldest uncommitted record is in Kafka, if the operator says so. Raises CliError."""
+
+        async def read(api: ApiServer) -> datetime | None:
+            body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+            risk = read_status((body or {}).get("status")).data_risk
+            return risk.oldest_uncommitted_at if risk else None
+
+        return asyncio.run(self._with(key, read, "get the pipeline"))
+
+    def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:
+        """Create a PipelineRewind, without a name under one that is made up; return its place. Raises CliError."""
+        metadata = {"name": name} if name else {"generateName": f"{pipeline.name}-"}
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": REWIND_KIND, "metadata": metadata, "spec": encode(spec)}
+
+        async def create(api: ApiServer) -> ObjectKey:
+            try:
+                made = await api.create(_REWINDS, namespace=pipeline.namespace, body=body)
+            except AlreadyExists as error:
+                raise CliError(
+                    f"there is a rewind {pipeline.namespace}/{name} already",
+                    remedy="choose another --name, or leave it out",
+                ) from error
+            return ObjectKey(pipeline.namespace, str(made["metadata"]["name"]))
+
+        return asyncio.run(self._with(pipeline, create, "create PipelineRewinds"))
+
+    def rewind(self, key: ObjectKey) -> RewindStatus | None:
+        """Return how far a rewind is, None when there is none. Raises CliError."""
+
+        async def read(api: ApiServer) -> RewindStatus | None:
+            body = await api.get(_REWINDS, namespace=key.namespace, name=key.name)
+            return None if body is None else read_rewind(body).status
+
+        return asyncio.run(self._with(key, read, "get PipelineRewinds"))
 
     def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
         """Return what the operator says of a pipeline's snapshots now. Raises CliError."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +11,7 @@ import typer
 
 from fencepost.fence import FenceRow
 from fencepost.fence.dead_letters import DeadLetter
+from fencepost_cli.confirmation import ask, who
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
 from fencepost_cli.options import Needs, Target, of_pipeline, parse_place, parse_since
@@ -36,7 +35,7 @@ from fencepost_cli.ports import Producer, Store
 MOST: Final = 10_000
 """Letters of one list, or of one retry."""
 _SHOWN: Final = 200
-"""Characters of an error in a list, and of a name."""
+"""Characters of an error in a list."""
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The records that a driver set aside because each fails alone."
@@ -210,8 +209,9 @@ def retry(
         if found.following:
             note(f"these are the first {chosen.limit}: start the command again for the others, or raise --limit")
         if not dry_run and wanted and not yes:
-            _confirm(len(wanted), to_topic)
-        retries = _Retries(target, store, row, to_topic, _who(by))
+            where = f"topic {to_topic}" if to_topic else "their topics"
+            ask(f"Send up to {len(wanted):,} records to {where} again?")
+        retries = _Retries(target, store, row, to_topic, who(by))
         try:
             if dry_run:
                 retries.send(wanted, None)
@@ -274,22 +274,6 @@ class _Retries:
         print_line(f"{sent:,} {'would be sent' if dry_run else 'sent'}, {len(self.done) - sent:,} left out")
         if retried_before:
             note(f"{retried_before:,} were retried before: --again sends them once more")
-
-
-def _confirm(count: int, to_topic: str | None) -> None:
-    if not sys.stdin.isatty():
-        raise CliError("nobody can be asked here", remedy="add --yes, or see with --dry-run what would be sent")
-    where = f"topic {to_topic}" if to_topic else "their topics"
-    typer.confirm(f"Send up to {count:,} records to {where} again?", abort=True, err=True)
-
-
-def _who(given: str | None) -> str:
-    if given:
-        return given[:_SHOWN]
-    try:
-        return getpass.getuser()[:_SHOWN]
-    except (OSError, KeyError) as error:
-        raise CliError("this account has no name", remedy="say with --by who retries the dead letters") from error
 
 
 def _row(target: Target, store: Store, selection: Selection) -> FenceRow | None:

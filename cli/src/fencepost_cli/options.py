@@ -185,6 +185,14 @@ def parse_place(text: str, option: str) -> tuple[str, int, int]:
     return found[1], int(found[2]), int(found[3])
 
 
+def parse_span(text: str, option: str) -> timedelta:
+    """Return the span of '90m', '36h', '7d'. Raises CliError."""
+    found = re.fullmatch(r"([0-9]{1,7})([smhd])", text)
+    if found is None:
+        raise CliError(f"{option} {text!r} is no span of time", remedy=f"write {option} 36h, or {option} 7d")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
 def parse_since(text: str | None, *, option: str = "--since", now: datetime | None = None) -> datetime | None:
     """Return the moment of '90m', '2d' or an ISO 8601 time; a time without a zone is UTC. Raises CliError."""
     if text is None:

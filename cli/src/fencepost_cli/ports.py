@@ -16,7 +16,9 @@ from fencepost.fence.dead_letters import DeadLetter
 from fencepost.fence.snapshots import Snapshot
 from fencepost.fence.tls import TlsMaterial
 from fencepost_cli.history import AcceptedLoss
-from fencepost_operator.api import ObjectKey, SnapshotsStatus, Spec
+from fencepost_cli.retention import Change as Retention
+from fencepost_cli.retention import TopicSettings
+from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,14 @@ class Column:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """The value of an annotation, and the version of the object that has it."""
+
+    value: str | None
+    version: str
+
+
 class Cluster(Protocol):
     """The Kubernetes API server. Raises CliError."""
 
@@ -74,6 +84,26 @@ class Cluster(Protocol):
 
     def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
         """Set an annotation of a pipeline."""
+        ...
+
+    def annotation(self, key: ObjectKey, annotation: str) -> Annotation:
+        """Return an annotation of a pipeline."""
+        ...
+
+    def replace_annotation(self, key: ObjectKey, annotation: str, value: str | None, version: str) -> bool:
+        """Set an annotation of the pipeline as it was at this version, None removes it; False: it has changed since."""
+        ...
+
+    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
+        """Return since when the oldest uncommitted record is in Kafka, as far as the operator says so."""
+        ...
+
+    def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:
+        """Create a PipelineRewind, without a name under one that is made up; return its place."""
+        ...
+
+    def rewind(self, key: ObjectKey) -> RewindStatus | None:
+        """Return how far a rewind is, None when there is none."""
         ...
 
     def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
@@ -148,6 +178,22 @@ class Producer(Protocol):
         ...
 
 
+class TopicConfigs(Protocol):
+    """The settings of topics. Raises CliError."""
+
+    def read(self, topic: str) -> TopicSettings:
+        """Return when Kafka deletes the topic's records."""
+        ...
+
+    def check(self, change: Retention) -> None:
+        """Ask Kafka whether it would take a change."""
+        ...
+
+    def write(self, change: Retention) -> None:
+        """Change a topic, and return when Kafka says so."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
@@ -155,4 +201,5 @@ class Ports:
     cluster: Callable[[str | None], Cluster]
     store: Callable[[CassandraAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
+    configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]

@@ -9,12 +9,14 @@ import pytest
 
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
-from fencepost_operator.adapters.api_server import SECRETS
-from fencepost_operator.api import SNAPSHOT_ANNOTATION
+from fencepost_operator.adapters.api_server import SECRETS, Resource
+from fencepost_operator.api import GROUP, REWIND_PLURAL, SNAPSHOT_ANNOTATION, VERSION
 from integration.cli.scene import DELETE, KEYSPACE, SCOPE, UPDATE_FENCE, WRITE, Scene, on_the_api_server
 from integration.operator.cluster import PIPELINES
 
 pytestmark = pytest.mark.integration
+
+REWINDS = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=REWIND_PLURAL)
 
 
 def test_the_row_the_history_the_offsets_and_the_proof(scene: Scene) -> None:
@@ -49,6 +51,21 @@ def test_a_snapshot_is_listed_shown_and_asked_for(scene: Scene) -> None:
     body = on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place))
     assert body is not None
     assert body["metadata"]["annotations"][SNAPSHOT_ANNOTATION] == "v2"
+
+
+def test_a_rewind_is_an_object_that_the_api_server_takes(scene: Scene) -> None:
+    words = ("--to-timestamp", "2026-01-31T12:00:00Z", "--dry-run", "--no-watch", "--name", "back")
+    ended = scene.fencepost("rewind", str(scene.key), *words, addresses=False)
+    assert ended.returncode == 0, ended.stderr
+    place = {"namespace": scene.key.namespace, "name": "back"}
+    body = on_the_api_server(scene.environment, lambda api: api.get(REWINDS, **place))
+    assert body is not None
+    assert body["spec"] == {
+        "pipeline": scene.key.name, "to": {"timestamp": "2026-01-31T12:00:00Z"}, "deleteOutput": True, "dryRun": True,
+    }  # fmt: skip
+    ended = scene.fencepost("rewind", str(scene.key), *words, addresses=False)
+    assert ended.returncode == 2
+    assert "there is a rewind" in ended.stderr
 
 
 def test_rows_that_are_missing_or_beyond_are_found(scene: Scene) -> None:

@@ -5,20 +5,11 @@ The user may Describe and Read one topic, and nothing else: no group, no cluster
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from fencepost.batch import Range
 from fencepost.errors import DependencyDown, WorkerError, from_text
@@ -27,77 +18,17 @@ from fencepost.kafka.reader import read
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, Unreachable
-from harness.waiting import answered, eventually
-from integration.driver.support import Kafka
+from harness.waiting import answered
+from integration.kafka.accounts import RECORDS, Topic, properties_of, topic_of, wait_granted
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
-RECORDS = 40
-
-
-@dataclass
-class Topic:
-    """A topic with records."""
-
-    kafka: Kafka
-    name: str
-    granted: list[AclBinding] = field(default_factory=list)
-
-    def grant(self, user: str, *operations: AclOperation) -> None:
-        bindings = [
-            AclBinding(
-                ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
-                AclPermissionType.ALLOW,
-            )
-            for operation in operations
-        ]  # fmt: skip
-        for future in self.kafka.admin.create_acls(bindings).values():
-            future.result(30)
-        self.granted += bindings
-
-    def remove(self) -> None:
-        filters = [
-            AclBindingFilter(
-                ResourceType.TOPIC, self.name, ResourcePatternType.LITERAL, one.principal, "*", one.operation,
-                AclPermissionType.ALLOW,
-            )
-            for one in self.granted
-        ]  # fmt: skip
-        for future in self.kafka.admin.delete_acls(filters).values() if filters else ():
-            future.result(30)
-        self.kafka.delete(self.name)
-
 
 @pytest.fixture
 def topic(environment: Environment) -> Iterator[Topic]:
-    kafka = Kafka(environment.kafka_host)
-    topic = Topic(kafka, f"t{uuid.uuid4().hex[:10]}")
-    kafka.create(topic.name)
-    kafka.produce(topic.name, RECORDS)
-    yield topic
-    topic.remove()
-
-
-def properties_of(environment: Environment, how: str) -> dict[str, str]:
-    """What a tenant writes: PEM by content, since a file would have to be in every pod."""
-    authority = (environment.kafka_tls / "ca.crt").read_text()
-    if how == "mTLS":
-        return {
-            "bootstrap.servers": environment.kafka_mtls_host,
-            "security.protocol": "SSL",
-            "ssl.ca.pem": authority,
-            "ssl.certificate.pem": (environment.kafka_tls / "client.crt").read_text(),
-            "ssl.key.pem": (environment.kafka_tls / "client.key").read_text(),
-        }
-    return {
-        "bootstrap.servers": environment.kafka_sasl_host,
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.pem": authority,
-        "sasl.mechanism": how,
-        "sasl.username": environment.kafka_username,
-        "sasl.password": environment.kafka_password,
-    }
+    with topic_of(environment) as topic:
+        yield topic
 
 
 @pytest.fixture(params=["SCRAM-SHA-512", "PLAIN", "mTLS"])
@@ -107,16 +38,6 @@ def properties(environment: Environment, request: pytest.FixtureRequest) -> dict
 
 def all_of(topic: Topic) -> list[Range]:
     return [Range(topic.name, partition, 0, RECORDS // 4) for partition in range(4)]
-
-
-def wait_granted(topic: Topic, properties: Mapping[str, str]) -> None:
-    """The broker hears of an ACL from the metadata log, a moment after the controller took it."""
-    admin = AdminClient({**properties, "log_level": 0})
-    eventually(
-        "the ACL is known",
-        lambda: admin.list_topics(topic.name, timeout=10).topics[topic.name].error is None,
-        seconds=30,
-    )
 
 
 def test_describe_and_read_on_the_topic_suffice_for_the_driver(

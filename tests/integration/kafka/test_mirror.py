@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from fencepost.kafka.mirror import ConsumerGroup, GroupMirror
 from harness.waiting import eventually
 from integration.driver.support import Kafka
-from integration.kafka.test_access import Topic, properties_of, wait_granted
+from integration.kafka.accounts import Topic, properties_of, wait_granted
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration

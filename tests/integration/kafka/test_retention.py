@@ -25,7 +25,7 @@ from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import Known, Retention, Unknown, UnreadRecords
 from harness.waiting import answered, eventually_async
 from integration.driver.support import Kafka
-from integration.kafka.test_access import Topic, properties_of, wait_granted
+from integration.kafka.accounts import Topic, properties_of, wait_granted
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration

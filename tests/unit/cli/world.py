@@ -21,8 +21,19 @@ from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_o
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.ports import CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports
-from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotsStatus, SnapshotStatus, Spec, parse
+from fencepost_cli.ports import Annotation, CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports
+from fencepost_cli.retention import Change as RetentionChange
+from fencepost_cli.retention import Setting, TopicSettings
+from fencepost_operator.api import (
+    SNAPSHOT_ANNOTATION,
+    ObjectKey,
+    RewindSpec,
+    RewindStatus,
+    SnapshotsStatus,
+    SnapshotStatus,
+    Spec,
+    parse,
+)
 
 KEY = ObjectKey("shop", "orders")
 ROW = "default/shop/orders"
@@ -112,6 +123,22 @@ class World:
     produced: list[NewRecord] = field(default_factory=list)
     refuses: CliError | None = None
     """What Kafka answers to a record."""
+    retention: dict[str, dict[str, Setting]] = field(
+        default_factory=lambda: {
+            "orders": {"retention.ms": Setting(86_400_000, True), "retention.bytes": Setting(-1, False)}
+        }
+    )
+    inherited: dict[str, int] = field(default_factory=lambda: {"retention.ms": 604_800_000, "retention.bytes": -1})
+    """What a topic without settings of its own has."""
+    denied: CliError | None = None
+    """What Kafka answers to a change of a topic."""
+    writes_until_outage: int | None = None
+    oldest: datetime | None = None
+    conflicts: int = 0
+    """How often somebody else changes the pipeline between a read and a write of ours."""
+    rewinds: list[RewindSpec] = field(default_factory=list)
+    rewind_statuses: list[RewindStatus | None] = field(default_factory=lambda: [RewindStatus(phase="Completed")])
+    """What the operator says of a rewind, one after the other."""
     operator_answers: bool = True
     """Whether an operator takes the snapshot that an annotation asks for."""
     annotations: dict[str, str] = field(default_factory=dict)
@@ -132,7 +159,9 @@ class World:
         return world
 
     def run(self, *words: str, columns: int = 200) -> Result:
-        ports = Ports(cluster=self._cluster, store=self._store, log=self._log, producer=self._producer)
+        ports = Ports(
+            cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer
+        )
         return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
 
     def json(self, *words: str, code: int = 0) -> Any:
@@ -167,6 +196,33 @@ class World:
         assert key == KEY
         self.annotations[annotation] = value
 
+    def annotation(self, key: ObjectKey, annotation: str) -> Annotation:
+        assert key == KEY
+        return Annotation(self.annotations.get(annotation), "7")
+
+    def replace_annotation(self, key: ObjectKey, annotation: str, value: str | None, version: str) -> bool:
+        assert (key, version) == (KEY, "7")
+        if self.conflicts:
+            self.conflicts -= 1
+            return False
+        self.annotations.pop(annotation, None)
+        if value is not None:
+            self.annotations[annotation] = value
+        return True
+
+    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
+        assert key == KEY
+        return self.oldest
+
+    def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:
+        assert pipeline == KEY
+        self.rewinds.append(spec)
+        return ObjectKey("shop", name or "orders-x7d2q")
+
+    def rewind(self, key: ObjectKey) -> RewindStatus | None:
+        assert key.namespace == "shop"
+        return self.rewind_statuses.pop(0) if len(self.rewind_statuses) > 1 else self.rewind_statuses[0]
+
     def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
         assert key == KEY
         name = self.annotations.get(SNAPSHOT_ANNOTATION)
@@ -179,6 +235,11 @@ class World:
     def _store(self, access: CassandraAccess) -> Iterator[_Store]:
         self.asked.append(access)
         yield _Store(self)
+
+    @contextmanager
+    def _configs(self, access: KafkaAccess) -> Iterator[_Configs]:
+        self.asked.append(access)
+        yield _Configs(self)
 
     @contextmanager
     def _producer(self, access: KafkaAccess) -> Iterator[World]:
@@ -196,6 +257,31 @@ class World:
         if isinstance(self.log, CliError):
             raise self.log
         return self.log
+
+
+@dataclass(frozen=True, slots=True)
+class _Configs:
+    world: World
+
+    def read(self, topic: str) -> TopicSettings:
+        inherited = {name: Setting(value, False) for name, value in self.world.inherited.items()}
+        return TopicSettings(deletes=True, settings=inherited | self.world.retention[topic])
+
+    def check(self, change: RetentionChange) -> None:
+        assert change.values
+        if self.world.denied is not None:
+            raise self.world.denied
+
+    def write(self, change: RetentionChange) -> None:
+        if self.world.writes_until_outage == 0:
+            raise CliError("Kafka did not answer", remedy="wait")
+        if self.world.writes_until_outage is not None:
+            self.world.writes_until_outage -= 1
+        self.check(change)
+        for name, value in change.values.items():
+            self.world.retention[change.topic].pop(name, None)
+            if value is not None:
+                self.world.retention[change.topic][name] = Setting(value, True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""Who does something, and whether they mean it."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import Final
+
+import typer
+
+from fencepost_cli.errors import CliError
+
+_LONGEST: Final = 200
+
+
+def ask(question: str) -> None:
+    """Ask, and end the command at a no. Raises CliError where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise CliError("nobody can be asked here", remedy="add --yes, or see with --dry-run what would happen")
+    typer.confirm(question, abort=True, err=True)
+
+
+def who(given: str | None) -> str:
+    """Return the name that the command line gives, or this account's. Raises CliError without one."""
+    if given:
+        return given[:_LONGEST]
+    try:
+        return getpass.getuser()[:_LONGEST]
+    except (OSError, KeyError) as error:
+        raise CliError("this account has no name", remedy="say with --by who you are") from error

@@ -1,0 +1,181 @@
+"""`fencepost retention`: longer for a while, and back to what was there, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fencepost_cli.errors import CliError
+from fencepost_cli.retention import ANNOTATION, Setting
+from unit.cli.world import World
+
+DAY = 86_400_000
+TIME, SIZE = "retention.ms", "retention.bytes"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World.usual()
+    kafka = {"bootstrapServers": "kafka:9092", "topics": ["orders", "returns"]}
+    world.spec_changes = {"source": {"kafka": kafka}}
+    world.retention["returns"] = {}
+    return world
+
+
+def extend(*words: str) -> list[str]:
+    return ["retention", "extend", "shop/orders", "--by", "ann", *words]
+
+
+def restore(*words: str) -> list[str]:
+    return ["retention", "restore", "shop/orders", "--yes", *words]
+
+
+def test_what_was_there_is_noted_and_restored(world: World) -> None:
+    before = {topic: dict(settings) for topic, settings in world.retention.items()}
+    told = world.json(*extend("--to", "14d"))
+    assert [one["settings"] for one in told["topics"]] == [
+        {TIME: {"from": DAY, "to": 14 * DAY}}, {TIME: {"from": 7 * DAY, "to": 14 * DAY}},
+    ]  # fmt: skip
+    assert world.retention["returns"][TIME] == Setting(14 * DAY, True)
+    noted = json.loads(world.annotations[ANNOTATION])
+    assert noted["orders"][TIME] == {"before": DAY, "own": True, "set": [14 * DAY]}
+    assert noted["returns"][TIME] == {"before": 7 * DAY, "own": False, "set": [14 * DAY]}
+    assert noted["orders"]["by"] == "ann"
+    shown = world.json("retention", "show", "shop/orders")["topics"]
+    assert shown[1]["extended"]["before"] == {TIME: {"value": 7 * DAY, "own": False}}
+    assert "retention.ms=604800000 (inherited)" in world.run("retention", "show", "shop/orders").stdout
+
+    world.json(*restore())
+    assert world.retention == before  # the inherited value is inherited again
+    assert ANNOTATION not in world.annotations
+
+
+def test_the_first_value_stays_noted_when_it_is_extended_twice(world: World) -> None:
+    world.json(*extend("--hours", "24", "--topic", "orders"))
+    world.json(*extend("--hours", "24", "--topic", "orders"))
+    assert world.retention["orders"][TIME] == Setting(3 * DAY, True)
+    world.json(*restore())
+    assert world.retention["orders"][TIME] == Setting(DAY, True)
+
+
+@pytest.mark.parametrize("setting", [-1, 30 * DAY])
+def test_nothing_is_ever_shortened(world: World, setting: int) -> None:
+    world.retention["orders"][TIME] = Setting(setting, True)
+    told = world.json(*extend("--to", "7d", "--topic", "orders"))
+    assert "as long already" in told["topics"][0]["leftOut"]
+    assert world.retention["orders"][TIME] == Setting(setting, True)
+    assert world.annotations == {}
+
+
+def test_a_limit_by_size_is_told_and_lifted_when_asked_for(world: World) -> None:
+    world.retention["orders"][SIZE] = Setting(1_000_000, True)
+    assert "--lift-size" in world.run(*extend("--to", "7d", "--topic", "orders")).stderr
+    world.json(*extend("--to", "7d", "--topic", "orders", "--lift-size"))
+    assert world.retention["orders"][SIZE] == Setting(-1, True)
+    world.json(*restore())
+    assert world.retention["orders"] == {TIME: Setting(DAY, True), SIZE: Setting(1_000_000, True)}
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_what_is_stopped_in_between_can_be_continued_and_restored(world: World, writes: int) -> None:
+    """Injected: Kafka is gone before the first or the second topic is changed."""
+    before = {topic: dict(settings) for topic, settings in world.retention.items()}
+    world.writes_until_outage = writes
+    assert world.run(*extend("--to", "14d")).exit_code == 2
+    world.writes_until_outage = writes
+    assert world.run(*restore()).exit_code == 2
+    world.writes_until_outage = None
+    world.json(*restore())
+    assert (world.retention, world.annotations) == (before, {})
+
+
+def test_somebody_elses_change_stays(world: World) -> None:
+    world.json(*extend("--to", "14d"))
+    world.retention["orders"][TIME] = Setting(5 * DAY, True)
+    told = world.json(*restore(), code=1)
+    assert "somebody has changed it since" in told["topics"][0]["leftOut"]
+    assert world.retention == {"orders": {TIME: Setting(5 * DAY, True), SIZE: Setting(-1, False)}, "returns": {}}
+    assert list(json.loads(world.annotations[ANNOTATION])) == ["orders"]
+    world.json(*restore("--force"))
+    assert world.retention["orders"][TIME] == Setting(DAY, True)
+
+
+def test_unread_records_are_not_given_up(world: World) -> None:
+    world.json(*extend("--to", "14d"))
+    world.oldest = datetime.now(UTC) - timedelta(days=2)
+    ended = world.run(*restore())
+    assert ended.exit_code == 2
+    assert "uncommitted records" in ended.stderr
+    assert world.retention["orders"][TIME] == Setting(14 * DAY, True)
+    world.json(*restore("--force"))
+
+
+def test_a_right_that_is_missing_leaves_no_note(world: World) -> None:
+    world.denied = CliError("the pipeline's account may not AlterConfigs topic orders", remedy="kafka-acls.sh …")
+    ended = world.run(*extend("--to", "14d"))
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "kafka-acls.sh" in ended.stderr
+    assert world.annotations == {}
+
+
+def test_a_dry_run_changes_nothing(world: World) -> None:
+    world.json(*extend("--to", "14d", "--dry-run"))
+    assert (world.annotations, world.retention["returns"]) == ({}, {})
+    world.json(*extend("--to", "14d"))
+    told = world.json("retention", "restore", "shop/orders", "--dry-run")
+    assert told["topics"][0]["settings"] == {TIME: {"from": 14 * DAY, "to": DAY}}
+    assert world.retention["orders"][TIME] == Setting(14 * DAY, True)
+
+
+def test_a_note_that_others_change_meanwhile_is_read_again(world: World) -> None:
+    world.conflicts = 2
+    world.json(*extend("--to", "14d"))
+    assert set(json.loads(world.annotations[ANNOTATION])) == {"orders", "returns"}
+    world.conflicts = 100
+    assert world.run(*extend("--to", "20d")).exit_code == 2
+    assert world.retention["orders"][TIME] == Setting(14 * DAY, True)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "no JSON",
+        '["orders"]',
+        '{"../x": {}}',
+        '{"orders": {"retention.ms": {"before": "1; rm", "own": true, "set": []}}}',
+        '{"orders": {"retention.ms": {"before": -2, "own": true, "set": []}}}',
+        "[" * 60_000,
+    ],
+)
+def test_a_note_of_a_stranger_is_refused(world: World, note: str) -> None:
+    world.annotations[ANNOTATION] = note
+    for words in (restore(), extend("--to", "14d")):
+        ended = world.run(*words)
+        assert ended.exit_code == 2
+        assert ANNOTATION in ended.stderr
+    assert world.retention["orders"][TIME] == Setting(DAY, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["extend", "shop/orders"], "nothing says how long"),
+        (["extend", "shop/orders", "--to", "7d", "--hours", "1"], "nothing says how long, or two things do"),
+        (["extend", "shop/orders", "--to", "soon"], "is no span of time"),
+        (["extend", "shop/orders", "--to", "7d", "--topic", "other"], "does not read topic 'other'"),
+        (["restore", "shop/orders", "--yes"], "nothing is noted of shop/orders"),
+    ],
+)
+def test_a_wrong_command_is_told_what_to_do(world: World, words: list[str], told: str) -> None:
+    ended = world.run("retention", *words)
+    assert ended.exit_code == 2
+    assert told in ended.stderr
+
+
+def test_a_person_is_asked_before_a_restore(world: World) -> None:
+    world.json(*extend("--to", "14d"))
+    ended = world.run("retention", "restore", "shop/orders")
+    assert ended.exit_code == 2
+    assert "add --yes" in ended.stderr
