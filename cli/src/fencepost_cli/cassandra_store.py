@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,20 +37,36 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.kafka_log import resolves
 from fencepost_cli.ports import CassandraAccess, Column
+from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 
 REQUEST_TIMEOUT: Final = 20.0
 """Seconds for one request; a page of a table's scan is the longest."""
 PATIENCE: Final = 20.0
 """Seconds for which a read is tried again: a SERIAL read may time out while the driver commits."""
 PAUSE: Final = 0.5
+LARGEST_ANSWER: Final = 64 * 1024 * 1024
+"""Bytes of one answer: the server may be whatever a pipeline's author names."""
+PAGE: Final = 500
+"""Rows of one answer, of tables with maps: a change of a thousand partitions has 0.1 MB."""
+MOST_ENTRIES: Final = 10_000_000
+"""Offsets in the changes of one hour: a gigabyte of this process."""
 MOST_ACCEPTED: Final = 100_000
 """Accepted ranges of one pipeline that are read."""
-_ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason")
+_ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason", "choice", "at")
 SLICES: Final = 16
 PAGE_ROWS: Final = 5_000
+_REFUSED: Final = re.compile(
+    r"has no (SELECT|MODIFY) permission on <(table|keyspace) ([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)?)>"
+)
 _RING: Final = (-(2**63), 2**63 - 1)
 
 T = TypeVar("T")
+
+
+class _Connection(BoundedConnection):
+    """Closes itself on what no table of ours has."""
+
+    largest_frame = LARGEST_ANSWER
 
 
 @contextmanager
@@ -73,7 +90,9 @@ def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
             request_timeout=REQUEST_TIMEOUT,
             discover=False,
             tls=access.tls,
+            connection_class=_Connection,
         )
+    session.default_fetch_size = PAGE
     try:
         yield CassandraStore(session, access)
     finally:
@@ -94,7 +113,8 @@ class CassandraStore:
 
     def changes(self, hour: datetime) -> Sequence[Change]:
         """Return the changes of an hour. Raises CliError."""
-        return self._patiently(lambda: changes_of_hour(self.session, self.access.keyspace, self.access.pipeline, hour))
+        access = self.access
+        return self._patiently(lambda: _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour)))
 
     def accepted(self) -> Sequence[AcceptedLoss]:
         """Return the ranges that people accepted as lost, none without their table. Raises CliError."""
@@ -114,6 +134,8 @@ class CassandraStore:
                         start=row.from_offset,
                         until=row.until_offset,
                         reason=getattr(row, "reason", None),
+                        choice=getattr(row, "choice", None),
+                        at=getattr(row, "at", None),
                     )
                     for row in found
                 ]
@@ -216,6 +238,20 @@ def scan(
         asked = following
 
 
+def _bounded(changes: Iterable[Change]) -> list[Change]:
+    """Return the changes. Raises CliError for more than an honest hour has."""
+    found, entries = [], 0
+    for change in changes:
+        entries += 1 + len(change.offsets or ()) + len(change.planned or ())
+        if entries > MOST_ENTRIES:
+            raise CliError(
+                f"the history of one hour has more than {MOST_ENTRIES:,} offsets, and no more are read",
+                remedy="see a later part of it with --since, and who writes to the table fence_changes",
+            )
+        found.append(change)
+    return found
+
+
 @contextmanager
 def _told(access: CassandraAccess) -> Iterator[None]:
     """Say in two lines what the fence's errors say, without the name and password."""
@@ -223,7 +259,7 @@ def _told(access: CassandraAccess) -> Iterator[None]:
     try:
         yield
     except FenceUnauthorized as error:
-        raise _error(access, where, error, "let the account of the pipeline's Secret SELECT from this table") from error
+        raise _error(access, where, error, _grant(str(error))) from error
     except FenceCredentialsRejected as error:
         remedy = "correct the Secret in checkpoint.cassandra.credentialsFrom"
         raise _error(access, where, error, remedy) from error
@@ -239,6 +275,13 @@ def _told(access: CassandraAccess) -> Iterator[None]:
         raise _error(
             access, where, error, "compare the table with docs/fence-schema.cql, or with what the sink needs"
         ) from error
+
+
+def _grant(refusal: str) -> str:
+    """Return how to give the right that Cassandra misses: "User U has no SELECT permission on <table k.t> or …"."""
+    found = _REFUSED.search(refusal)
+    right = f"GRANT {found[1]} ON {found[2].upper()} {found[3]}" if found else "GRANT SELECT ON that table"
+    return f"as a superuser: {right} TO the role in the pipeline's Secret (checkpoint.cassandra.credentialsFrom)"
 
 
 def _error(access: CassandraAccess, where: str, error: FenceError, remedy: str) -> CliError:

@@ -112,6 +112,9 @@ def history(
 def verify(
     target: Target,
     sinks: Annotated[bool, typer.Option("--sinks/--no-sinks", help="Read the sinks' tables, whole.")] = True,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", min=1, help="Rows of a table that are read at most.")
+    ] = 1_000_000_000,
     exact: Annotated[
         bool, typer.Option("--exact", help="Each offset makes one row: none or several is an error.")
     ] = False,
@@ -128,6 +131,7 @@ def verify(
             sinks=wanted,
             topics=spec.source.topics,
             exact=exact,
+            most_rows=max_rows,
             tell=progress.tell,
         )
     if target.is_json:
@@ -238,10 +242,12 @@ def _count_json(part: PartitionCount) -> dict[str, Any]:
         "rows": part.rows,
         "offsets": part.offsets,
         "missing": part.missing,
+        "lost": part.lost,
         "repeated": part.repeated,
         "before": part.before,
         "inProgress": part.in_progress,
         "beyond": part.beyond,
+        "earlier": part.earlier,
         "holes": [{"from": start, "until": until} for start, until in part.holes],
     }
 
@@ -259,13 +265,10 @@ def _print_verification(result: Verification) -> None:
             f"sink {sink.sink}, table {sink.table}" + (f": not compared, {sink.skipped}" if sink.skipped else "")
         )
         if not sink.skipped:
-            titles = ("FROM", "UNTIL", "ROWS", "OFFSETS", "MISSING", "REPEATED", "IN PROGRESS", "BEYOND")
+            titles = ("FROM", "UNTIL", "ROWS", "OFFSETS", "MISSING", "LOST", "REPEATED", "IN PROGRESS", "BEYOND")
             print_table(
                 [Column("PARTITION"), *map(number, titles)],
-                [
-                    (p.partition, p.start, p.until, p.rows, p.offsets, p.missing, p.repeated, p.in_progress, p.beyond)
-                    for p in sink.partitions
-                ],
+                [_cells(part) for part in sink.partitions],
             )
             for part in sink.partitions:
                 for start, until in part.holes:
@@ -275,6 +278,11 @@ def _print_verification(result: Verification) -> None:
         print_line(f"broken: {finding}", style="red")
     print_line("nothing is broken" if not result.findings else f"{len(result.findings)} findings")
     _explain(result)
+
+
+def _cells(part: PartitionCount) -> tuple[object, ...]:
+    counts = (part.rows, part.offsets, part.missing, part.lost, part.repeated, part.in_progress, part.beyond)
+    return (part.partition, part.start, part.until, *counts)
 
 
 def _explain(result: Verification) -> None:
@@ -287,6 +295,8 @@ def _explain(result: Verification) -> None:
         )
     if any(part.repeated for part in parts) and not result.exact:
         note("several rows of one offset are legal where a record makes several rows; --exact takes it for an error")
+    if any(part.earlier for part in parts):
+        note("rows of a log that was replaced or truncated, and accepted as lost, are left out of BEYOND")
     if any(not part.start_known for part in parts):
         note(
             "the history does not reach back to the first offset: rows are compared from the lowest offset that has one"

@@ -18,6 +18,9 @@ from fencepost_cli.ports import KafkaAccess
 
 PATIENCE: Final = 10.0
 """Seconds to wait for Kafka, and one request more."""
+LARGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes of one answer: the brokers may be whatever a pipeline's author names."""
+MOST_PARTITIONS: Final = 100_000
 _METADATA_WITHIN: Final = 5.0
 
 
@@ -25,7 +28,7 @@ def watermarks(access: KafkaAccess) -> Watermarks:
     """Return the bounds of each partition's log. Raises CliError."""
     properties = connection_properties(access)
     try:
-        return KafkaLog(properties, access.topics, patience=PATIENCE).state()
+        found = KafkaLog(properties, access.topics, patience=PATIENCE).state()
     except DependencyDown as error:
         if error.reason == Reason.KAFKA_UNREACHABLE:
             _explain_names(properties)
@@ -33,6 +36,12 @@ def watermarks(access: KafkaAccess) -> Watermarks:
                 error, remedy="see whether Kafka answers at this address; --kafka names another one"
             ) from error
         raise CliError(error, remedy=error.remedy) from error
+    if len(found.begins) > MOST_PARTITIONS:
+        raise CliError(
+            f"the topics have {len(found.begins):,} partitions, and no more than {MOST_PARTITIONS:,} are shown",
+            remedy="`fencepost fence show` has those that the pipeline has committed",
+        )
+    return found
 
 
 def connection_properties(access: KafkaAccess) -> dict[str, str]:
@@ -44,7 +53,7 @@ def connection_properties(access: KafkaAccess) -> dict[str, str]:
             f"{hosts[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
             remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
         )
-    return {**access.properties, "bootstrap.servers": servers}
+    return {**access.properties, "bootstrap.servers": servers, "receive.message.max.bytes": str(LARGEST_ANSWER)}
 
 
 def resolves(host: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from fencepost.contract import offset_key
-from fencepost.kafka.answers import MISSING, REFUSALS
+from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
 from fencepost_cli.kafka_log import connection_properties
@@ -73,16 +73,22 @@ class RecordProducer:
             raise self._failed(record, error.args[0] if isinstance(error, KafkaException) else error) from error
         deadline = time.monotonic() + STORED_WITHIN + 5.0
         while not answers and time.monotonic() < deadline:
-            self.producer.poll(0.1)
-            refused = next((each for each in self.complaints if each.code() in REFUSALS), None)
-            if refused is not None:
-                raise self._failed(record, refused)
+            self._poll(record)
         if not answers:
             raise self._failed(record, "Kafka did not answer")
         failure, message = answers[0]
         if failure is not None:
             raise self._failed(record, failure)
         return f"{offset_key(message.topic() or record.topic, message.partition() or 0)}@{message.offset()}"
+
+    def _poll(self, record: NewRecord) -> None:
+        try:
+            self.producer.poll(0.1)
+        except KafkaException as error:  # fatal, as for an account that may write to no topic at all
+            raise self._failed(record, error.args[0]) from error
+        refused = refusal(self.complaints)
+        if refused is not None:
+            raise self._failed(record, refused)
 
     def close(self) -> None:
         """Drop what was not sent."""

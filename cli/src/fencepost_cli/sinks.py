@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from fencepost.contract import offset_key, split_offset_key
+from fencepost.contract import Reason, offset_key, split_offset_key
+from fencepost.contract.losses import starts_of
 from fencepost.fence import FenceRow
+from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.ports import Column
 
 COORDINATES: Final = {"topic": "text", "partition": "int", "offset": "bigint"}
@@ -25,6 +27,8 @@ SAMPLES: Final = 5
 """Ranges without a row that a report shows for each partition."""
 _CHUNK: Final = 1 << 15
 """Offsets of one piece of a set."""
+MOST_CHUNKS: Final = 1 << 18
+"""Pieces of all partitions of one table, of 4 KiB each: offsets of an honest table are close to each other."""
 _FULL: Final = bytearray(b"\xff" * (_CHUNK // 8))
 
 
@@ -106,8 +110,9 @@ class PartitionCount:
     """One partition of a sink. `start` and `until` bound what was committed; the rest counts.
 
     `start_known` False: the history does not reach back to the first offset, so `start` is the lowest offset that has a
-    row.  `in_progress` are rows of batches that were not committed when the check began; `beyond` are rows of offsets
-    that nobody had planned when it ended.
+    row.  `lost` are committed offsets without a row that a person accepted as lost.  `in_progress` are rows of batches
+    that were not committed when the check began; `beyond` are rows of offsets that nobody had planned when it ended;
+    `earlier` are rows beyond of a log that was replaced or truncated, as was accepted.
     """
 
     partition: str
@@ -117,10 +122,12 @@ class PartitionCount:
     rows: int
     offsets: int
     missing: int
+    lost: int
     repeated: int
     before: int
     in_progress: int
     beyond: int
+    earlier: int
     holes: tuple[tuple[int, int], ...] = ()
 
 
@@ -134,6 +141,10 @@ class SinkReport:
     partitions: tuple[PartitionCount, ...] = ()
     other_rows: int = 0
     """Rows of topics that are not the pipeline's."""
+
+
+class TooWide(Exception):
+    """A table holds more than one command compares."""
 
 
 def why_not(columns: Sequence[Column]) -> str | None:
@@ -154,9 +165,12 @@ def partition_key(columns: Sequence[Column]) -> list[str]:
 
 
 def collect(positions: Iterable[tuple[str, int, int]], topics: Sequence[str]) -> tuple[dict[str, Offsets], int]:
-    """Return the offsets that have rows, by 'topic/partition', and how many rows are of other topics."""
+    """Return the offsets that have rows, by 'topic/partition', and how many rows are of other topics.
+
+    Raises TooWide.
+    """
     found: dict[tuple[str, int], Offsets] = {}
-    wanted, others = frozenset(topics), 0
+    wanted, others, chunks = frozenset(topics), 0, 0
     for topic, partition, offset in positions:
         if topic not in wanted or offset < 0:
             others += 1
@@ -164,43 +178,118 @@ def collect(positions: Iterable[tuple[str, int, int]], topics: Sequence[str]) ->
         place = found.get((topic, partition))
         if place is None:
             place = found[topic, partition] = Offsets()
+        known = len(place.chunks)
         place.add(offset)
+        chunks += len(place.chunks) - known
+        if chunks > MOST_CHUNKS:
+            raise TooWide(f"its offsets are spread over more than {MOST_CHUNKS:,} pieces of {_CHUNK:,}")
     return {offset_key(*place): offsets for place, offsets in found.items()}, others
 
 
 def compare(
-    found: Mapping[str, Offsets], *, starts: Mapping[str, int], before: FenceRow, after: FenceRow
+    found: Mapping[str, Offsets],
+    *,
+    starts: Mapping[str, int],
+    before: FenceRow,
+    after: FenceRow,
+    accepted: Iterable[AcceptedLoss] = (),
 ) -> tuple[PartitionCount, ...]:
     """Hold the offsets that have rows against the fence row, read before and after the rows were.
 
-    `starts` are the first offsets that were ever read, where the history has them.
+    `starts` are the first offsets that were ever read of the log that is there now, where the history has them.
+    `accepted` is what nobody can ask for any more.
     """
     reached = {**after.offsets, **{key: max(end, after.offsets.get(key, 0)) for key, end in after.planned.items()}}
+    losses: dict[str, list[AcceptedLoss]] = {}
+    for loss in accepted:
+        losses.setdefault(loss.partition, []).append(loss)
     return tuple(
-        _count(key, found.get(key, Offsets()), starts.get(key), before.offsets.get(key, 0), reached.get(key, 0))
+        _count(
+            key,
+            found.get(key, Offsets()),
+            _Losses.of(key, losses.get(key, ())),
+            start=starts.get(key),
+            until=before.offsets.get(key, 0),
+            planned=reached.get(key, 0),
+        )
         for key in sorted({*found, *before.offsets}, key=split_offset_key)
     )
 
 
-def _count(key: str, offsets: Offsets, start: int | None, until: int, planned: int) -> PartitionCount:
-    lowest = offsets.lowest
-    first = start if start is not None else min(lowest if lowest is not None else until, until)
-    distinct = offsets.rows - offsets.repeated
-    committed, within = offsets.count(first, until), offsets.count(first, max(planned, until))
-    below = offsets.count(0, first)
-    missing = max(until - first, 0) - committed
-    holes = islice(offsets.holes(first, until), SAMPLES) if missing else ()
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """What the accepted losses of one partition say of its rows."""
+
+    gone: tuple[tuple[int, int], ...]
+    """Ranges of the log that is there now, without records: in order, apart from each other."""
+    earlier_until: int
+    """Where a log ended that was replaced or truncated: below it, its rows may still be there."""
+    start: int | None
+    """Where a person let the pipeline begin in the log that is there now."""
+
+    @classmethod
+    def of(cls, key: str, losses: Iterable[AcceptedLoss]) -> _Losses:
+        gone: list[tuple[int, int]] = []
+        earlier_until, start = 0, None
+        for loss in sorted(losses, key=lambda loss: (loss.at is not None, loss.at, loss.start)):
+            if loss.is_replaced:
+                gone, start = [], starts_of(loss.choice or "").get(key)
+            if loss.reason == Reason.OFFSET_OUT_OF_RANGE:
+                gone.append((loss.start, loss.until))
+            else:
+                earlier_until = max(earlier_until, loss.start, loss.until)
+        return cls(tuple(_apart(gone)), earlier_until, start)
+
+
+def _apart(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the same offsets in ranges that come in order and do not meet."""
+    last: tuple[int, int] | None = None
+    for start, until in sorted(ranges):
+        if last is not None and start <= last[1]:
+            last = last[0], max(last[1], until)
+            continue
+        if last is not None:
+            yield last
+        last = start, until
+    if last is not None:
+        yield last
+
+
+def _between(start: int, until: int, gone: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of [start, until) that are left without those that are gone."""
+    for low, high in gone:
+        if start < min(low, until):
+            yield start, min(low, until)
+        start = max(start, high)
+    if start < until:
+        yield start, until
+
+
+def _count(
+    key: str, offsets: Offsets, losses: _Losses, *, start: int | None, until: int, planned: int
+) -> PartitionCount:
+    lowest, known = offsets.lowest, start if start is not None else losses.start
+    first = known if known is not None else min(lowest if lowest is not None else until, until)
+    reached = max(planned, until)
+    committed, within = offsets.count(first, until), offsets.count(first, reached)
+    left = tuple(_between(first, until, losses.gone))
+    missing = sum(high - low - offsets.count(low, high) for low, high in left)
+    holes = (hole for low, high in left for hole in offsets.holes(low, high))
+    above = offsets.rows - offsets.repeated - offsets.count(0, first) - within
+    earlier = offsets.count(max(first, reached), max(losses.earlier_until, reached))
     return PartitionCount(
         partition=key,
         start=first,
-        start_known=start is not None,
+        start_known=known is not None,
         until=until,
         rows=offsets.rows,
         offsets=committed,
         missing=missing,
+        lost=max(until - first, 0) - committed - missing,
         repeated=offsets.repeated,
-        before=below,
+        before=offsets.count(0, first),
         in_progress=within - committed,
-        beyond=distinct - below - within,
-        holes=tuple(holes),
+        beyond=above - earlier,
+        earlier=earlier,
+        holes=tuple(islice(holes, SAMPLES)) if missing else (),
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fencepost.contract import CassandraSink
 from fencepost.fence import FenceRow
-from fencepost_cli.history import History, check_in_order
+from fencepost_cli.history import AcceptedLoss, History, check_in_order
 from fencepost_cli.ports import Store
-from fencepost_cli.sinks import SinkReport, collect, compare, partition_key, why_not
+from fencepost_cli.sinks import SinkReport, TooWide, collect, compare, partition_key, why_not
 from fencepost_cli.story import in_order, up_to
 
 REPORT_EVERY = 50_000
@@ -51,19 +51,24 @@ def verify(
     sinks: tuple[CassandraSink, ...],
     topics: tuple[str, ...],
     exact: bool,
+    most_rows: int,
     tell: Callable[[str], None],
 ) -> Verification:
-    """Read the row, its history, the sinks, and the row again. `tell` hears how far it is. Raises CliError."""
-    before = read_row()
-    story = _Story()
+    """Read the row, its history, the sinks, and the row again. `tell` hears how far it is. Raises CliError.
+
+    A table of more than `most_rows` rows is not compared.
+    """
+    before, accepted = read_row(), store.accepted()
+    story = _Story(accepted)
     history = check_in_order(
         story.told(up_to(in_order(pipeline, store.changes), before), before, tell),
         counts_records=False,
-        accepted=store.accepted(),
+        accepted=accepted,
     )
     if story.differs:
         history = _with(history, story.differs)
-    found = tuple(_sink(sink, store, topics, story.starts, before, read_row, tell) for sink in sinks)
+    reader = _Reader(store, topics, before, read_row, most_rows, tell)
+    found = tuple(reader.report(sink, story.starts, accepted) for sink in sinks)
     return Verification(
         row=before,
         history=history,
@@ -76,10 +81,12 @@ def verify(
 class _Story:
     """Remembers of the changes that pass what the later checks need.
 
-    `starts` are the offsets with which partitions came into the row, of those whose coming is on record.
+    `starts` are the offsets with which partitions came into the row, of those whose coming is on record, or with which
+    the pipeline went on in a topic that was replaced.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, accepted: Iterable[AcceptedLoss]) -> None:
+        self._replaced = [loss for loss in accepted if loss.is_replaced]
         self.begins_empty = False
         self.starts: dict[str, int] = {}
         self.differs: str | None = None
@@ -92,6 +99,8 @@ class _Story:
                 self.begins_empty = not row.offsets
             elif row.version == last.version + 1:
                 self.starts |= {key: row.offsets[key] for key in row.offsets.keys() - last.offsets.keys()}
+            if last is not None:
+                self.starts |= self._begun_again(last, row)
             last = row
             if row.version == current.version and not row.is_held_as(current):
                 self.differs = f"version {row.version}: the fence row is not what the history recorded"
@@ -99,31 +108,50 @@ class _Story:
                 tell(f"{count:,} changes")
             yield row
 
+    def _begun_again(self, last: FenceRow, row: FenceRow) -> dict[str, int]:
+        """Return the offsets with which the pipeline went on in topics that were replaced."""
+        return {
+            loss.partition: row.offsets[loss.partition]
+            for loss in self._replaced
+            if last.offsets.get(loss.partition) == loss.start
+            and row.offsets.get(loss.partition, loss.start) != loss.start
+            and row.driver != last.driver
+            and dict(row.topic_ids) != dict(last.topic_ids)
+        }
 
-def _sink(
-    sink: CassandraSink,
-    store: Store,
-    topics: tuple[str, ...],
-    starts: Mapping[str, int],
-    before: FenceRow,
-    read_row: Callable[[], FenceRow],
-    tell: Callable[[str], None],
-) -> SinkReport:
-    table = f"{sink.keyspace}.{sink.table}"
-    columns = store.columns(sink.keyspace, sink.table)
-    if reason := why_not(columns):
-        return SinkReport(sink=sink.name, table=table, skipped=reason)
 
-    def counted() -> Iterator[tuple[str, int, int]]:
-        positions = store.positions(sink.keyspace, sink.table, partition_key(columns))
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the sinks' tables."""
+
+    store: Store
+    topics: tuple[str, ...]
+    before: FenceRow
+    read_row: Callable[[], FenceRow]
+    most_rows: int
+    tell: Callable[[str], None]
+
+    def report(self, sink: CassandraSink, starts: Mapping[str, int], accepted: Sequence[AcceptedLoss]) -> SinkReport:
+        """Return what one sink came to. Raises CliError."""
+        table = f"{sink.keyspace}.{sink.table}"
+        columns = self.store.columns(sink.keyspace, sink.table)
+        if reason := why_not(columns):
+            return SinkReport(sink=sink.name, table=table, skipped=reason)
+        positions = self.store.positions(sink.keyspace, sink.table, partition_key(columns))
+        try:
+            offsets, others = collect(self._counted(positions, table), self.topics)
+        except TooWide as error:
+            return SinkReport(sink=sink.name, table=table, skipped=str(error))
+        counts = compare(offsets, starts=starts, before=self.before, after=self.read_row(), accepted=accepted)
+        return SinkReport(sink=sink.name, table=table, partitions=counts, other_rows=others)
+
+    def _counted(self, positions: Iterable[tuple[str, int, int]], table: str) -> Iterator[tuple[str, int, int]]:
         for count, position in enumerate(positions):
+            if count == self.most_rows:
+                raise TooWide(f"it has more than {count:,} rows; --max-rows reads more")
             if count % REPORT_EVERY == 0:
-                tell(f"{count:,} rows of {table}")
+                self.tell(f"{count:,} rows of {table}")
             yield position
-
-    offsets, others = collect(counted(), topics)
-    counts = compare(offsets, starts=starts, before=before, after=read_row())
-    return SinkReport(sink=sink.name, table=table, partitions=counts, other_rows=others)
 
 
 def _with(history: History, violation: str) -> History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -19,6 +20,7 @@ VALUE = b"\x00\xffnot JSON"
 @pytest.fixture
 def letters(scene: Scene) -> Iterator[DeadLetters]:
     """Letters of offsets 3 and 7 of partition 0, which are committed, and of 17, which is not."""
+    now = time.time_ns() // 1000  # later than the deletion at the end of the test before
     table = DeadLetters(scene.session, KEYSPACE, scene.row.pipeline)
     for offset in (3, 7, 17):
         one = letter(
@@ -26,7 +28,7 @@ def letters(scene: Scene) -> Iterator[DeadLetters]:
             reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback", key=b"k", value=VALUE,
             timestamp=datetime(2026, 1, 2, tzinfo=UTC), headers=[("trace", b"\x01"), ("none", None)],
         )  # fmt: skip
-        table.write(one, write_timestamp=scene.row.write_timestamp, retention=3600.0, consistency="ONE", patience=60.0)
+        table.write(one, write_timestamp=now, retention=3600.0, consistency="ONE", patience=60.0)
     yield table
     scene.session.execute(
         f"DELETE FROM {KEYSPACE}.dead_letters WHERE pipeline = %s AND topic = %s AND partition = 0",  # noqa: S608

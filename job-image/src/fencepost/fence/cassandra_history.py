@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,22 +88,22 @@ class History:
 
 def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
     """Return the history that the table still holds, in any order."""
-    return _read_changes(session, keyspace, pipeline, history_hours())
+    return list(_read_changes(session, keyspace, pipeline, history_hours()))
 
 
-def changes_of_hour(session: Session, keyspace: str, pipeline: str, hour: datetime) -> Sequence[Change]:
-    """Return what the history holds of one hour, in any order. Raises FenceError."""
+def changes_of_hour(session: Session, keyspace: str, pipeline: str, hour: datetime) -> Iterator[Change]:
+    """Yield what the history holds of one hour, a page at a time, in any order. Raises FenceError."""
     with translated("reading the history"):
-        return _read_changes(session, keyspace, pipeline, [hour])
+        yield from _read_changes(session, keyspace, pipeline, [hour])
 
 
-def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequence[datetime]) -> Sequence[Change]:
+def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequence[datetime]) -> Iterator[Change]:
     columns = tuple(schema.CHANGES.all_columns)[1:]
     select = session.prepare(
         f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
         f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
     )
-    return [_change(row) for row in session.execute(select, (pipeline, hours))]
+    yield from (_change(row) for row in session.execute(select, (pipeline, hours)))
 
 
 def changes_after(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cassandra.cluster import DefaultConnection
 from cassandra.connection import ConnectionException
@@ -83,6 +83,9 @@ class _BoundedProtocol(ProtocolHandler):  # type: ignore[misc]
 class BoundedConnection(DefaultConnection):  # type: ignore[misc]
     """Closes itself, with a ConnectionException for all requests, on an answer that the operator has no use for."""
 
+    largest_frame: ClassVar[int] = LARGEST_FRAME
+    """Bytes of one answer."""
+
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as the driver passes them
         self._answers = 0
         self._segments = 0
@@ -93,8 +96,8 @@ class BoundedConnection(DefaultConnection):  # type: ignore[misc]
     def _iobuf(self) -> Any:  # noqa: ANN401
         """The bytes that were received; a server that sends faster than they are read can make one read endless."""
         buffer = super()._iobuf
-        if buffer.tell() > LARGEST_FRAME:
-            self.defunct(self._refusal(f"more than {LARGEST_FRAME} bytes at once"))
+        if buffer.tell() > self.largest_frame:
+            self.defunct(self._refusal(f"more than {self.largest_frame} bytes at once"))
         return buffer
 
     def process_io_buffer(self) -> None:
@@ -108,8 +111,10 @@ class BoundedConnection(DefaultConnection):  # type: ignore[misc]
             self.defunct(error)
             return
         frame = self._current_frame
-        if frame is not None and frame.end_pos > LARGEST_FRAME:
-            self.defunct(self._refusal(f"an answer of {frame.end_pos} bytes; more than {LARGEST_FRAME} are not read"))
+        if frame is not None and frame.end_pos > self.largest_frame:
+            self.defunct(
+                self._refusal(f"an answer of {frame.end_pos} bytes; more than {self.largest_frame} are not read")
+            )
         elif len(self.request_ids) > self.max_request_id + 1:
             self.defunct(self._refusal("answers to requests that were not made"))
 
