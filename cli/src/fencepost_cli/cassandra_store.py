@@ -203,6 +203,8 @@ class CassandraStore:
             while True:
                 try:
                     return read()
+                except FenceUnauthorized:
+                    raise  # a grant does not come by itself
                 except FenceUnavailable:
                     if time.monotonic() > deadline:
                         raise

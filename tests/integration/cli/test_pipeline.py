@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -102,23 +104,46 @@ def test_names_of_the_cluster_are_explained(scene: Scene) -> None:
     assert "--cassandra localhost:9042" in remedy
 
 
-def test_a_wrong_password_is_not_repeated(scene: Scene) -> None:
-    wrong = {"stringData": {"password": "correct-horse-battery"}}
-    right = {"stringData": {"password": scene.environment.cassandra_password}}
+@contextmanager
+def account(scene: Scene, wrong: Mapping[str, str]) -> Iterator[None]:
+    """Another account in the pipeline's Secret for the block."""
+    environment = scene.environment
+    right = {"username": environment.cassandra_username, "password": environment.cassandra_password}
 
-    def password(body: dict[str, Any]) -> None:
-        place = scene.key.namespace
-        on_the_api_server(scene.environment, lambda api: api.merge(SECRETS, namespace=place, name="account", body=body))
+    def set_to(data: dict[str, str]) -> None:
+        place, body = scene.key.namespace, {"stringData": data}
+        on_the_api_server(environment, lambda api: api.merge(SECRETS, namespace=place, name="account", body=body))
 
-    password(wrong)
+    set_to({**right, **wrong})
     try:
-        ended = scene.fencepost("fence", "show", str(scene.key))
+        yield
     finally:
-        password(right)
+        set_to(right)
+
+
+def test_a_wrong_password_is_not_repeated(scene: Scene) -> None:
+    with account(scene, {"password": "correct-horse-battery"}):
+        ended = scene.fencepost("fence", "show", str(scene.key))
     assert ended.returncode == 2
     assert "credentialsFrom" in ended.stderr
     assert "correct-horse" not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_grant_that_is_missing_is_named(scene: Scene) -> None:
+    """Injected: an account that may read the fence row and nothing else."""
+    name = f"reader_{uuid.uuid4().hex[:8]}"
+    scene.session.execute(f"CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true", timeout=60)
+    scene.session.execute(f"GRANT SELECT ON {KEYSPACE}.fence TO {name}", timeout=60)
+    try:
+        with account(scene, {"username": name, "password": "secret"}):
+            snapshots = scene.fencepost("snapshots", "list", str(scene.key))
+            letters = scene.fencepost("dead-letters", "list", str(scene.key))
+    finally:
+        scene.session.execute(f"DROP ROLE {name}", timeout=60)
+    for ended, table in ((snapshots, "snapshots"), (letters, "dead_letters")):
+        assert ended.returncode == 2
+        assert f"GRANT SELECT ON TABLE {KEYSPACE}.{table} TO the role" in ended.stderr
 
 
 def test_a_pipeline_and_a_context_that_do_not_exist(scene: Scene) -> None:
