@@ -19,6 +19,7 @@ from typing import Final
 from fencepost.contract import offset_key, split_offset_key
 from fencepost.fence import FenceRow
 from fencepost.fence.dead_letters import DeadLetter
+from fencepost_cli.errors import CliError
 from fencepost_cli.ports import NewRecord, Store
 
 ORIGIN: Final = "fencepost-dead-letter"
@@ -31,6 +32,8 @@ RETRIES: Final = "fencepost-dead-letter-retries"
 """Header: how often it has been sent again."""
 _OWN: Final = frozenset({ORIGIN, PIPELINE, TIMESTAMP, RETRIES})
 
+MOST_PARTITIONS: Final = 10_000
+"""Partitions that one command asks for letters, a request each."""
 MOST_LOOKED_AT: Final = 100_000
 """Letters that one command reads to find those that are asked for."""
 HIGHEST: Final = 2**63 - 1
@@ -77,14 +80,21 @@ def place_of(letter: DeadLetter) -> str:
 
 
 def partitions_of(selection: Selection, row: FenceRow | None) -> list[str]:
-    """Return the partitions to look at, in order: the one that is named, or those of the fence row."""
+    """Return the partitions to look at, in order: the one that is named, or those of the fence row.
+
+    Raises CliError where they are more than MOST_PARTITIONS.
+    """
     if selection.topic is not None and selection.partition is not None:
         return [offset_key(selection.topic, selection.partition)]
     known = {*row.offsets, *row.planned} if row is not None else set()
     wanted = (key for key in known if selection.topic in {None, split_offset_key(key)[0]})
-    return sorted(
-        (key for key in wanted if selection.partition in {None, split_offset_key(key)[1]}), key=split_offset_key
-    )
+    found = [key for key in wanted if selection.partition in {None, split_offset_key(key)[1]}]
+    if len(found) > MOST_PARTITIONS:
+        raise CliError(
+            f"the fence row has {len(found):,} partitions, and no more than {MOST_PARTITIONS:,} are looked at",
+            remedy="choose with --topic and --partition",
+        )
+    return sorted(found, key=split_offset_key)
 
 
 def page(store: Store, partitions: Iterable[str], selection: Selection, *, limit: int) -> Page:

@@ -6,11 +6,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost.fence.changes import Change, history_hours, hour_of, replayed
+from fencepost_cli.errors import CliError
 from fencepost_cli.history import is_commit, is_rewind, moved
 
+MOST: Final = 1_000_000
+"""Changes that are held at once, of some 2 KB each."""
 Hour = Callable[[datetime], Sequence[Change]]
 """Returns what the history has of an hour, in any order."""
 
@@ -36,10 +40,18 @@ class Entry:
 
 
 def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | None) -> list[Entry]:
-    """Return the newest changes, the newest first: at most `limit`, and none recorded before `since`."""
+    """Return the newest changes, the newest first: at most `limit`, and none recorded before `since`.
+
+    Raises CliError where they are more than MOST.
+    """
     found: list[Change] = []
     for start in history_hours():
         found += hour(start)
+        if len(found) > MOST:
+            raise CliError(
+                f"the history has more than {MOST:,} changes since {start:%Y-%m-%dT%H:%MZ}, and no more are read",
+                remedy="ask for fewer with --limit and --since",
+            )
         if (since is not None and start < hour_of(since)) or (limit is not None and len(found) > limit):
             break
     kept: deque[Entry] = deque(maxlen=limit)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import fencepost_cli.story
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.sinks import Offsets
@@ -74,6 +75,13 @@ def test_the_history_of_several_hours_is_read_as_far_as_it_is_asked_for() -> Non
     assert len(world.json("fence", "history", "shop/orders", "--limit", "0")["changes"]) == 8
     late = world.json("fence", "history", "shop/orders", "--since", "90m")["changes"]
     assert [(change["kind"], change["contiguous"]) for change in late] == [("commit", True), ("claim", True)]
+
+
+def test_a_history_without_an_end_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fencepost_cli.story, "MOST", 3)
+    ended = world.run("fence", "history", "shop/orders", "--limit", "0")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "--since" in ended.stderr
 
 
 def test_an_honest_history_and_a_full_sink_verify(world: World) -> None:

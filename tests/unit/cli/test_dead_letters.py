@@ -71,6 +71,13 @@ def test_a_search_that_finds_nothing_ends(world: World, monkeypatch: pytest.Monk
     assert (told["deadLetters"], told["next"]) == ([], "orders/0@5")
 
 
+def test_a_fence_row_of_too_many_partitions_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_PARTITIONS", 0)
+    ended = world.run("dead-letters", "list", "shop/orders")
+    assert ended.exit_code == 2
+    assert "choose with --topic and --partition" in ended.stderr
+
+
 def test_one_letter_is_shown_whole(world: World) -> None:
     told = world.json("dead-letters", "show", "shop/orders", "orders", "0", "5")
     assert told["value"] == {"encoding": "utf-8", "data": '{"n": 1}'}
