@@ -2,7 +2,7 @@
 
 The note is an annotation of the pipeline, written before Kafka is changed.  It says for each topic and setting what was
 there, whether it was the topic's own or the broker's, and what we have set since, so that going back never undoes
-somebody else's change.  Whoever may edit the pipeline may write it, so it is read as a stranger's.
+another owner's change.  Whoever may edit the pipeline may write it, so it is read as a stranger's.
 """
 
 from __future__ import annotations

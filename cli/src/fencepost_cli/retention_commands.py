@@ -141,6 +141,10 @@ def extend(
 def restore(
     target: Target,
     *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="This topic alone; may be given again. [default: all that are noted]"),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also what was changed since, and while unread records would be deleted.")
     ] = False,
@@ -154,11 +158,14 @@ def restore(
             f"nothing is noted of {target.key}: no `fencepost retention extend` is to be taken back",
             remedy=f"see `fencepost retention show {target.key}`, and set what is wrong by hand",
         )
+    if unknown := [name for name in topic or () if name not in notes]:
+        raise CliError(f"nothing is noted of topic {unknown[0]!r}", remedy=f"choose among {', '.join(notes)}")
+    notes = {name: one for name, one in notes.items() if topic is None or name in topic}
     with _settings(target) as settings:
         changes = []
-        for topic, one in notes.items():
-            found = settings.read(topic)
-            changes.append((restoration(topic, one, found, force=force), found))
+        for name, one in notes.items():
+            found = settings.read(name)
+            changes.append((restoration(name, one, found, force=force), found))
         if not force:
             _refuse_a_loss(target, notes)
         if not dry_run:

@@ -91,7 +91,7 @@ def test_what_is_stopped_in_between_can_be_continued_and_restored(world: World, 
     assert (world.retention, world.annotations) == (before, {})
 
 
-def test_somebody_elses_change_stays(world: World) -> None:
+def test_another_owners_change_stays(world: World) -> None:
     world.json(*extend("--to", "14d"))
     world.retention["orders"][TIME] = Setting(5 * DAY, True)
     told = world.json(*restore(), code=1)
@@ -100,6 +100,16 @@ def test_somebody_elses_change_stays(world: World) -> None:
     assert list(json.loads(world.annotations[ANNOTATION])) == ["orders"]
     world.json(*restore("--force"))
     assert world.retention["orders"][TIME] == Setting(DAY, True)
+
+
+def test_one_topic_is_restored_and_the_other_stays_noted(world: World) -> None:
+    world.json(*extend("--to", "14d"))
+    world.json(*restore("--topic", "returns"))
+    assert world.retention == {
+        "orders": {TIME: Setting(14 * DAY, True), SIZE: Setting(-1, False)}, "returns": {},
+    }  # fmt: skip
+    assert list(json.loads(world.annotations[ANNOTATION])) == ["orders"]
+    assert "nothing is noted of topic 'returns'" in world.run(*restore("--topic", "returns")).stderr
 
 
 def test_unread_records_are_not_given_up(world: World) -> None:

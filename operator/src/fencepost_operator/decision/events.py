@@ -77,7 +77,7 @@ def _dead_letters(before: Status, after: Status) -> Iterator[Event]:
     what = "A record was" if found == 1 else f"{found} records were"
     message = f"{what} set aside as dead {'letter' if found == 1 else 'letters'}, {letters.count} in all"
     where = f"; the last one is {letters.last}" if letters.last else ""
-    remedy = "read the table dead_letters in the fence's keyspace, and correct the transform or the producer"
+    remedy = "read them with `fencepost dead-letters list`, and correct the transform or the producer"
     yield Event(EventType.WARNING, Reason.DEAD_LETTER_WRITTEN, with_remedy(f"{message}{where}", remedy))
 
 
