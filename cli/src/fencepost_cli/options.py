@@ -200,11 +200,18 @@ def parse_since(text: str | None, *, option: str = "--since", now: datetime | No
     span = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if span:
         return (now or datetime.now(UTC)) - timedelta(seconds=int(span[1]) * _UNITS[span[2]])
+    return parse_moment(
+        text, option, what="neither an age nor a time", remedy="write 90m, 12h, 2d, or 2026-01-31T12:00:00Z"
+    )
+
+
+def parse_moment(text: str, option: str, *, what: str = "no time", remedy: str | None = None) -> datetime:
+    """Return the moment of an ISO 8601 time; one without a zone is UTC. Raises CliError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise CliError(
-            f"{option} {text!r} is neither an age nor a time", remedy="write 90m, 12h, 2d, or 2026-01-31T12:00:00Z"
+            f"{option} {text!r} is {what}", remedy=remedy or f"write {option} 2026-01-31T12:00:00Z"
         ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,7 +15,7 @@ from fencepost.fence.snapshots import NAME
 from fencepost.fence.stored_rows import PARTITION
 from fencepost_cli.confirmation import ask
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.options import Target, of_pipeline
+from fencepost_cli.options import Target, of_pipeline, parse_moment
 from fencepost_cli.output import Column, note, number, print_json, print_line, print_table, working
 from fencepost_operator.api import (
     COMPLETED,
@@ -106,18 +105,8 @@ def _target(snapshot: str | None, timestamp: str | None, file: str | None) -> Re
             raise CliError(f"{snapshot!r} is no snapshot", remedy="choose one of `fencepost snapshots list`")
         return RewindTarget(snapshot=snapshot)
     if timestamp is not None:
-        return RewindTarget(timestamp=_moment(timestamp))
+        return RewindTarget(timestamp=parse_moment(timestamp, "--to-timestamp"))
     return RewindTarget(offsets=_offsets(file or ""))
-
-
-def _moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise CliError(
-            f"--to-timestamp {text!r} is no time", remedy="write --to-timestamp 2026-01-31T12:00:00Z"
-        ) from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def _offsets(file: str) -> Mapping[str, int]:
