@@ -460,6 +460,21 @@ def test_no_message_ends_in_two_full_stops() -> None:
 BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
 
 
+def test_a_run_that_claimed_its_epoch_unseen_may_live_and_its_cluster_is_not_shared() -> None:
+    """Found by the simulation, seed 1900: its Job is not in the list, and its driver holds the fence."""
+    unseen = RunStatus(
+        name=RUN.name, epoch=2, spec_hash=RUN.spec_hash, cluster_generation=1, recorded_at=RUN.recorded_at
+    )
+    decision = WELL.said(run=unseen).seen(runs=()).decide()
+    assert isinstance(decision.action, TakeOverFence)
+    run = decision.status.run
+    assert run is not None
+    assert (run.ended_at, run.dead) == (NOW, False)
+    fenced = WELL.said(run=run, failure=None).seen(runs=(), fence=replace(ROW, epoch=3, driver=None)).decide()
+    assert isinstance(fenced.action, InstallCluster)
+    assert fenced.action.values["generation"] == 2
+
+
 @pytest.mark.parametrize("blindness", BLIND)
 def test_a_new_generation_is_not_ready_before_it_is_rolled_out(blindness: str) -> None:
     world = WELL.asked(job={"image": "b", "entrypoint": "a:b"}).with_pipeline(generation=2).seen(**BLIND[blindness])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost_operator.api import ClusterStatus, Spec
-from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Known, Unknown
 
@@ -19,7 +19,7 @@ def is_rolled_out(context: Context) -> bool:
         return False
     if isinstance(references, Unknown):
         return _was_ready(context)
-    desired = fingerprints(spec, references.value.hashes)
+    desired = context.desired if isinstance(context, RunContext) else fingerprints(spec, references.value.hashes)
     return run.spec_hash == desired.run and _cluster_matches(context, spec, desired)
 
 

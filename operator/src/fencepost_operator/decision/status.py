@@ -113,7 +113,7 @@ def _run(
         return status
     now, job = observation.now, job_of(run, runs)
     run = _record_claim(_record_job(run, job), row, now)
-    if run.created_at is None or (run.ended_at is not None and run.dead):
+    if (run.created_at is None and not _is_claimed(run, row)) or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
     liveness = liveness_of(run, job, observation, stop_margin=config.stop_margin)
     if liveness in {None, Liveness.ALIVE}:
@@ -126,6 +126,11 @@ def _run(
         pipeline, status, run, diagnose_end(job, run.name), progressed=has_progressed(run, row), now=now
     )
     return replace(status, run=ended, failure=failure)
+
+
+def _is_claimed(run: RunStatus, row: FenceRow | None) -> bool:
+    """Return whether a driver of this run claimed its epoch: it may live, also where its Job was never seen."""
+    return row is not None and row.epoch == run.epoch and row.driver is not None
 
 
 def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:
