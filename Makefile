@@ -17,6 +17,8 @@ export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src cli/src dev tests examples
 # Two processes; tests/conftest.py says which tests one of them runs together, and in which order.
 SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
+# Of `make simulate`; SEED plays one of them.
+HISTORIES ?= 100000
 PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image cli dev tests
 
 .PHONY: help
@@ -73,7 +75,11 @@ test: check up ## Run every test on the real parts
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster
-	@$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit tests/crash tests/security
+	@$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit tests/crash tests/security tests/simulation
+
+.PHONY: simulate
+simulate: venv ## Play 100,000 random histories with faults on the operator (HISTORIES, SEED)
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--count $(HISTORIES) --coverage)
 
 .PHONY: bench
 bench: up ## Measure; assert nothing

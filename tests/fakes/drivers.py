@@ -153,10 +153,13 @@ class Driver:
         if self.hangs or row is None:
             return
         if self.batch_since is None:
-            self.batch_since = now
             self._raise_limit(now)
-            if (self.batch_takes or self.fits is not None) and row.planned == row.offsets:
-                row = self.row = self.fence.plan(row, offsets=row.offsets, planned=self._after(row, ends))
+            until = row.planned if row.planned != row.offsets else self._after(row, ends)
+            if until == row.offsets:
+                return
+            self.batch_since = now
+            if (self.batch_takes or self.fits is not None) and row.planned != until:
+                row = self.row = self.fence.plan(row, offsets=row.offsets, planned=until)
         if self.fits is not None and _records(row.offsets, row.planned) > self.fits:
             self.end(now, ExitCode.FAILED, reason=Reason.OUT_OF_MEMORY)
             return

@@ -1,0 +1,113 @@
+"""Which precondition or rule decided in which phase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from fencepost_operator.api import State
+from fencepost_operator.decision import chain
+from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.rules import preconditions, start
+
+STEPS = (start.fence_is_held, start.require_cluster, start.cluster_is_not_ready, start.epoch_is_used, start.start_run)
+"""What decides when no rule does."""
+RICHER = (preconditions.require_spec, preconditions.require_fence)
+
+
+def deciders() -> tuple[str, ...]:
+    """Return the names of all that can decide, in their order."""
+    chains: tuple[Callable[..., Any], ...] = (
+        *chain.PRECONDITIONS, RICHER[0], *chain.SPEC_PRECONDITIONS, RICHER[1], *chain.RULES, *STEPS,
+    )  # fmt: skip
+    return tuple(check.__name__ for check in chains)
+
+
+@dataclass(slots=True)
+class Coverage:
+    """How often each (phase before, decider) pair, and each (decider, reason), was reached."""
+
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, context: Context, check: str, outcome: Outcome) -> None:
+        """Count a decision."""
+        self.pairs[context.pipeline.status.state, check] += 1
+        self.outcomes[check, outcome.reason] += 1
+
+    def update(self, other: Coverage) -> None:
+        """Add another one's counts."""
+        self.pairs.update(other.pairs)
+        self.outcomes.update(other.outcomes)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the deciders that never decided."""
+        reached = {check for _, check in self.pairs}
+        return tuple(name for name in deciders() if name not in reached)
+
+    def missing_pairs(self) -> tuple[tuple[str, str], ...]:
+        """Return the pairs of a phase and a decider that never met."""
+        return tuple((state, name) for state in State for name in deciders() if (state, name) not in self.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Stands in for what the chain calls, and counts what that concludes."""
+
+    coverage: Coverage
+    next_run: Callable[[RunContext], Outcome]
+
+    def first(self, checks: tuple[Callable[[Any], Outcome | None], ...], context: Any) -> Outcome | None:
+        """Return the first outcome."""
+        for check in checks:
+            if outcome := check(context):
+                self.coverage.add(context, check.__name__, outcome)
+                return outcome
+        return None
+
+    def last(self, context: RunContext) -> Outcome:
+        """Return the step towards the next run."""
+        outcome = self.next_run(context)
+        self.coverage.add(context, _step(context), outcome)
+        return outcome
+
+    def richer(self, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a precondition that returns a richer context, or an outcome."""
+
+        def counting(context: Any) -> Any:
+            found = check(context)
+            if isinstance(found, Outcome):
+                self.coverage.add(context, check.__name__, found)
+            return found
+
+        return counting
+
+
+def _step(context: RunContext) -> str:
+    """Return which step of `start.next_run` decides."""
+    if start.fence_is_held(context):
+        return start.fence_is_held.__name__
+    if isinstance(start.require_cluster(context), Outcome):
+        return start.require_cluster.__name__
+    found = next((check for check in (start.cluster_is_not_ready, start.epoch_is_used) if check(context)), None)
+    return found.__name__ if found is not None else start.start_run.__name__
+
+
+@contextmanager
+def counted(coverage: Coverage | None) -> Generator[None]:
+    """Count decisions while in here."""
+    if coverage is None:
+        yield
+        return
+    counting = Counting(coverage, start.next_run)
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(chain, "_first", counting.first))
+        stack.enter_context(mock.patch.object(start, "next_run", counting.last))
+        for check in RICHER:
+            stack.enter_context(mock.patch.object(preconditions, check.__name__, counting.richer(check)))
+        yield

@@ -1,0 +1,84 @@
+"""The driver as an actor: it plans, writes its rows and commits behind the real fence; each step may be its last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from fakes.drivers import Driver, _log
+from fencepost.contract import ExitCode
+from fencepost.driver import losses
+from fencepost.errors import DataLoss
+from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from simulation.invariants import Output
+
+PATIENCE = timedelta(seconds=30)
+"""How long a driver waits for Cassandra before it ends."""
+
+
+@dataclass(slots=True)
+class SimulatedDriver(Driver):
+    """A driver that writes rows, notices losses, and gives up on a Cassandra that stays away."""
+
+    output: Output = field(default_factory=Output)
+    skips: Callable[[str], None] = lambda _uid: None
+    """Told before a claim that takes an accepted loss out."""
+    generation: int = 0
+    dies_before_commit: int | None = None
+    """The exit code with which it ends once its next batch is written."""
+    unanswered_since: datetime | None = None
+
+    def step(self, now: datetime, *, executors: bool) -> None:
+        """Do what is due."""
+        if self.exit_code is not None or self.frozen:
+            return
+        waits = self.unanswered_since
+        self.unanswered_since = None
+        Driver.step(self, now, executors=executors)
+        if self.unanswered_since is not None:
+            self.unanswered_since = waits or now
+            if now - self.unanswered_since > PATIENCE:
+                self.end(now, ExitCode.DEPENDENCY_DOWN)
+
+    def _work(self, now: datetime, *, executors: bool) -> None:
+        try:
+            Driver._work(self, now, executors=executors)
+        except FenceUnavailable:
+            self.unanswered_since = now
+        except Fenced:
+            if self.row is not None and self.dies_before_commit is None:
+                self._write(self.row, self.row.planned)  # executors may be a moment behind their driver
+            raise
+
+    def _start(self, row: FenceRow):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as of Driver
+        found = Driver._start(self, row)
+        if self.accepted:
+            self.skips(self.uid)
+        return found
+
+    def _batch(self, now: datetime, ends: Mapping[str, int]) -> None:
+        if self.lost and self.row is not None:
+            row, log = self.row, replace(_log(ends), **self.lost)
+            topics = self.config.source.topics
+            try:
+                losses.check_topics(row.offsets, row.log_ends, row.topic_ids, log, topics)
+                losses.check_ranges(row.offsets, row.topic_ids, log, topics)
+            except DataLoss as error:
+                self.claiming = row
+                self._lose(now, error)
+                return
+        Driver._batch(self, now, ends)
+
+    def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
+        row = self.row
+        assert row is not None
+        self._write(row, row.planned if row.planned != row.offsets else self._after(row, ends))
+        if self.dies_before_commit is not None:
+            self.end(now, self.dies_before_commit)
+            return
+        Driver._commit(self, now, ends)
+
+    def _write(self, row: FenceRow, until: Mapping[str, int]) -> None:
+        ranges = {key: (row.offsets.get(key, 0), end) for key, end in until.items() if end > row.offsets.get(key, 0)}
+        self.output.write(row, self.uid, ranges)

@@ -1,0 +1,256 @@
+"""What can happen in a history: one frozen dataclass per kind, each at a moment in seconds since the start.
+
+A history is data. It has no chance left in it, so an event that is taken out moves no other one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Fact: TypeAlias = Literal["references", "release", "cluster", "objects", "runs", "node", "fence", "source"]
+"""What an observation asks for, by the name under which `fakes.ports` reads it."""
+Call: TypeAlias = Literal[
+    "pipeline", "runs", "fence", "write_status", "set_finalizer", "create", "take_over", "start", "stop", "install",
+    "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
+]  # fmt: skip
+Part: TypeAlias = Literal["driver", "master", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens `at` a moment."""
+
+    at: float
+
+
+# the driver
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(Event):
+    """The newest driver's process ends; `written` says that its batch is written by then, and not committed."""
+
+    code: int = 137
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze(Event):
+    """Every living driver does nothing for some time, and continues where it was."""
+
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hang(Event):
+    """The newest driver's batch neither ends nor reports progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowBatches(Event):
+    """Batches of drivers that live, or start within `lasts` seconds, take `seconds`."""
+
+    seconds: float = 30.0
+    lasts: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TooLargeBatches(Event):
+    """Batches of more than `fits` records end drivers that live, or start within `lasts` seconds."""
+
+    fits: int = 20
+    lasts: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailingCode(Event):
+    """Drivers that start within `lasts` seconds end with `code`."""
+
+    code: int = 1
+    lasts: float = 60.0
+
+
+# pods, Jobs and nodes
+
+
+@dataclass(frozen=True, slots=True)
+class LoseNode(Event):
+    """The node of a part is silent for some time; `removed`: its Node object goes at half of that time."""
+
+    part: Part = "driver"
+    seconds: float = 120.0
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod(Event):
+    """Somebody deletes the newest driver's pod."""
+
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob(Event):
+    """Somebody deletes the newest Job."""
+
+    cascade: Literal["foreground", "background", "orphan"] = "foreground"
+
+
+@dataclass(frozen=True, slots=True)
+class StartTwin(Event):
+    """The Job controller starts a second pod for the newest Job."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPods(Event):
+    """No pod that is created within that time starts."""
+
+    reason: str = "Unschedulable"
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailInstalls(Event):
+    """Installs of that time are refused, or leave the release pending."""
+
+    how: Literal["refused", "pending"] = "refused"
+    seconds: float = 15.0
+
+
+# Kafka and Cassandra
+
+
+@dataclass(frozen=True, slots=True)
+class LoseKafka(Event):
+    """No broker answers."""
+
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRecords(Event):
+    """Retention deletes records beyond the committed offset of the first partition."""
+
+    records: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecreateTopic(Event):
+    """Somebody deletes the topic and creates it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseCassandra(Event):
+    """No node answers."""
+
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoseAnswer(Event):
+    """The next request of a kind to the fence times out, whether or not it is applied."""
+
+    call: Literal["read", "insert", "swap"] = "swap"
+    applied: bool = True
+
+
+# the API server and the operators
+
+
+@dataclass(frozen=True, slots=True)
+class Stale(Event):
+    """A cache shows one operator a fact as it is now, for some time."""
+
+    fact: Fact = "runs"
+    seconds: float = 10.0
+    operator: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen(Event):
+    """One operator gets no answer about a fact."""
+
+    fact: Fact = "runs"
+    seconds: float = 10.0
+    operator: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt(Event):
+    """What happens to one operator at its next call of a kind, before its effect or after it.
+
+    crash: it dies and starts again.  freeze: it stands still for some time and continues.  lost: no answer, and no
+    effect.  late: no answer, and the effect comes after some time.
+    """
+
+    call: Call = "start"
+    when: Literal["before", "after"] = "before"
+    how: Literal["crash", "freeze", "lost", "late"] = "crash"
+    seconds: float = 10.0
+    operator: int = 0
+
+
+# users
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeImage(Event):
+    """Another image."""
+
+    number: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Event):
+    """Another number of workers."""
+
+    workers: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend(Event):
+    """Suspend, or resume."""
+
+    value: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BreakSpec(Event):
+    """An invalid field, or a valid one again."""
+
+    broken: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoseTopic(Event):
+    """The spec names a topic that does not exist, or the right one again."""
+
+    missing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoseReference(Event):
+    """The ConfigMap with the code is not there for some time."""
+
+    seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Event):
+    """Delete the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create(Event):
+    """Create the pipeline again if it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLoss(Event):
+    """Accept the loss that the status names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Event):
+    """Ask for another attempt."""

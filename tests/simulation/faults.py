@@ -1,0 +1,259 @@
+"""What each event does to the world and to the operators, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fakes.manifests import KEY, body
+from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, RETRY_ANNOTATION, Reason
+from fencepost_operator.observation import PodIssue
+from simulation import events as e
+from simulation.drivers import SimulatedDriver
+from simulation.history import Setup
+from simulation.operators import Operator
+from simulation.world import SimulatedWorld
+
+CODE: Final = "ConfigMap/code"
+TOPIC: Final = "orders"
+
+
+@dataclass(slots=True)
+class Faults:
+    """Applies events. `over` holds what ends by itself: when, and how."""
+
+    world: SimulatedWorld
+    operators: list[Operator]
+    setup: Setup
+    over: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list)
+    created: int = 0
+
+    def begin(self) -> None:
+        """Create the pipeline and what it names."""
+        self.world.references[KEY.namespace, CODE] = "code"
+        self._create()
+
+    def settle(self) -> None:
+        """End what is over by now."""
+        for ending in [one for one in self.over if one[0] <= self.world.now]:
+            self.over.remove(ending)
+            ending[1]()
+
+    def calm(self) -> None:
+        """End every fault; what users asked for stays, and no more records come."""
+        world = self.world
+        for _, ending in self.over:
+            ending()
+        self.over.clear()
+        world.rate, world.lose_answers, world.late = 0.0, [], []
+        for operator in self.operators:
+            operator.thaw()
+        for driver in world.processes:
+            driver.frozen = driver.hangs = False
+        for driver in world.buried:
+            if driver.alive:
+                driver.end(world.now, 137)
+
+    def apply(self, event: e.Event) -> None:
+        """Let it happen."""
+        match event:
+            case e.Kill() | e.Freeze() | e.Hang() | e.SlowBatches() | e.TooLargeBatches() | e.FailingCode():
+                self._driver(event)
+            case e.LoseNode() | e.DeletePod() | e.DeleteJob() | e.StartTwin() | e.NoPods() | e.FailInstalls():
+                self._kubernetes(event)
+            case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
+                self._data(event)
+            case e.Stale() | e.Unseen() | e.Interrupt():
+                self._operator(event)
+            case _:
+                self._user(event)
+
+    def _later(self, seconds: float, ending: Callable[[], None]) -> None:
+        self.over.append((self.world.now + timedelta(seconds=seconds), ending))
+
+    def _set(self, name: str, value: object, seconds: float) -> None:
+        """Set a field of the world for some time."""
+        usual = {"issue": None, "installs": "", "kafka_down": False, "cassandra_down": False}.get(name)
+        setattr(self.world, name, value)
+        self._later(seconds, lambda: setattr(self.world, name, usual))
+
+    # drivers
+
+    def _living(self) -> list[SimulatedDriver]:
+        return [driver for driver in self.world.processes if driver.alive and driver.started_at is not None]
+
+    def _driver(self, event: e.Event) -> None:  # noqa: C901, PLR0912 - a table
+        living = self._living()
+        match event:
+            case e.Kill(code=code, written=written):
+                for driver in living[-1:]:
+                    if written and driver.row is not None:
+                        driver.dies_before_commit = code
+                    else:
+                        driver.end(self.world.now, code)
+            case e.Freeze(seconds=seconds):
+                for driver in living:
+                    driver.frozen = True
+                self._later(seconds, lambda: [setattr(driver, "frozen", False) for driver in living] and None)
+            case e.Hang():
+                for driver in living[-1:]:
+                    driver.hangs = True
+            case e.SlowBatches(seconds=seconds, lasts=lasts):
+                for driver in living[-1:]:
+                    driver.batch_takes = timedelta(seconds=seconds)
+                self._set("slow_batches", seconds, lasts)
+            case e.TooLargeBatches(fits=fits, lasts=lasts):
+                for driver in living[-1:]:
+                    driver.fits = fits
+                self._set("fits", fits, lasts)
+            case e.FailingCode(code=code, lasts=lasts):
+                self._set("failing_code", code, lasts)
+
+    # Kubernetes
+
+    def _kubernetes(self, event: e.Event) -> None:  # noqa: C901 - a table
+        world, job = self.world, self.world.newest
+        match event:
+            case e.LoseNode(part="driver", seconds=seconds, removed=removed):
+                if job is not None and job.pod is not None and world.is_heard(job.pod.node):
+                    self._lose_node(job.pod.node, seconds, removed=removed)
+            case e.LoseNode(part=part, seconds=seconds):
+                if world.sets.get(KEY):
+                    world.lose_node(KEY, part)
+                    self._later(seconds, self._recover_cluster)
+            case e.DeletePod(force=force):
+                if job is not None and job.pod is not None:
+                    world.delete_pod(job.pod, force=force)
+            case e.DeleteJob(cascade=cascade):
+                if job is not None:
+                    world.delete_job(KEY, job.name, cascade=cascade)
+            case e.StartTwin():
+                if job is not None:
+                    world.start_twin(job)
+            case e.NoPods(reason=reason, seconds=seconds):
+                self._set(
+                    "issue", PodIssue(pod="orders-pod", reason=reason, message="0/3 nodes are available"), seconds
+                )
+            case e.FailInstalls(how=how, seconds=seconds):
+                self._set("installs", how, seconds)
+
+    def _lose_node(self, node: str, seconds: float, *, removed: bool) -> None:
+        self.world.silence(node)
+        if removed:
+            self._later(seconds / 2, lambda: self.world.remove_node(node))
+        self._later(seconds, lambda: self.world.hear(node))
+
+    def _recover_cluster(self) -> None:
+        if self.world.sets.get(KEY):
+            self.world.recover_nodes(KEY)
+
+    # Kafka and Cassandra
+
+    def _data(self, event: e.Event) -> None:
+        world = self.world
+        match event:
+            case e.LoseKafka(seconds=seconds):
+                self._set("kafka_down", value=True, seconds=seconds)
+            case e.LoseCassandra(seconds=seconds):
+                self._set("cassandra_down", value=True, seconds=seconds)
+            case e.LoseAnswer(call=call, applied=applied):
+                world.lose_answers.append((call, applied))
+            case e.ExpireRecords(records=records):
+                self._expire(records)
+            case e.RecreateTopic():
+                self._recreate()
+
+    def _expire(self, records: int) -> None:
+        world, key = self.world, f"{TOPIC}/0"
+        row = next(iter(world.table.rows.values()), None)
+        begins = dict.fromkeys(world.ends, 0) | world.lost.get("begins", {})
+        begins[key] = max(begins[key], (row.offsets.get(key, 0) if row is not None else 0) + records)
+        world.ends[key] = max(world.ends[key], begins[key])
+        world.lost["begins"] = begins
+        world.starts.update(begins)
+
+    def _recreate(self) -> None:
+        world = self.world
+        before = world.topic_ids.get(TOPIC, f"id-{TOPIC}")
+        world.topic_ids[TOPIC] = f"{before}x"
+        for key in world.ends:
+            world.ends[key] = 10
+        world.growth.clear()
+        world.starts.clear()
+        world.lost.clear()
+        world.lost["topic_ids"] = {TOPIC: world.topic_ids[TOPIC]}
+
+    # operators
+
+    def _operator(self, event: e.Event) -> None:
+        match event:
+            case e.Stale(fact=fact, seconds=seconds, operator=number):
+                self.operators[number].stale[fact] = self._in(seconds)
+            case e.Unseen(fact=fact, seconds=seconds, operator=number):
+                self.operators[number].unseen[fact] = self._in(seconds)
+            case e.Interrupt(operator=number):
+                self.operators[number].interrupts.append(event)
+
+    def _in(self, seconds: float) -> datetime:
+        return self.world.now + timedelta(seconds=seconds)
+
+    # users
+
+    def _user(self, event: e.Event) -> None:  # noqa: C901, PLR0912 - a table
+        world, pipeline = self.world, self.world.pipeline(KEY)
+        if isinstance(event, e.Create):
+            if pipeline is None:
+                self._create()
+            return
+        if pipeline is None:
+            return
+        match event:
+            case e.ChangeImage(number=number):
+                world.change(KEY, job=_job(number))
+            case e.Resize(workers=workers):
+                world.change(KEY, cluster={"workers": workers})
+            case e.Suspend(value=value):
+                world.change(KEY, suspend=value)
+            case e.BreakSpec(broken=broken):
+                world.change(KEY, batchInterval="soon" if broken else "5s")
+            case e.LoseTopic(missing=missing):
+                kafka = {"bootstrapServers": "kafka:9092", "topics": ["orders", "missing"] if missing else ["orders"]}
+                world.change(KEY, source={"kafka": kafka})
+            case e.LoseReference(seconds=seconds):
+                world.references.pop((KEY.namespace, CODE), None)
+                self._later(seconds, lambda: world.references.update({(KEY.namespace, CODE): "code"}))
+            case e.Delete():
+                world.delete(KEY)
+            case e.AcceptLoss():
+                loss = pipeline.status.loss
+                if loss is not None:
+                    choice = " continue=earliest" if loss.reason == Reason.TOPIC_RECREATED else ""
+                    self._annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim{choice}")
+                    if choice:
+                        world.invariants.output.forget(TOPIC)
+            case e.Retry(at=at):
+                self._annotate(RETRY_ANNOTATION, str(at))
+            case _:
+                raise AssertionError(event)
+
+    def _annotate(self, name: str, value: str) -> None:
+        metadata = self.world.objects[KEY]["metadata"]
+        metadata["annotations"] = {**metadata.get("annotations", {}), name: value}
+        self.world.touch(KEY)
+
+    def _create(self) -> None:
+        self.created += 1
+        restart = {"stallTimeout": "20s", "maxAttempts": self.setup.max_attempts}
+        policy = "Retain" if self.setup.retain else "Delete"
+        made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy)
+        self.world.apply(made)
+
+
+def _job(number: int) -> dict[str, Any]:
+    return {
+        "image": f"registry.example/job:{number}",
+        "entrypoint": "orders.job:transform",
+        "codeFrom": {"configMapName": "code"},
+    }

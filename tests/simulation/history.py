@@ -1,0 +1,234 @@
+"""A history: how the world is set up, and what happens in it. A seed makes one, the same on each machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from simulation import events as e
+
+TROUBLED: Final = 60.0
+"""Seconds in which events happen."""
+MOST_EVENTS: Final = 7
+FACTS: Final[tuple[e.Fact, ...]] = (
+    "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source",
+)  # fmt: skip
+CALLS: Final[tuple[e.Call, ...]] = (
+    "pipeline", "runs", "fence", "write_status", "write_status", "set_finalizer", "create", "take_over", "take_over",
+    "start", "start", "stop", "install", "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The world at the start. Skews are seconds that a clock is ahead."""
+
+    operators: int = 1
+    operator_skew: float = 0.0
+    driver_skew: float = 0.0
+    max_attempts: int = 0
+    retain: bool = True
+    rate: float = 10.0
+    batch_takes: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Events in the order of their moments; `seed` is where it came from."""
+
+    seed: int
+    setup: Setup
+    events: tuple[e.Event, ...]
+
+    @staticmethod
+    def random(seed: int) -> History:
+        """Return the history of a seed."""
+        chance = random.Random(seed)
+        setup = Setup(
+            operators=chance.choice((1, 1, 2)),
+            operator_skew=chance.choice((0.0, 0.0, -20.0, 20.0)),
+            driver_skew=chance.choice((0.0, 0.0, -30.0, 30.0)),
+            max_attempts=chance.choice((0, 0, 2, 4)),
+            retain=chance.random() < 0.7,
+            rate=chance.choice((0.0, 10.0, 10.0, 100.0)),
+            batch_takes=chance.choice((1.0, 1.0, 3.0)),
+        )
+        made = [_event(chance, setup) for _ in range(chance.randint(1, MOST_EVENTS))]
+        return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
+
+    def __str__(self) -> str:
+        """Return it as Python, one line per event."""
+        lines = [f"    {_call(event)}," for event in self.events]
+        return "\n".join(["History(", f"  {self.seed},", f"  {_call(self.setup)},", "  (", *lines, "  ),", ")"])
+
+
+def _call(value: e.Event | Setup) -> str:
+    """Return the call that makes a value, without what is as usual."""
+    shown = []
+    for field in fields(value):
+        given = getattr(value, field.name)
+        if given != field.default:
+            shown.append(f"{field.name}={given!r}")
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+def _event(chance: random.Random, setup: Setup) -> e.Event:
+    at = round(chance.uniform(0, TROUBLED), 1)
+    make = chance.choices(list(KINDS), weights=list(KINDS.values()))[0]
+    return make(chance, setup, at)
+
+
+def _some(chance: random.Random) -> float:
+    """Return a duration: mostly seconds, sometimes minutes."""
+    return chance.choice((2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 180.0))
+
+
+def _operator(chance: random.Random, setup: Setup) -> int:
+    return chance.randrange(setup.operators)
+
+
+def _kill(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Kill(at, code=chance.choice((137, 137, 1, 0, 143)), written=chance.random() < 0.5)
+
+
+def _freeze(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Freeze(at, seconds=_some(chance))
+
+
+def _hang(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Hang(at)
+
+
+def _slow(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.SlowBatches(at, seconds=_some(chance), lasts=_some(chance))
+
+
+def _too_large(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.TooLargeBatches(at, fits=chance.choice((1, 5, 20)), lasts=_some(chance))
+
+
+def _failing(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.FailingCode(at, code=chance.choice((1, 51, 53, 54, 55)), lasts=_some(chance))
+
+
+def _lose_node(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    part = chance.choice(("driver", "driver", "master", "worker"))
+    return e.LoseNode(at, part=part, seconds=_some(chance), removed=chance.random() < 0.2)
+
+
+def _delete_pod(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.DeletePod(at, force=chance.random() < 0.5)
+
+
+def _delete_job(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.DeleteJob(at, cascade=chance.choice(("foreground", "background", "orphan")))
+
+
+def _twin(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.StartTwin(at)
+
+
+def _no_pods(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    reason = chance.choice(("Unschedulable", "ImagePullBackOff", "CrashLoopBackOff"))
+    return e.NoPods(at, reason=reason, seconds=_some(chance))
+
+
+def _fail_installs(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.FailInstalls(at, how=chance.choice(("refused", "pending")), seconds=_some(chance))
+
+
+def _lose_kafka(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseKafka(at, seconds=_some(chance))
+
+
+def _expire(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.ExpireRecords(at, records=chance.choice((1, 20, 1000)))
+
+
+def _recreate(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.RecreateTopic(at)
+
+
+def _lose_cassandra(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseCassandra(at, seconds=_some(chance))
+
+
+def _lose_answer(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseAnswer(at, call=chance.choice(("read", "insert", "swap", "swap")), applied=chance.random() < 0.6)
+
+
+def _stale(chance: random.Random, setup: Setup, at: float) -> e.Event:
+    return e.Stale(at, fact=_cached(chance), seconds=_some(chance), operator=_operator(chance, setup))
+
+
+def _cached(chance: random.Random) -> e.Fact:
+    """Return a fact that a cache may show: the fence is read at SERIAL."""
+    return chance.choice([fact for fact in FACTS if fact != "fence"])
+
+
+def _unseen(chance: random.Random, setup: Setup, at: float) -> e.Event:
+    return e.Unseen(at, fact=chance.choice(FACTS), seconds=_some(chance), operator=_operator(chance, setup))
+
+
+def _interrupt(chance: random.Random, setup: Setup, at: float) -> e.Event:
+    return e.Interrupt(
+        at,
+        call=chance.choice(CALLS),
+        when=chance.choice(("before", "after")),
+        how=chance.choice(("crash", "freeze", "lost", "late")),
+        seconds=_some(chance),
+        operator=_operator(chance, setup),
+    )
+
+
+def _change_image(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.ChangeImage(at, number=chance.randrange(4))
+
+
+def _resize(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Resize(at, workers=chance.randint(1, 3))
+
+
+def _suspend(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Suspend(at, value=chance.random() < 0.6)
+
+
+def _break_spec(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.BreakSpec(at, broken=chance.random() < 0.6)
+
+
+def _lose_topic(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseTopic(at, missing=chance.random() < 0.5)
+
+
+def _lose_reference(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseReference(at, seconds=_some(chance))
+
+
+def _delete(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Delete(at)
+
+
+def _create(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Create(at)
+
+
+def _accept(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.AcceptLoss(at)
+
+
+def _retry(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Retry(at)
+
+
+KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
+    _kill: 6, _freeze: 5, _hang: 2, _slow: 2, _too_large: 2, _failing: 3,
+    _lose_node: 6, _delete_pod: 4, _delete_job: 4, _twin: 4, _no_pods: 2, _fail_installs: 3,
+    _lose_kafka: 3, _expire: 3, _recreate: 1, _lose_cassandra: 4, _lose_answer: 5,
+    _stale: 8, _unseen: 6, _interrupt: 20,
+    _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
+    _delete: 3, _create: 3, _accept: 4, _retry: 3,
+}  # fmt: skip
+"""Makers of events, and how often each one is drawn."""

@@ -1,0 +1,249 @@
+"""What must hold at every moment: of the fence's rows, of the output, of what operators do and of what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from fencepost.contract import split_offset_key
+from fencepost.fence import FenceRow
+from fencepost_operator.api import Condition, Pipeline, Reason, RunStatus, State, Status
+from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
+from fencepost_operator.decision.durability import DURABILITY_AT_RISK
+from fencepost_operator.decision.retention_risk import RETENTION_RISK
+
+DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})
+FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "references", "source"})
+TYPES: Final = frozenset(
+    {
+        "Ready", "Stalled", "Reconciling", "Streaming",
+        FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED, DURABILITY_AT_RISK, RETENTION_RISK,
+    }
+)  # fmt: skip
+REASONS: Final = frozenset(Reason)
+NOT_REPEATED: Final = frozenset({"start", "take_over", "install", "uninstall", "create", "delete_fence"})
+"""Writes that a stalled pipeline has no reason to repeat. Deletions of what is left over may fail and be repeated."""
+HOT_LOOP: Final = 30
+
+
+class Broken(Exception):
+    """Something does not hold."""
+
+
+def require(holds: object, why: str) -> None:
+    """Raise Broken unless it holds."""
+    if not holds:
+        raise Broken(why)
+
+
+@dataclass(slots=True)
+class Written:
+    """Rows of offsets [start, until), as a batch wrote or committed them."""
+
+    start: int
+    until: int
+    timestamp: int
+    epoch: int
+    driver: str
+
+
+@dataclass(slots=True)
+class Output:
+    """The sink's table: who wrote which rows at which timestamp, and which of that is committed."""
+
+    written: dict[str, list[Written]] = field(default_factory=dict)
+    committed: dict[str, list[Written]] = field(default_factory=dict)
+
+    def write(self, row: FenceRow, driver: str, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Write the rows of a batch that begins on `row`. A driver that was replaced must not win over commits."""
+        for key, (start, until) in ranges.items():
+            rows = Written(start, until, row.write_timestamp, row.epoch, driver)
+            self.written.setdefault(key, []).append(rows)
+            for other in self.committed.get(key, ()):
+                if other.epoch > rows.epoch and _overlap(other, rows):
+                    require(rows.timestamp < other.timestamp, f"rows of a replaced driver win: {rows} over {other}")
+
+    def commit(self, before: FenceRow, after: FenceRow) -> None:
+        """Commit what the batch from `before` to `after` wrote: all of it, and no one else's rows win."""
+        for key, until in after.offsets.items():
+            start = before.offsets.get(key, 0)
+            if until == start:
+                continue
+            rows = Written(start, until, before.write_timestamp, after.epoch, str(after.driver))
+            self.committed.setdefault(key, []).append(rows)
+            mine = [
+                part for part in self.written.get(key, ()) if (part.epoch, part.driver) == (rows.epoch, rows.driver)
+            ]
+            covers = any(part.start <= start and until <= part.until for part in mine)
+            require(covers, f"a commit passes rows that its driver did not write: {key} {rows}")
+            for other in self.written.get(key, ()):
+                if other.epoch != rows.epoch and _overlap(other, rows):
+                    require(other.timestamp < rows.timestamp, f"rows of another driver win: {other} over {rows}")
+
+    def forget(self, topic: str) -> None:
+        """Begin the offsets of a topic again, as when it was recreated."""
+        for found in (self.written, self.committed):
+            for key in [key for key in found if split_offset_key(key)[0] == topic]:
+                del found[key]
+
+
+def _overlap(one: Written, other: Written) -> bool:
+    return one.start < other.until and other.start < one.until
+
+
+@dataclass(slots=True)
+class FenceRows:
+    """The fence's history: one row after another, each by one lawful change."""
+
+    output: Output
+    last: FenceRow | None = None
+    claimed: dict[int, str] = field(default_factory=dict)
+    """Who claimed each epoch."""
+    skipping: set[str] = field(default_factory=set)
+    """Drivers whose claim takes an accepted loss out of the offsets."""
+
+    def put(self, row: FenceRow) -> None:
+        """Look at a change of the row."""
+        before, self.last = self.last, row
+        if before is None:
+            require(row.epoch == 0 and row.driver is None, f"a first row that is not empty: {row}")
+            return
+        require(row.version == before.version + 1, f"versions jump: {before.version} to {row.version}")
+        require(row.epoch - before.epoch in {0, 1}, f"epochs jump: {before.epoch} to {row.epoch}")
+        require(row.clock >= before.clock, f"the clock goes back: {before.clock} to {row.clock}")
+        if row.is_released or before.is_released:
+            return
+        if row.epoch > before.epoch:
+            require(row.driver is None, "a takeover that names a driver")
+            require(row.offsets == before.offsets, "a takeover moves offsets")
+        elif before.driver is None and row.driver is not None:
+            self._claim(before, row)
+        elif row.driver is not None:
+            require(row.driver == before.driver, f"two drivers commit under epoch {row.epoch}")
+            require(_at_least(row.offsets, before.offsets), f"offsets go back: {before.offsets} to {row.offsets}")
+            self.output.commit(before, row)
+
+    def _claim(self, before: FenceRow, row: FenceRow) -> None:
+        driver = str(row.driver)
+        require(self.claimed.setdefault(row.epoch, driver) == driver, f"epoch {row.epoch} is claimed twice")
+        if before.offsets and driver not in self.skipping:
+            require(row.offsets == before.offsets, f"a claim moves offsets: {before.offsets} to {row.offsets}")
+
+
+def _at_least(after: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    return all(after.get(key, -1) >= offset for key, offset in before.items())
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one operator saw and did in one pass."""
+
+    unseen: set[str] = field(default_factory=set)
+    dangerous: list[str] = field(default_factory=list)
+
+    def read_failed(self, fact: str) -> None:
+        """Note a fact that is unknown in this pass."""
+        self.unseen.add(fact)
+
+    def write(self, call: str) -> None:
+        """Look at a write before it is made."""
+        if call in DANGEROUS:
+            self.dangerous.append(call)
+        require(len(self.dangerous) <= 1, f"more than one dangerous action in a pass: {self.dangerous}")
+        unseen = self.unseen & FACTS_OF_A_START
+        require(call != "start" or not unseen, f"a start on Unknown: {sorted(unseen)}")
+
+
+@dataclass(slots=True)
+class Statuses:
+    """The statuses of one pipeline object, one after another. `skew` is between the operators' clocks."""
+
+    skew: timedelta = timedelta(0)
+    while_stalled: Counter[str] = field(default_factory=Counter)
+    """Successful writes since the pipeline stalled for its present reason."""
+
+    def put(self, pipeline: Pipeline, after: Status) -> None:
+        """Look at a status that replaces the pipeline's."""
+        before = pipeline.status
+        _conditions(after)
+        earlier = {condition.type: condition for condition in before.conditions}
+        for condition in after.conditions:
+            if condition.type in earlier:
+                self._transition(earlier[condition.type], condition)
+            require(condition.observed_generation <= pipeline.generation, "a condition of a generation to come")
+        require((after.epoch or 0) >= (before.epoch or 0), f"status.epoch goes back: {before.epoch} to {after.epoch}")
+        require(after.restarts >= before.restarts, "status.restarts goes back")
+        if (before.state, _reason(before)) != (after.state, _reason(after)):
+            self.while_stalled.clear()
+
+    def written(self, pipeline: Pipeline | None, call: str) -> None:
+        """Count what took effect while the pipeline is stalled."""
+        if pipeline is None or pipeline.status.state is not State.STALLED or call not in NOT_REPEATED:
+            return
+        self.while_stalled[call] += 1
+        require(self.while_stalled[call] < 3, f"a stalled pipeline loops: {call} {_reason(pipeline.status)}")
+
+    def _transition(self, before: Condition, after: Condition) -> None:
+        moved, kind = after.last_transition_time - before.last_transition_time, after.type
+        if before.status == after.status:
+            require(not moved, f"{kind} did not change, and its transition time moves")
+        else:
+            require(moved >= -self.skew, f"the transition time of {kind} goes back")
+
+
+def _reason(status: Status) -> str:
+    return next((condition.reason for condition in status.conditions if condition.type == "Ready"), "")
+
+
+def _conditions(status: Status) -> None:
+    """Look whether the conditions have kstatus' shape and tell a person what to do."""
+    found = {condition.type: condition for condition in status.conditions}
+    require(len(found) == len(status.conditions), "a condition is there twice")
+    require(found.keys() <= TYPES, f"unknown conditions: {sorted(found.keys() - TYPES)}")
+    require({"Ready", "Streaming"} <= found.keys(), "Ready or Streaming is missing")
+    require(not {"Stalled", "Reconciling"} <= found.keys(), "both Stalled and Reconciling")
+    is_ready, is_stalled = found["Ready"].status == "True", "Stalled" in found
+    require(is_ready != bool({"Stalled", "Reconciling"} & found.keys()), "Ready agrees with Stalled or Reconciling")
+    require(is_stalled == (status.state is State.STALLED), f"state {status.state} with Stalled {is_stalled}")
+    for condition in status.conditions:
+        require(condition.reason in REASONS, f"{condition.type} has reason {condition.reason!r}")
+        require(condition.message.isprintable() and condition.message, f"{condition.type} says nothing")
+    if is_stalled:
+        require(". " in found["Stalled"].message, f"Stalled names no remedy: {found['Stalled'].message}")
+
+
+@dataclass(slots=True)
+class Invariants:
+    """All of them for one history."""
+
+    statuses: Statuses
+    output: Output = field(default_factory=Output)
+    rows: FenceRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = FenceRows(self.output)
+
+    def start(
+        self,
+        epoch: int,
+        generation: int,
+        row: FenceRow | None,
+        recorded: RunStatus | None,
+        living: list[tuple[int, int, str]],
+    ) -> None:
+        """Look at a Job that is created: `living` are (epoch, generation, pod uid) of the drivers that live."""
+        require(recorded is not None and recorded.epoch >= epoch, f"run {epoch} starts before it is recorded")
+        require(row is not None and row.epoch >= epoch, f"run {epoch} starts before its epoch")
+        for other, cluster, uid in living:
+            require(
+                other == epoch or cluster != generation,
+                f"run {epoch} starts on cluster generation {generation}, where {uid} of run {other} still lives",
+            )
+
+
+def transition_skew(*skews: float) -> timedelta:
+    """Return by how much one operator's clock may be behind another's; times are whole seconds."""
+    return timedelta(seconds=max(skews) - min(skews) + 1)

@@ -1,0 +1,222 @@
+"""The operator as an actor: the real reconciler, one step at a time, interrupted where a history says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from fakes.ports import FakePipelines, Gate, ports_of
+from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
+from fencepost_operator.errors import PortError, Unreachable
+from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from simulation import events as e
+from simulation.invariants import HOT_LOOP, Pass, require
+from simulation.scheduling import Pause, close
+from simulation.world import SimulatedWorld
+
+T = TypeVar("T")
+
+AFTER_ERROR: Final = 1.0
+"""Seconds until the loop tries again when the API server could not be asked."""
+WAKES_IN: Final = timedelta(seconds=0.5)
+DEATH: Final = 2.0
+"""Seconds until an operator that died is there again."""
+CONFIG: Final = ReconcileConfig(cluster_uid="cluster-1", poll_interval=3.0, resync_interval=30.0, refresh_interval=15.0)
+"""Seldom passes make short histories; `wake` stands for the watches."""
+LATE: Final = frozenset({"start", "stop", "install", "uninstall", "prune", "write_status", "set_finalizer"})
+"""Writes that may take effect long after their caller gave up; the next read settles a late write to the fence."""
+
+
+class Died(BaseException):
+    """The operator's process ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkewedClock:
+    """An operator's clock."""
+
+    world: SimulatedWorld
+    ahead: timedelta
+
+    def now(self) -> datetime:
+        return self.world.now + self.ahead
+
+
+@dataclass(slots=True)
+class SimulatedPipelines(FakePipelines):
+    """The pipeline object, as the world keeps it."""
+
+    world: SimulatedWorld
+
+    def _read(self, key: ObjectKey) -> Pipeline | None:
+        return self.world.pipeline(key)
+
+    async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
+        written: list[Pipeline] = []
+
+        def effect() -> None:
+            self._check(pipeline)
+            written.append(self.world.write_status(pipeline.key, status))
+
+        await self.gate.write("write_status", effect)
+        return written[0]
+
+
+class SimulatedGate(Gate):
+    """Where an operator's calls are answered late, from a cache, or not at all, and where it stops and dies."""
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__()
+        self._operator = operator
+
+    async def read(self, name: str, fact: Callable[[], T]) -> T:
+        """Read, and note what could not be seen in this pass."""
+        operator = self._operator
+        if operator.interrupts:
+            await operator.interrupted(name, "before")
+        try:
+            found = operator.answer(name, fact)
+        except PortError:
+            operator.turn.read_failed(name)
+            raise
+        if operator.interrupts:
+            await operator.interrupted(name, "after")
+        return found
+
+    async def write(self, name: str, effect: Callable[[], object]) -> None:
+        """Write, unless the operator dies before, or the request is lost."""
+        operator = self._operator
+        self.writes.append(name)
+        if operator.interrupts:
+            await operator.interrupted(name, "before", effect)
+        operator.turn.write(name)
+        effect()
+        operator.wrote(name)
+        if operator.interrupts:
+            await operator.interrupted(name, "after")
+
+
+@dataclass(slots=True)
+class Operator:
+    """One operator process and its loop over one pipeline. `due` is when it moves next."""
+
+    world: SimulatedWorld
+    key: ObjectKey
+    number: int
+    skew: float
+    due: datetime
+    passes: int = 0
+    deaths: int = 0
+    turn: Pass = field(default_factory=Pass)
+    interrupts: list[e.Interrupt] = field(default_factory=list)
+    stale: dict[str, datetime] = field(default_factory=dict)
+    """Until when a fact is answered as it was last."""
+    unseen: dict[str, datetime] = field(default_factory=dict)
+    """Until when a fact is not answered."""
+    note: Callable[[str], None] = lambda _line: None
+    writes: list[str] = field(default_factory=list)
+    _last: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """The last answer about each fact, and the uid of the pipeline object that it was for."""
+    _at_once: int = 0
+    _reconciler: Reconciler | None = None
+    _pass: Coroutine[Any, Any, float | None] | None = None
+
+    def step(self) -> None:
+        """Make a pass, or as much of it as comes before the next interruption."""
+        if self._reconciler is None:
+            self._reconciler = Reconciler(ports=self._ports(), config=CONFIG)
+        if self._pass is None:
+            self.passes += 1
+            self.turn = Pass()
+            self._pass = self._reconciler.reconcile(self.key)
+        again = self._send()
+        self._at_once = self._at_once + 1 if again == 0 else 0
+        require(self._at_once < HOT_LOOP, f"a hot loop of operator {self.number}: {self.writes[-6:]}")
+        self.due = self.world.now + timedelta(seconds=again)
+
+    def end(self) -> None:
+        """Kill it, wherever it is."""
+        if self._pass is not None:
+            close(self._pass)
+        self._pass = self._reconciler = None
+
+    def wake(self) -> None:
+        """Let it look soon, unless it stands still in a pass."""
+        if self._pass is None:
+            self.due = min(self.due, self.world.now + WAKES_IN)
+
+    def thaw(self) -> None:
+        """Let nothing keep it from moving, and nobody from answering."""
+        self.interrupts.clear()
+        self.stale.clear()
+        self.unseen.clear()
+        self.due = self.world.now
+
+    def _send(self) -> float:
+        """Return the seconds until it moves again."""
+        assert self._pass is not None
+        try:
+            pause: Pause = self._pass.send(None)
+        except StopIteration as done:
+            self._pass = None
+            return CONFIG.resync_interval if done.value is None else float(done.value)
+        except PortError:
+            self._pass = None
+            return AFTER_ERROR
+        except Died:
+            self._pass = self._reconciler = None
+            self.deaths += 1
+            return DEATH
+        return pause.seconds
+
+    def _ports(self) -> Ports:
+        gate = SimulatedGate(self)
+        return replace(
+            ports_of(self.world, gate),
+            pipelines=SimulatedPipelines(world=self.world, gate=gate),
+            clock=SkewedClock(self.world, timedelta(seconds=self.skew)),
+        )
+
+    # what its gate asks
+
+    def answer(self, name: str, fact: Callable[[], T]) -> T:
+        """Return a fact as this operator sees it."""
+        now, pipeline = self.world.now, self.world.pipelines.get(self.key)
+        uid = pipeline.uid if pipeline is not None else ""
+        if name in self.unseen and self.unseen[name] > now:
+            raise Unreachable(f"no answer about {name}", remedy="look at the API server")
+        if name in self.stale and self.stale[name] > now and self._last.get(name, ("",))[0] == uid:
+            found: T = self._last[name][1]
+            return found
+        found = fact()
+        self._last[name] = (uid, found)
+        return found
+
+    def wrote(self, name: str) -> None:
+        """Note a write that took effect."""
+        self.writes.append(name)
+        if name != "write_status":
+            self.note(f"operator {self.number}: {name}")
+        self.world.invariants.statuses.written(self.world.pipelines.get(self.key), name)
+
+    async def interrupted(self, name: str, when: str, effect: Callable[[], object] | None = None) -> None:
+        """Suffer the first interruption that is about this call. `effect` is that of a write that comes next."""
+        found = next((one for one in self.interrupts if (one.call, one.when) == (name, when)), None)
+        if found is None:
+            return
+        self.interrupts.remove(found)
+        self.note(f"operator {self.number}: {found.how} {when} {name}")
+        match found.how:
+            case "crash":
+                raise Died
+            case "freeze":
+                await Pause(found.seconds)
+            case "lost":
+                raise Unreachable(f"{name}: no answer")
+            case "late":
+                if effect is not None and name in LATE:
+                    self.turn.write(name)
+                    self.world.late.append((self.world.now + timedelta(seconds=found.seconds), effect))
+                raise Unreachable(f"{name}: no answer yet")

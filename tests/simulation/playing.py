@@ -1,0 +1,197 @@
+"""Plays a history: trouble first, then calm, until the pipeline has arrived and nothing is written any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from fakes.manifests import KEY
+from fakes.world import START
+from fencepost_operator.api import Reason, State, Status
+from simulation import events as e
+from simulation.coverage import Coverage, counted
+from simulation.faults import Faults
+from simulation.history import TROUBLED, History
+from simulation.invariants import Broken, Invariants, Statuses, require, transition_skew
+from simulation.operators import Operator
+from simulation.scheduling import without_event_loop
+from simulation.world import SimulatedWorld
+
+ARRIVES_IN: Final = 900.0
+"""Seconds after the last fault within which a pipeline runs, or says what a person has to do."""
+PASSES: Final = 400
+"""Passes of one operator in that time."""
+SETTLES_IN: Final = 150.0
+"""Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
+QUIET: Final = 100.0
+SLOW_TICK: Final = timedelta(seconds=5)
+"""How the world moves while nothing happens."""
+EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
+    e.BreakSpec: frozenset({Reason.INVALID_SPEC}),
+    e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
+    e.RecreateTopic: frozenset({Reason.TOPIC_RECREATED, Reason.LOG_TRUNCATED, Reason.OFFSET_OUT_OF_RANGE}),
+    e.FailingCode: frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD}),
+}
+"""Why a pipeline may be stalled at the end: an event of the history asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What does not hold, and when; `trace` is what happened until then."""
+
+    why: str
+    at: float
+    trace: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """Return what it is about, the same for histories that break the same thing."""
+        return self.why.partition(":")[0]
+
+
+@dataclass(slots=True)
+class Play:
+    """One history in progress."""
+
+    history: History
+    world: SimulatedWorld = field(init=False)
+    faults: Faults = field(init=False)
+    operators: list[Operator] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    _told: tuple[str, str] = ("", "")
+
+    def __post_init__(self) -> None:
+        setup = self.history.setup
+        skews = [0.0, setup.operator_skew][: setup.operators]
+        invariants = Invariants(Statuses(skew=transition_skew(*skews)))
+        self.world = SimulatedWorld(
+            invariants=invariants, rate=setup.rate, driver_skew=setup.driver_skew, batch_takes=setup.batch_takes
+        )
+        self.operators = [
+            Operator(self.world, KEY, number, skew, START, note=self.note) for number, skew in enumerate(skews)
+        ]
+        self.faults = Faults(self.world, self.operators, setup)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return (self.world.now - START).total_seconds()
+
+    def run(self) -> None:
+        """Play all of it. Raises Broken."""
+        self.faults.begin()
+        for event in self.history.events:
+            self._until(START + timedelta(seconds=event.at))
+            self.note(str(event))
+            self.faults.apply(event)
+            for operator in self.operators:
+                operator.wake()
+        self._until(START + timedelta(seconds=TROUBLED))
+        self.note("calm")
+        self.faults.calm()
+        self._arrive()
+        self._be_quiet()
+
+    def end(self) -> None:
+        """End every operator."""
+        for operator in self.operators:
+            operator.end()
+
+    def note(self, line: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.now:7.1f}  {line}")
+
+    def _until(self, end: datetime) -> None:
+        while self.world.now < end:
+            self._step(end)
+
+    def _step(self, end: datetime) -> None:
+        """Let the operators move that are due, then time pass until the next one is."""
+        for operator in self.operators:
+            if operator.due <= self.world.now:
+                operator.step()
+                self._tell()
+        moments = [operator.due for operator in self.operators] + [moment for moment, _ in self.faults.over]
+        until = min([end, *(moment for moment in moments if moment > self.world.now)])
+        if any(operator.due <= self.world.now for operator in self.operators):
+            return
+        self.world.advance((until - self.world.now).total_seconds())
+        self.faults.settle()
+
+    def _tell(self) -> None:
+        pipeline = self.world.pipelines.get(KEY)
+        if pipeline is None:
+            return
+        said = (pipeline.status.state, pipeline.status.message)
+        if said != self._told:
+            self._told = said
+            self.note(f"    {said[0]}: {said[1]}")
+
+    # after the last fault
+
+    def _arrive(self) -> None:
+        end = self.world.now + timedelta(seconds=ARRIVES_IN)
+        before = [operator.passes for operator in self.operators]
+        while not self._has_arrived():
+            pipeline = self.world.pipeline(KEY)
+            status = pipeline.status if pipeline is not None else Status()
+            require(self.world.now < end, f"not arrived: {status.state} {status.message}")
+            self._step(end)
+        for operator, passes in zip(self.operators, before, strict=True):
+            require(operator.passes - passes <= PASSES, f"too many passes: {operator.passes - passes}")
+
+    def _has_arrived(self) -> bool:
+        pipeline = self.world.pipeline(KEY)
+        if pipeline is None:
+            return True
+        status, conditions = pipeline.status, {c.type: c for c in pipeline.status.conditions}
+        if status.observed_generation != pipeline.generation or pipeline.deleting_since is not None:
+            return False
+        if status.state is State.STALLED:
+            return self._is_lawful(conditions["Stalled"].reason)
+        if status.state is State.SUSPENDED:
+            return conditions["Ready"].status == "True"
+        if status.state is not State.RUNNING or conditions["Ready"].status != "True":
+            return self._waits_for_a_topic(status)
+        row = next(iter(self.world.table.rows.values()), None)
+        living = {driver.uid for driver in self.world.processes if driver.alive and not driver.frozen}
+        return (
+            row is not None
+            and row.driver in living
+            and all(row.offsets.get(key, 0) >= end for key, end in self.world.ends.items())
+        )
+
+    def _waits_for_a_topic(self, status: Status) -> bool:
+        ready = next((c for c in status.conditions if c.type == "Ready"), None)
+        return ready is not None and ready.reason == Reason.TOPIC_NOT_FOUND
+
+    def _is_lawful(self, reason: str) -> bool:
+        lawful = {Reason.RESTART_BUDGET_EXHAUSTED} if self.history.setup.max_attempts else set()
+        expected = lawful.union(*(EXPECTED.get(type(event), frozenset()) for event in self.history.events))
+        require(reason in expected, f"stalled for no reason: {reason}")
+        return True
+
+    def _be_quiet(self) -> None:
+        self.world.tick = SLOW_TICK
+        self._until(self.world.now + timedelta(seconds=SETTLES_IN))
+        before, rows = [len(operator.writes) for operator in self.operators], len(self.world.table.history)
+        self._until(self.world.now + timedelta(seconds=QUIET))
+        for operator, count in zip(self.operators, before, strict=True):
+            require(len(operator.writes) == count, f"not quiet: {operator.writes[count:][:5]}")
+        require(len(self.world.table.history) == rows, "not quiet: the fence row changes")
+
+
+def play(history: History, coverage: Coverage | None = None) -> Failure | None:
+    """Play a history; return what does not hold, None when everything does."""
+    with without_event_loop(), counted(coverage):
+        playing = Play(history)
+        try:
+            playing.run()
+        except Broken as broken:
+            return Failure(str(broken), playing.now, tuple(playing.trace))
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            return Failure(f"{type(error).__name__}: {error}", playing.now, tuple(playing.trace))
+        finally:
+            playing.end()
+    return None

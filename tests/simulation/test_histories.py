@@ -1,0 +1,73 @@
+"""Random histories: what must hold holds at every moment, and every pipeline arrives and is quiet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fencepost_operator.api import State
+from simulation.__main__ import campaign, explained
+from simulation.coverage import Coverage
+from simulation.history import History
+from simulation.playing import play
+
+HISTORIES, SHARES = 2000, 4
+NEVER = {State.REWINDING}
+"""Phases that no history reaches: nobody asks for a rewind in one."""
+
+reached = Coverage()
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_history_keeps_what_must_hold(share: int) -> None:
+    coverage, failures = campaign(range(share, HISTORIES, SHARES))
+    reached.update(coverage)
+    for seed, failure in sorted(failures.items())[:1]:
+        pytest.fail(explained(History.random(seed), failure), pytrace=False)
+
+
+def test_the_histories_reach_every_phase_and_every_rule() -> None:
+    """Runs after the histories: its figures are theirs."""
+    if reached.pairs:
+        assert reached.missing() == ()
+        assert {state for state, _ in reached.pairs} == {str(state) for state in State if state not in NEVER}
+
+
+def test_a_seed_is_the_same_history_on_each_machine() -> None:
+    """Injected: another hash seed, which orders sets and dicts of strings differently."""
+    code = (
+        "from simulation.history import History; from simulation.playing import Play;"
+        "from simulation.scheduling import without_event_loop\n"
+        "with without_event_loop():\n"
+        "    for seed in range(40):\n"
+        "        playing = Play(History.random(seed)); playing.run(); print('\\n'.join(playing.trace))"
+    )
+    path = ":".join(str(folder) for folder in (Path(__file__).parents[1], *map(Path, sys.path)))
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(traces) == 1
+    assert "commits under epoch" in traces.pop()
+
+
+def test_a_history_prints_as_the_python_that_makes_it() -> None:
+    from simulation import events, history  # noqa: PLC0415
+
+    for seed in range(50):
+        made = History.random(seed)
+        assert eval(str(made), {**vars(events), **vars(history)}) == made  # noqa: S307 - our own text
+
+
+def test_playing_a_history_again_changes_nothing() -> None:
+    made = History.random(7)
+    assert play(made) == play(made)

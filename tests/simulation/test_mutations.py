@@ -1,0 +1,197 @@
+"""The simulation finds faults: each rule that is broken here, on purpose, is found within some histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fencepost.fence import Fence, FenceRow
+from fencepost_operator.api import Condition
+from fencepost_operator.decision import chain, conditions, status
+from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.rules import preconditions, restart, start
+from fencepost_operator.observation import Known, Liveness, Unknown
+from fencepost_operator.runtime import attempts, reconciler
+from simulation.__main__ import explained
+from simulation.history import History
+from simulation.playing import Failure, play
+
+HISTORIES = 400
+"""In which each broken rule is found."""
+
+Patch = pytest.MonkeyPatch
+
+
+def never(*_args: Any, **_options: Any) -> None:
+    """Conclude nothing."""
+
+
+def without(rule: Callable[..., Any], rules: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:
+    return tuple(kept for kept in rules if kept is not rule)
+
+
+def starts_on_unknown(patch: Patch) -> None:
+    """Take a list of runs that cannot be read for an empty one."""
+    patch.setattr(chain, "PRECONDITIONS", without(preconditions.kubernetes_is_unreachable, chain.PRECONDITIONS))
+    update = status.update_status
+
+    def blind(pipeline: Any, observation: Any, config: Any) -> Any:
+        seen = Known(()) if isinstance(observation.runs, Unknown) else observation.runs
+        return update(pipeline, replace(observation, runs=seen), config)
+
+    patch.setattr(chain, "update_status", blind)
+
+
+def fence_is_not_bumped(patch: Patch) -> None:
+    """Take over without a new epoch."""
+
+    def taken(_fence: Fence, before: FenceRow, owner: str) -> FenceRow:
+        return replace(before, owner=owner, driver=None, version=before.version + 1)
+
+    patch.setattr(Fence, "_taken", taken)
+
+
+def epoch_is_used_again(patch: Patch) -> None:
+    """Start the next run under the epoch of the last one."""
+    patch.setattr(start, "epoch_is_used", never)
+
+
+def death_needs_no_proof(patch: Patch) -> None:
+    """Take every driver that is not seen to live for a dead one."""
+    judge = status.liveness_of
+
+    def hasty(*args: Any, **options: Any) -> Liveness | None:
+        found = judge(*args, **options)
+        return Liveness.DEAD if found is Liveness.UNKNOWN else found
+
+    patch.setattr(status, "liveness_of", hasty)
+
+
+def commits_are_unconditional(patch: Patch) -> None:
+    """Let a driver commit whatever became of the row."""
+    change = Fence._change
+
+    def forced(self: Any, before: Any, after: Any) -> Any:
+        seen = self._table.read(self._pipeline)
+        if before.driver is not None and after.driver == before.driver and seen.epoch != before.epoch:
+            before = seen
+            after = replace(after, epoch=seen.epoch, version=seen.version + 1)
+        return change(self, before, after)
+
+    patch.setattr(Fence, "_change", forced)
+
+
+def zombies_write_later(patch: Patch) -> None:
+    """Do not move the row's clock at a takeover."""
+    usual = Fence._taken
+
+    def taken(self: Fence, before: FenceRow, owner: str) -> FenceRow:
+        return replace(usual(self, before, owner), clock=before.clock - 5)
+
+    patch.setattr(Fence, "_taken", taken)
+
+
+def acts_before_it_records(patch: Patch) -> None:
+    """Record what is done after it is done."""
+    record, act = reconciler.Reconciler._record, reconciler.Reconciler._act
+    unrecorded: list[tuple[Any, Any]] = []
+
+    async def record_later(self: Any, pipeline: Any, decision: Any) -> Any:
+        if decision.action is None:
+            return await record(self, pipeline, decision)
+        unrecorded[:] = [(pipeline, decision)]
+        return pipeline
+
+    async def act_first(self: Any, *args: Any) -> Any:
+        result = await act(self, *args)
+        for pipeline, decision in unrecorded:
+            await record(self, pipeline, decision)
+        return result
+
+    patch.setattr(reconciler.Reconciler, "_record", record_later)
+    patch.setattr(reconciler.Reconciler, "_act", act_first)
+
+
+def retries_at_once(patch: Patch) -> None:
+    """Never back off."""
+    patch.setattr(attempts, "retry_delay", lambda _count: 0.0)
+    patch.setattr(reconciler, "retry_delay", lambda _count: 0.0)
+
+
+def transition_times_move(patch: Patch) -> None:
+    """Say at each look that a condition has just changed."""
+    make = conditions._condition
+
+    def fresh(context: Context, *args: Any) -> Condition:
+        return replace(make(context, *args), last_transition_time=context.now.replace(microsecond=0))
+
+    patch.setattr(conditions, "_condition", fresh)
+
+
+def stalled_pipelines_loop(patch: Patch) -> None:
+    """Take the fence over while a person is waited for."""
+    rule = restart.failure_needs_a_person
+
+    def looping(context: RunContext) -> Any:
+        outcome = rule(context)
+        return None if outcome is None else replace(outcome, action=start.take_over(context, "again").action)
+
+    patch.setattr(chain, "RULES", tuple(looping if kept is rule else kept for kept in chain.RULES))
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A broken rule, and what the simulation says about it."""
+
+    breaks: Callable[[Patch], None]
+    said: tuple[str, ...]
+
+
+MUTATIONS = {
+    mutation.breaks.__name__: mutation
+    for mutation in (
+        Mutation(starts_on_unknown, ("a start on Unknown",)),
+        Mutation(fence_is_not_bumped, ("not arrived", "epoch", "too many passes", "a hot loop")),
+        Mutation(epoch_is_used_again, ("not arrived",)),
+        Mutation(death_needs_no_proof, ("run ",)),
+        Mutation(commits_are_unconditional, ("offsets go back", "two drivers", "versions jump", "a commit passes")),
+        Mutation(zombies_write_later, ("the clock goes back",)),
+        Mutation(acts_before_it_records, ("starts before it is recorded",)),
+        Mutation(retries_at_once, ("a hot loop",)),
+        Mutation(transition_times_move, ("Ready did not change",)),
+        Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),
+    )
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_found(name: str, monkeypatch: Patch) -> None:
+    mutation = MUTATIONS[name]
+    mutation.breaks(monkeypatch)
+    found = first_failure()
+    assert found is not None, f"not found in {HISTORIES} histories"
+    seed, failure = found
+    assert any(said in failure.why for said in mutation.said), f"seed {seed}: {failure.why}"
+
+
+def first_failure() -> tuple[int, Failure] | None:
+    for seed in range(HISTORIES):
+        failure = play(History.random(seed))
+        if failure is not None:
+            return seed, failure
+    return None
+
+
+def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
+    death_needs_no_proof(monkeypatch)
+    found = first_failure()
+    assert found is not None
+    seed, failure = found
+    shown = explained(History.random(seed), failure)
+    assert f"seed {seed}: " in shown
+    events = [line for line in shown.partition("\n\n")[2].partition("\n\n")[0].splitlines() if "at=" in line]
+    assert 1 <= len(events) <= min(2, len(History.random(seed).events))
+    assert "BROKEN: " in shown
