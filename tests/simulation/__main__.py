@@ -16,7 +16,9 @@ from simulation.history import History
 from simulation.playing import Failure, play
 from simulation.shrinking import shrink
 
-CHUNK = 500
+CHUNK = 250
+TELLS_EVERY = 10.0
+"""Seconds between two lines that say how far it is."""
 PROCESSES = 2
 SHOWN = 3
 """Failures that are shrunk and shown."""
@@ -46,23 +48,23 @@ def explained(history: History, failure: Failure) -> str:
 
 
 def _all(first: int, count: int) -> tuple[Coverage, dict[int, Failure]]:
-    """Play `count` histories on all processes, and say now and then how far that is."""
-    coverage, failures, done, began = Coverage(), dict[int, Failure](), 0, time.monotonic()
+    """Play `count` histories on all processes; say what breaks at once, and now and then how far that is."""
+    coverage, failures, done = Coverage(), dict[int, Failure](), 0
+    began = told = time.monotonic()
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
-    told = began
     with ProcessPoolExecutor(PROCESSES) as pool:
-        for future in as_completed([pool.submit(campaign, chunk) for chunk in chunks]):
+        playing = {pool.submit(campaign, chunk): len(chunk) for chunk in chunks}
+        for future in as_completed(playing):
             reached, broken = future.result()
             coverage.update(reached)
             failures.update(broken)
-            done += sum(1 for _ in range(CHUNK))
-            if time.monotonic() - told >= 10:
+            for seed, failure in broken.items():
+                print(f"seed {seed} broke: {failure.why}", flush=True)
+            done += playing[future]
+            if time.monotonic() - told >= TELLS_EVERY:
                 told = time.monotonic()
                 rate = done / (told - began)
-                print(
-                    f"{min(done, count):>7} of {count} histories, {rate:.0f} a second, {len(failures)} broke",
-                    flush=True,
-                )
+                print(f"{done:>7} of {count} histories, {rate:.0f} a second, {len(failures)} broke", flush=True)
     return coverage, failures
 
 

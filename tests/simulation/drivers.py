@@ -10,7 +10,7 @@ from fakes.drivers import Driver, _log
 from fencepost.contract import ExitCode
 from fencepost.driver import losses
 from fencepost.errors import DataLoss
-from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
 from simulation.invariants import Output
 
 PATIENCE = timedelta(seconds=30)
@@ -36,10 +36,13 @@ class SimulatedDriver(Driver):
         waits = self.unanswered_since
         self.unanswered_since = None
         Driver.step(self, now, executors=executors)
-        if self.unanswered_since is not None:
+        if self._is_unanswered():
             self.unanswered_since = waits or now
             if now - self.unanswered_since > PATIENCE:
                 self.end(now, ExitCode.DEPENDENCY_DOWN)
+
+    def _is_unanswered(self) -> bool:
+        return self.unanswered_since is not None
 
     def _work(self, now: datetime, *, executors: bool) -> None:
         try:
@@ -51,7 +54,7 @@ class SimulatedDriver(Driver):
                 self._write(self.row, self.row.planned)  # executors may be a moment behind their driver
             raise
 
-    def _start(self, row: FenceRow):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as of Driver
+    def _start(self, row: FenceRow) -> Starting:
         found = Driver._start(self, row)
         if self.accepted:
             self.skips(self.uid)

@@ -52,9 +52,9 @@ class Faults:
             operator.thaw()
         for driver in world.processes:
             driver.frozen = driver.hangs = False
-        for driver in world.buried:
-            if driver.alive:
-                driver.end(world.now, 137)
+        for zombie in world.buried:
+            if zombie.alive:
+                zombie.end(world.now, 137)
 
     def apply(self, event: e.Event) -> None:
         """Let it happen."""
@@ -84,7 +84,7 @@ class Faults:
     def _living(self) -> list[SimulatedDriver]:
         return [driver for driver in self.world.processes if driver.alive and driver.started_at is not None]
 
-    def _driver(self, event: e.Event) -> None:  # noqa: C901, PLR0912 - a table
+    def _driver(self, event: e.Event) -> None:  # noqa: C901 - a table
         living = self._living()
         match event:
             case e.Kill(code=code, written=written):
@@ -94,9 +94,8 @@ class Faults:
                     else:
                         driver.end(self.world.now, code)
             case e.Freeze(seconds=seconds):
-                for driver in living:
-                    driver.frozen = True
-                self._later(seconds, lambda: [setattr(driver, "frozen", False) for driver in living] and None)
+                _freeze(living, frozen=True)
+                self._later(seconds, lambda: _freeze(living, frozen=False))
             case e.Hang():
                 for driver in living[-1:]:
                     driver.hangs = True
@@ -249,6 +248,11 @@ class Faults:
         policy = "Retain" if self.setup.retain else "Delete"
         made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy)
         self.world.apply(made)
+
+
+def _freeze(drivers: list[SimulatedDriver], *, frozen: bool) -> None:
+    for driver in drivers:
+        driver.frozen = frozen
 
 
 def _job(number: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ MOST_EVENTS: Final = 7
 FACTS: Final[tuple[e.Fact, ...]] = (
     "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source",
 )  # fmt: skip
+PARTS: Final[tuple[e.Part, ...]] = ("driver", "driver", "master", "worker")
 CALLS: Final[tuple[e.Call, ...]] = (
     "pipeline", "runs", "fence", "write_status", "write_status", "set_finalizer", "create", "take_over", "take_over",
     "start", "start", "stop", "install", "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
@@ -114,7 +115,7 @@ def _failing(chance: random.Random, _setup: Setup, at: float) -> e.Event:
 
 
 def _lose_node(chance: random.Random, _setup: Setup, at: float) -> e.Event:
-    part = chance.choice(("driver", "driver", "master", "worker"))
+    part = chance.choice(PARTS)
     return e.LoseNode(at, part=part, seconds=_some(chance), removed=chance.random() < 0.2)
 
 

@@ -13,7 +13,7 @@ from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from simulation import events as e
 from simulation.invariants import HOT_LOOP, Pass, require
-from simulation.scheduling import Pause, close
+from simulation.scheduling import Pause
 from simulation.world import SimulatedWorld
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Operator:
     def end(self) -> None:
         """Kill it, wherever it is."""
         if self._pass is not None:
-            close(self._pass)
+            self._pass.close()
         self._pass = self._reconciler = None
 
     def wake(self) -> None:

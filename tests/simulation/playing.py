@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,6 +23,7 @@ ARRIVES_IN: Final = 900.0
 """Seconds after the last fault within which a pipeline runs, or says what a person has to do."""
 PASSES: Final = 400
 """Passes of one operator in that time."""
+CATCHES_UP_IN: Final = 3600.0
 SETTLES_IN: Final = 150.0
 """Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
 QUIET: Final = 100.0
@@ -91,6 +93,7 @@ class Play:
         self.note("calm")
         self.faults.calm()
         self._arrive()
+        self._catch_up()
         self._be_quiet()
 
     def end(self) -> None:
@@ -152,15 +155,28 @@ class Play:
             return self._is_lawful(conditions["Stalled"].reason)
         if status.state is State.SUSPENDED:
             return conditions["Ready"].status == "True"
-        if status.state is not State.RUNNING or conditions["Ready"].status != "True":
+        if status.state not in {State.RUNNING, State.CATCHING_UP} or conditions["Ready"].status != "True":
             return self._waits_for_a_topic(status)
         row = next(iter(self.world.table.rows.values()), None)
         living = {driver.uid for driver in self.world.processes if driver.alive and not driver.frozen}
-        return (
-            row is not None
-            and row.driver in living
-            and all(row.offsets.get(key, 0) >= end for key, end in self.world.ends.items())
-        )
+        return row is not None and row.driver in living
+
+    def _catch_up(self) -> None:
+        """Let a pipeline that runs read what there is: batches that once were too large are small for minutes."""
+        end = self.world.now + timedelta(seconds=CATCHES_UP_IN)
+        while not (self._has_arrived() and self._has_caught_up()):
+            require(self.world.now < end, f"not caught up: {self._committed()} of {self.world.ends}")
+            self._step(end)
+
+    def _has_caught_up(self) -> bool:
+        pipeline = self.world.pipeline(KEY)
+        if pipeline is None or pipeline.status.state not in {State.RUNNING, State.CATCHING_UP}:
+            return True
+        return all(self._committed().get(key, 0) >= end for key, end in self.world.ends.items())
+
+    def _committed(self) -> Mapping[str, int]:
+        row = next(iter(self.world.table.rows.values()), None)
+        return row.offsets if row is not None else {}
 
     def _waits_for_a_topic(self, status: Status) -> bool:
         ready = next((c for c in status.conditions if c.type == "Ready"), None)

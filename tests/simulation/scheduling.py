@@ -7,7 +7,7 @@ would do side by side is done one after the other, and nothing waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,8 +84,3 @@ def without_event_loop() -> Generator[None]:
         for module in (preconditions, rollout):
             stack.enter_context(mock.patch.object(module, "fingerprints", kept))
         yield
-
-
-def close(awaitable: Awaitable[Any]) -> None:
-    """End a coroutine where it is."""
-    awaitable.close()  # type: ignore[attr-defined]

@@ -34,7 +34,8 @@ def _smaller(history: History) -> Iterator[History]:
         size //= 2
     for field in fields(Setup):
         if getattr(history.setup, field.name) != field.default and field.name != "operators":
-            yield replace(history, setup=replace(history.setup, **{field.name: field.default}))
+            plainer: dict[str, Any] = {field.name: field.default}
+            yield replace(history, setup=replace(history.setup, **plainer))
     if history.setup.operators > 1 and all(getattr(event, "operator", 0) == 0 for event in events):
         yield replace(history, setup=replace(history.setup, operators=1))
     for place, event in enumerate(events):

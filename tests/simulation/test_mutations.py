@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import chain, conditions, status
+from fencepost_operator.decision import chain, conditions, liveness, status, takeover
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
@@ -61,7 +61,7 @@ def epoch_is_used_again(patch: Patch) -> None:
 
 def death_needs_no_proof(patch: Patch) -> None:
     """Take every driver that is not seen to live for a dead one."""
-    judge = status.liveness_of
+    judge = liveness.liveness_of
 
     def hasty(*args: Any, **options: Any) -> Liveness | None:
         found = judge(*args, **options)
@@ -137,7 +137,7 @@ def stalled_pipelines_loop(patch: Patch) -> None:
 
     def looping(context: RunContext) -> Any:
         outcome = rule(context)
-        return None if outcome is None else replace(outcome, action=start.take_over(context, "again").action)
+        return None if outcome is None else replace(outcome, action=takeover.take_over(context, "again").action)
 
     patch.setattr(chain, "RULES", tuple(looping if kept is rule else kept for kept in chain.RULES))
 
