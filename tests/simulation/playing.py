@@ -19,14 +19,14 @@ from simulation.operators import Operator
 from simulation.scheduling import without_event_loop
 from simulation.world import SimulatedWorld
 
-ARRIVES_IN: Final = 900.0
+ARRIVES_IN: Final = 1200.0
 """Seconds after the last fault within which a pipeline runs, or says what a person has to do."""
 PASSES: Final = 400
 """Passes of one operator in that time."""
 CATCHES_UP_IN: Final = 3600.0
-SETTLES_IN: Final = 150.0
+SETTLES_IN: Final = 200.0
 """Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
-QUIET: Final = 100.0
+QUIET: Final = 130.0
 SLOW_TICK: Final = timedelta(seconds=5)
 """How the world moves while nothing happens."""
 EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fencepost_operator.api import State
+from simulation import events, history
 from simulation.__main__ import campaign, explained
 from simulation.coverage import Coverage
 from simulation.history import History
@@ -18,22 +19,24 @@ HISTORIES, SHARES = 2000, 4
 NEVER = {State.REWINDING}
 """Phases that no history reaches: nobody asks for a rewind in one."""
 
-reached = Coverage()
+reached, played = Coverage(), set[int]()
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_history_keeps_what_must_hold(share: int) -> None:
     coverage, failures = campaign(range(share, HISTORIES, SHARES))
     reached.update(coverage)
+    played.add(share)
     for seed, failure in sorted(failures.items())[:1]:
         pytest.fail(explained(History.random(seed), failure), pytrace=False)
 
 
 def test_the_histories_reach_every_phase_and_every_rule() -> None:
     """Runs after the histories: its figures are theirs."""
-    if reached.pairs:
-        assert reached.missing() == ()
-        assert {state for state, _ in reached.pairs} == {str(state) for state in State if state not in NEVER}
+    if len(played) < SHARES:
+        pytest.skip("needs all the histories")
+    assert reached.missing() == ()
+    assert {state for state, _ in reached.pairs} == {str(state) for state in State if state not in NEVER}
 
 
 def test_a_seed_is_the_same_history_on_each_machine() -> None:
@@ -61,8 +64,6 @@ def test_a_seed_is_the_same_history_on_each_machine() -> None:
 
 
 def test_a_history_prints_as_the_python_that_makes_it() -> None:
-    from simulation import events, history  # noqa: PLC0415
-
     for seed in range(50):
         made = History.random(seed)
         assert eval(str(made), {**vars(events), **vars(history)}) == made  # noqa: S307 - our own text

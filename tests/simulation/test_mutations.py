@@ -15,8 +15,9 @@ from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
 from fencepost_operator.runtime import attempts, reconciler
+from simulation import events
 from simulation.__main__ import explained
-from simulation.history import History
+from simulation.history import History, Setup
 from simulation.playing import Failure, play
 
 HISTORIES = 400
@@ -183,6 +184,16 @@ def first_failure() -> tuple[int, Failure] | None:
         if failure is not None:
             return seed, failure
     return None
+
+
+def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(monkeypatch: Patch) -> None:
+    """Found in seed 1900, from which this history is shrunk; it breaks again without the correction."""
+    history = History(1900, Setup(), (events.Stale(2.0, fact="runs", seconds=30.0),))
+    assert play(history) is None
+    monkeypatch.setattr(status, "_is_claimed", never)
+    failure = play(history)
+    assert failure is not None
+    assert "still lives" in failure.why
 
 
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
