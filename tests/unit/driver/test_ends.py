@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import UnknownException
 
+from fakes.spark_types import frame
 from fencepost.contract import (
     CassandraEndpoint,
+    ClusteringColumn,
     ContractError,
     DriverConfig,
     ExitCode,
@@ -37,7 +39,7 @@ from fencepost.errors import (
 from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
 from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
-from fencepost.sinks.cassandra import Table
+from fencepost.sinks.tables import Table
 from fencepost.spark import failures, session
 
 CONFIG = DriverConfig(
@@ -259,9 +261,15 @@ def test_a_configuration_that_cannot_be_read_is_a_verdict_too(tmp_path: Path) ->
 
 
 def test_a_table_says_what_does_not_fit() -> None:
-    table = Table("k", "t", {"p": "int", "o": "bigint", "v": "text"}, ("p", "o"), ("p",))
-    assert table.problems({"p": "int", "o": "bigint"}) == []
-    assert table.problems({"p": "bigint", "w": "string"}) == [
+    table = Table(
+        keyspace="k",
+        name="t",
+        columns={"p": "int", "o": "bigint", "v": "text"},
+        partition_key=("p",),
+        clustering_key=(ClusteringColumn(column="o"),),
+    )
+    assert list(table.problems(frame(p="int", o="bigint"))) == []
+    assert list(table.problems(frame(p="bigint", w="string"))) == [
         "column 'o' is part of the primary key, and the frame does not have it",
         "column 'p': int takes int or smallint or tinyint, not bigint; cast it in the transform",
         "column 'w' is not in the table, which has o, p, v",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -13,12 +14,13 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from cassandra import ConsistencyLevel
-from cassandra.cqltypes import lookup_casstype
+from cassandra.cqltypes import ListType, MapType, SetType, TupleType, UserType, lookup_casstype
 from cassandra.protocol import BatchMessage
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fencepost.errors import BadSpec
 from fencepost.sinks import requests
 from fencepost.sinks.requests import Change, EncodedRows, Request, send_encoded
 from fencepost.sinks.types import encoder
@@ -174,6 +176,146 @@ def test_messages_are_those_of_the_cassandra_driver(made: tuple[list[str], tuple
         for single, place in zip(request.singles(), positions, strict=True):
             assert single.statement.values == bound(one, names, rows[place]).values
     assert sorted(seen) == list(range(len(rows)))
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A type of any depth: Cassandra's, the frame's, values of the frame, and what its driver takes for them."""
+
+    cql: Any
+    arrow: pa.DataType
+    values: st.SearchStrategy[Any]
+    plain: Callable[[Any], Any]
+
+    def or_null(self) -> st.SearchStrategy[Any]:
+        return st.none() | self.values
+
+
+def simple(name: str) -> Nested:
+    cql, arrow, values = KINDS[name]
+    return Nested(lookup_casstype(cql), arrow, values, lambda value: driver_value(name, value))
+
+
+def collection(name: str, inner: Nested) -> Nested:
+    return Nested(
+        {"list": ListType, "set": SetType}[name].apply_parameters([inner.cql]),
+        pa.list_(inner.arrow),
+        st.lists(inner.values, max_size=3),
+        lambda values: [inner.plain(value) for value in values],
+    )
+
+
+class Pairs:
+    """A map as the Cassandra driver takes it, with keys that Python may not hash."""
+
+    def __init__(self, pairs: list[tuple[Any, Any]]) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return self.pairs
+
+
+def mapping(key: Nested, value: Nested) -> Nested:
+    return Nested(
+        MapType.apply_parameters([key.cql, value.cql]),
+        pa.map_(key.arrow, value.arrow),
+        st.lists(st.tuples(key.values, value.values), max_size=3),
+        lambda pairs: Pairs([(key.plain(k), value.plain(v)) for k, v in pairs]),
+    )
+
+
+def values_in_order(parts: list[Nested], names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    def plain(row: Any) -> tuple[Any, ...]:
+        found = [row.get(name) for name in names]
+        return tuple(None if value is None else part.plain(value) for value, part in zip(found, parts, strict=True))
+
+    return plain
+
+
+def tuple_of(parts: list[Nested]) -> Nested:
+    names = [f"_{place}" for place in range(len(parts))]
+    return Nested(
+        TupleType.apply_parameters([part.cql for part in parts]),
+        pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)]),
+        st.fixed_dictionaries({name: part.or_null() for name, part in zip(names, parts, strict=True)}),
+        values_in_order(parts, names),
+    )
+
+
+def user_type(parts: list[Nested], there: list[int]) -> Nested:
+    """A type of which the frame has the fields at the places `there`, in that order."""
+    names = tuple(f"f{place}" for place in range(len(parts)))
+    return Nested(
+        UserType.make_udt_class("k", "text", names, tuple(part.cql for part in parts)),
+        pa.struct([(names[place], parts[place].arrow) for place in there]),
+        st.fixed_dictionaries({names[place]: parts[place].or_null() for place in there}),
+        values_in_order(parts, names),
+    )
+
+
+@st.composite
+def user_types(draw: st.DrawFn, inner: st.SearchStrategy[Nested]) -> Nested:
+    parts = draw(st.lists(inner, min_size=1, max_size=4))
+    return user_type(parts, draw(st.lists(st.sampled_from(range(len(parts))), min_size=1, unique=True)))
+
+
+SIMPLE: Final = st.sampled_from(sorted(set(KINDS) - {"set", "map", "list"})).map(simple)
+NESTED: Final = st.recursive(
+    SIMPLE,
+    lambda inner: (
+        st.builds(collection, st.sampled_from(["list", "set"]), inner)
+        | st.builds(mapping, inner, inner)
+        | st.lists(inner, min_size=1, max_size=4).map(tuple_of)
+        | user_types(inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_types_of_any_depth_become_the_bytes_of_the_cassandra_driver(data: st.DataObject) -> None:
+    kind = data.draw(NESTED)
+    rows = data.draw(st.lists(kind.or_null(), min_size=1, max_size=6))
+    own = [None if row is None else kind.cql.serialize(kind.plain(row), 5) for row in rows]
+    column = pa.array(rows, kind.arrow)
+    encode = encoder(kind.cql, 5)
+    start = data.draw(st.integers(0, len(rows)))
+    assert encode(column).cast(pa.binary()).to_pylist() == own
+    assert encode(column.slice(start)).cast(pa.binary()).to_pylist() == own[start:]
+    assert encode(pa.concat_arrays([column, column]).slice(len(rows) - start)).cast(pa.binary()).to_pylist() == (
+        own[len(rows) - start :] + own
+    )
+
+
+def test_what_lies_below_a_null_is_not_written_nor_checked() -> None:
+    """Arrow leaves open what the children of a null hold: here a null element, and a number that does not fit."""
+    numbers = pa.array([1, 2**40, 3])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 3], pa.int32()), pa.array(["a", None, "c"]))
+    rows = pa.StructArray.from_arrays([numbers, lists], names=["f0", "f1"], mask=pa.array([False, True, False]))
+    kind = user_type([simple("int"), collection("set", simple("text"))], [0, 1])
+    own = [kind.cql.serialize(row, 5) if row else None for row in [(1, ["a"]), None, (3, [])]]
+    assert encoder(kind.cql, 5)(rows).to_pylist() == own
+
+
+def test_dictionaries_inside_structs_are_written_as_their_values() -> None:
+    inner = pa.array(["a", None, "a"]).dictionary_encode()
+    rows = pa.StructArray.from_arrays([inner], names=["f0"])
+    kind = user_type([simple("text")], [0])
+    assert encoder(kind.cql, 5)(rows).to_pylist() == [kind.cql.serialize((text,), 5) for text in ("a", None, "a")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(user_type([simple("int")], [0]), ["f0", "town"]), (tuple_of([simple("int")]), ["a", "b"])],
+)
+def test_a_type_that_was_altered_under_a_run_is_no_matter_of_records(kind: Nested, names: list[str]) -> None:
+    rows = pa.StructArray.from_arrays([pa.array([1], pa.int32())] * len(names), names=names)
+    with pytest.raises(BadSpec):
+        encoder(kind.cql, 5)(rows)
 
 
 def test_rows_of_a_slice_are_its_own() -> None:

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from cassandra.cqltypes import lookup_casstype
 
-from fencepost.sinks.types import NullInCollection, encoder, mismatch
+from fakes.spark_types import spark_type
+from fencepost.sinks.cql import parsed, quoted
+from fencepost.sinks.fit import problems
+from fencepost.sinks.types import NullInCollection, encoder
 
 ID = "5132b130-ae79-11e4-ab27-0800200c9a66"
 AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)
+
+
+ADDRESS: Final = {"street": "text", "zip": "int", "phones": "set<text>"}
+TYPES: Final = {"address": ADDRESS, "person": {"name": "text", "home": "frozen<address>"}, "text": {"a": "int"}}
+
+
+def found(spark: str, cql: str) -> list[str]:
+    """What is said about a column named c."""
+    return list(problems("c", spark_type(spark), parsed(cql, TYPES)))
 
 
 @pytest.mark.parametrize(
@@ -25,28 +37,59 @@ AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)
         ("date", "date"), ("binary", "blob"), ("boolean", "boolean"), ("array<string>", "set<text>"),
         ("map<string,int>", "map<text, bigint>"), ("array<int>", "frozen<list<int>>"),
         ("map<string,array<int>>", "map<text, frozen<list<int>>>"),
+        ("struct<street:string,zip:int,phones:array<string>>", "frozen<address>"),
+        ("struct<zip:smallint,street:string>", "address"),
+        ("struct<home:struct<zip:int>,name:string>", "frozen<person>"),
+        ("struct<x:int,y:string>", "tuple<int, text>"),
+        ("struct<x:int,y:struct<z:string>>", "frozen<tuple<bigint, frozen<tuple<text>>>>"),
+        ("array<struct<zip:int>>", "frozen<list<frozen<address>>>"),
+        ("map<struct<a:int>,array<struct<home:struct<zip:int>>>>",
+         "map<frozen<tuple<int>>, frozen<list<frozen<person>>>>"),
+        ("struct<a:int>", 'frozen<"text">'),
     ],
 )  # fmt: skip
 def test_fits(spark: str, cql: str) -> None:
-    assert mismatch(spark, cql) is None
+    assert found(spark, cql) == []
 
 
 @pytest.mark.parametrize(
     ("spark", "cql", "why"),
     [
-        ("bigint", "int", "int takes int or smallint or tinyint, not bigint; cast it"),
+        ("bigint", "int", "column 'c': int takes int or smallint or tinyint, not bigint; cast it"),
         ("string", "timestamp", "not string"),
         ("int", "counter", "cannot be written twice"),
         ("array<int>", "list<int>", "make it frozen"),
         ("string", "set<text>", "takes an array"),
-        ("map<string,string>", "map<text, int>", "not string"),
-        ("struct<a:int>", "frozen<address>", "not supported"),
+        ("map<string,string>", "map<text, int>", "field c.value: int takes int or smallint or tinyint, not string"),
+        ("array<float>", "vector<float, 3>", "type vector<float, 3> is not supported"),
+        ("struct<a:int>", "frozen<elsewhere>", "type frozen<elsewhere> is not supported"),
+        ("string", "frozen<address>", "frozen<address> takes a struct, not string; make one with struct"),
+        ("struct<zip:bigint>", "address", "field c.zip: int takes int or smallint or tinyint, not bigint; cast"),
+        ("struct<zip:int,town:string>", "address",
+         "field c.town: type address has no such field, it has street, zip, phones; rename or drop it"),
+        ("struct<Zip:int>", "address", "field c.Zip: type address has no such field"),
+        ("struct<home:struct<phones:array<int>>>", "frozen<person>", "field c.home.phones.element: text takes string"),
+        ("struct<x:int>", "tuple<int, text>", "has 2 elements, and the struct 1: struct<x:int>; give the struct"),
+        ("struct<x:int,y:int>", "tuple<int, text>", "field c.y: text takes string"),
+        ("array<struct<zip:string>>", "frozen<list<frozen<address>>>", "field c.element.zip: int takes"),
     ],
-)
+)  # fmt: skip
 def test_does_not_fit(spark: str, cql: str, why: str) -> None:
-    problem = mismatch(spark, cql)
-    assert problem is not None
+    (problem,) = found(spark, cql)
     assert why in problem
+    assert problem.startswith("column 'c'")
+
+
+def test_every_field_that_does_not_fit_is_told() -> None:
+    assert len(found("struct<street:int,zip:string,town:string>", "address")) == 3
+
+
+def test_names_in_quotes_may_hold_any_character() -> None:
+    types = {'a "b", <c>': {"x": "int"}}
+    kind = parsed('map<text, frozen<"a ""b"", <c>">>', types)
+    assert [part.kind for part in kind.parts] == ["text", "udt"]
+    assert kind.parts[1].fields == ("x",)
+    assert quoted('a "b"') == '"a ""b"""'
 
 
 @pytest.mark.parametrize(

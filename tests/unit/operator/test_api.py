@@ -39,6 +39,10 @@ def schema() -> dict[str, Any]:
     return found
 
 
+def created(key: dict[str, Any]) -> dict[str, Any]:
+    return {"createTable": key}
+
+
 def parsed(**changes: Any) -> Spec:
     found = parse({"spec": spec(**changes)})
     assert isinstance(found, Spec), found
@@ -191,6 +195,28 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
         (
             {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 0}}]},
             "spec.sinks[0].cassandra.ttl",
+        ),
+        *(
+            (
+                {
+                    "sinks": [
+                        {"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttlColumn": "s", **created(key)}}
+                    ]
+                },
+                f"spec.sinks[0].cassandra.createTable.{field}",
+            )
+            for key, field in [
+                ({}, "partitionKey"),
+                ({"partitionKey": []}, "partitionKey"),
+                ({"partitionKey": ['a"']}, "partitionKey[0]"),
+                ({"partitionKey": ["a", "a"]}, "partitionKey[1]"),
+                ({"partitionKey": ["s"]}, "partitionKey[0]"),
+                ({"partitionKey": ["a"], "clusteringKey": [{"column": "a"}]}, "clusteringKey[0].column"),
+                ({"partitionKey": ["a"], "clusteringKey": [{"column": "b", "order": "up"}]}, "clusteringKey[0].order"),
+                ({"partitionKey": ["a"], "defaultTimeToLive": 0}, "defaultTimeToLive"),
+                ({"partitionKey": ["a"], "compaction": {"compaction_window_size": "1"}}, "compaction"),
+                ({"partitionKey": ["a"], "compaction": {"class": "x'} AND"}}, "compaction.class"),
+            ]
         ),
         ({"sinks": [{"name": "a", "kafka": {"topic": "orders"}}]}, "spec.sinks[0].kafka.topic"),
         (

@@ -44,7 +44,15 @@ from fencepost.contract.pod import (
     Variable,
 )
 from fencepost.contract.reasons import Reason
-from fencepost.contract.sinks import CassandraSink, DeclaredSink, FunctionSink, KafkaSink, PluginSink
+from fencepost.contract.sinks import (
+    CassandraSink,
+    ClusteringColumn,
+    CreateTable,
+    DeclaredSink,
+    FunctionSink,
+    KafkaSink,
+    PluginSink,
+)
 from fencepost.contract.verdict import ExitCode, Verdict
 
 __all__ = [
@@ -70,7 +78,9 @@ __all__ = [
     "CassandraEndpoint",
     "CassandraSink",
     "CassandraTls",
+    "ClusteringColumn",
     "ContractError",
+    "CreateTable",
     "DeclaredSink",
     "DriverConfig",
     "ExitCode",

@@ -8,6 +8,26 @@ from typing import Final, Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringColumn:
+    """A column of the primary key after the partition key, and the order of rows by it."""
+
+    column: str
+    order: Literal["ASC", "DESC"] = "ASC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable:
+    """How a table is created that does not exist; its columns are the frame's."""
+
+    partition_key: tuple[str, ...]
+    clustering_key: tuple[ClusteringColumn, ...] = ()
+    default_time_to_live: int | None = None
+    """Seconds; Cassandra's default is to keep rows."""
+    compaction: Mapping[str, str] = field(default_factory=dict)
+    """As in CQL; empty for Cassandra's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSink:
     """Rows of the author's frame named `name` go to keyspace.table, column by column name.
 
@@ -21,11 +41,13 @@ class CassandraSink:
     """Seconds."""
     ttl_column: str | None = None
     delete_where: str | None = None
+    create_table: CreateTable | None = None
+    """None for a table that must exist."""
 
     @property
     def is_plain(self) -> bool:
         """Whether images of contract 1 write it as it is meant."""
-        return self.ttl is None and self.ttl_column is None and self.delete_where is None
+        return (self.ttl, self.ttl_column, self.delete_where, self.create_table) == (None,) * 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fencepost.contract import CassandraSink, DriverConfig, Reason
-from fencepost.errors import BadSpec
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, Reason
+from fencepost.errors import BadSpec, DependencyDown
 from fencepost.sinks.changes import Rules
+from fencepost.sinks.creation import create
 from fencepost.sinks.interface import BatchToken, Sink
-from fencepost.sinks.types import mismatch
+from fencepost.sinks.tables import Table, described
 from fencepost.sinks.writer import Target, write
 
 if TYPE_CHECKING:
@@ -19,33 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fencepost.fence.tls import TlsMaterial
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table as the cluster describes it: column name to CQL type, and its key."""
-
-    keyspace: str
-    name: str
-    columns: Mapping[str, str]
-    primary_key: tuple[str, ...]
-    partition_key: tuple[str, ...]
-
-    def problems(self, columns: Mapping[str, str]) -> list[str]:
-        """Return why a frame (column name to Spark type) does not fit, one sentence per column; empty when it fits."""
-        found = [
-            f"column {name!r} is part of the primary key, and the frame does not have it"
-            for name in self.primary_key
-            if name not in columns
-        ]
-        for name, spark_type in columns.items():
-            if name not in self.columns:
-                found.append(f"column {name!r} is not in the table, which has {', '.join(sorted(self.columns))}")
-                continue
-            problem = mismatch(spark_type, self.columns[name])
-            if problem is not None:
-                found.append(f"column {name!r}: {problem}")
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +34,69 @@ class TableTask:
 
 
 class TableSink(Sink):
-    """One declared sink, bound to its table."""
+    """One declared sink, bound to its table; `check` creates the table where that is asked for."""
 
-    def __init__(self, name: str, table: Table, target: Target) -> None:
-        self._name = name
+    def __init__(self, sink: CassandraSink, session: Session, *, table: Table | None, cluster: Cluster) -> None:
+        self._sink = sink
+        self._session = session
         self._table = table
-        self._task = TableTask(target)
+        self._cluster = cluster
 
     def check(self, schema: StructType) -> None:
-        """Raise BadSpec naming every column that does not fit the table."""
-        columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-        rules = self._task.target.rules
-        problems = [
-            *_marker(columns, rules.delete_where, "deleteWhere", "boolean"),
-            *_marker(columns, rules.ttl_column, "ttlColumn", "int"),
-        ]
-        own = {rules.delete_where, rules.ttl_column}
-        problems += self._table.problems({name: kind for name, kind in columns.items() if name not in own})
+        """Raise BadSpec naming every column that does not fit the table; DependencyDown where none can be created."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - workers import this module
+
+        sink, own = self._sink, {self._sink.delete_where, self._sink.ttl_column}
+        problems = [*_marker(schema, sink.delete_where, "deleteWhere", "boolean")]
+        problems += _marker(schema, sink.ttl_column, "ttlColumn", "int")
+        stored = StructType([field for field in schema.fields if field.name not in own])
+        if not problems and self._table is None and sink.create_table is not None:
+            create(self._session, sink, sink.create_table, stored)
+            self._table = described(self._session, sink.keyspace, sink.table)
+        if self._table is not None:
+            problems += self._table.differences(sink.create_table) if sink.create_table is not None else ()
+            problems += self._table.problems(stored)
+        elif not problems:
+            raise DependencyDown(
+                f"sink {sink.name!r}: {sink.keyspace}.{sink.table} is created, and Cassandra does not show it yet",
+                reason=Reason.CASSANDRA_UNREACHABLE,
+            )
         if problems:
             raise BadSpec(
-                f"sink {self._name!r} ({self._table.keyspace}.{self._table.name}): {'; '.join(problems)}",
+                f"sink {sink.name!r} ({sink.keyspace}.{sink.table}): {'; '.join(problems)}",
                 reason=Reason.SINK_MISMATCH,
                 remedy="Make the transform's columns and the table agree.",
             )
 
     def task(self) -> TableTask:
-        """Return the task's half."""
-        return self._task
+        """Return the task's half, once the table is there."""
+        if self._table is None:
+            raise RuntimeError(f"sink {self._sink.name!r}: its table is created by `check`, which was not called")
+        sink = self._sink
+        target = Target(
+            cassandra=self._cluster.endpoint,
+            credentials=self._cluster.credentials,
+            consistency=self._cluster.consistency,
+            keyspace=sink.keyspace,
+            table=sink.table,
+            primary_key=self._table.primary_key,
+            partition_key=self._table.partition_key,
+            patience=self._cluster.patience,
+            rules=Rules(ttl=sink.ttl, ttl_column=sink.ttl_column, delete_where=sink.delete_where),
+            tls=self._cluster.tls,
+        )
+        return TableTask(target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """How a task reaches the tables; `patience` in seconds."""
+
+    endpoint: CassandraEndpoint
+    credentials: tuple[str, str] | None
+    tls: TlsMaterial | None
+    consistency: str
+    patience: float
 
 
 def bind(
@@ -96,49 +106,32 @@ def bind(
     credentials: tuple[str, str] | None,
     tls: TlsMaterial | None = None,
 ) -> TableSink:
-    """Return a declared sink. Raises BadSpec for a table that does not exist."""
-    keyspaces: Mapping[str, Any] = session.cluster.metadata.keyspaces
-    if sink.keyspace not in keyspaces:
+    """Return a declared sink. Raises BadSpec for a table that does not exist and is not to be created."""
+    if sink.keyspace not in session.cluster.metadata.keyspaces:
         raise BadSpec(
             f"sink {sink.name!r}: keyspace {sink.keyspace!r} does not exist",
             reason=Reason.SINK_NOT_FOUND,
             remedy="Create the keyspace and the table, or correct spec.sinks.",
         )
-    tables: Mapping[str, Any] = keyspaces[sink.keyspace].tables
-    if sink.table not in tables:
+    table = described(session, sink.keyspace, sink.table)
+    if table is None and sink.create_table is None:
         raise BadSpec(
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist",
             reason=Reason.SINK_NOT_FOUND,
-            remedy="Create the table, or correct spec.sinks.",
+            remedy="Create the table, add createTable to the sink, or correct spec.sinks.",
         )
-    found = tables[sink.table]
-    table = Table(
-        keyspace=sink.keyspace,
-        name=sink.table,
-        columns={name: column.cql_type for name, column in found.columns.items()},
-        primary_key=_names(found.primary_key),
-        partition_key=_names(found.partition_key),
-    )
-    target = Target(
-        cassandra=config.cassandra,
+    cluster = Cluster(
+        endpoint=config.cassandra,
         credentials=credentials,
-        consistency=config.consistency,
-        keyspace=sink.keyspace,
-        table=sink.table,
-        primary_key=table.primary_key,
-        partition_key=table.partition_key,
-        patience=config.task_patience,
-        rules=Rules(ttl=sink.ttl, ttl_column=sink.ttl_column, delete_where=sink.delete_where),
         tls=tls,
+        consistency=config.consistency,
+        patience=config.task_patience,
     )
-    return TableSink(sink.name, table, target)
+    return TableSink(sink, session, table=table, cluster=cluster)
 
 
-def _marker(columns: Mapping[str, str], name: str | None, field: str, wanted: str) -> Iterator[str]:
+def _marker(schema: StructType, name: str | None, field: str, wanted: str) -> Iterator[str]:
     """Yield what is wrong with the column that a field of the sink names."""
-    if name is not None and columns.get(name) != wanted:
-        yield f"column {name!r}, which {field} names, is {columns.get(name, 'missing')}, and must be {wanted}"
-
-
-def _names(columns: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(column.name for column in columns)
+    found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if name is not None and found.get(name) != wanted:
+        yield f"column {name!r}, which {field} names, is {found.get(name, 'missing')}, and must be {wanted}"

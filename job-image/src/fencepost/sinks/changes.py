@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.errors import PoisonRecord
+from fencepost.sinks.cql import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,10 @@ class Shape:
     def text(self, table: str, ttl: int | None) -> str:
         """Return the CQL; an INSERT's write timestamp is its last marker, a DELETE's the first."""
         if self.is_delete:
-            key = " AND ".join(f'"{name}" = ?' for name in self.columns)
+            key = " AND ".join(f"{quoted(name)} = ?" for name in self.columns)
             return f"DELETE FROM {table} USING TIMESTAMP ? WHERE {key}"  # noqa: S608
         stored = self.columns[:-1] if self.has_ttl else self.columns
-        names, marks = ", ".join(f'"{name}"' for name in stored), ", ".join("?" * len(stored))
+        names, marks = ", ".join(map(quoted, stored)), ", ".join("?" * len(stored))
         lifetime = "TTL ? AND " if self.has_ttl else f"TTL {ttl} AND " if ttl is not None else ""
         return f"INSERT INTO {table} ({names}) VALUES ({marks}) USING {lifetime}TIMESTAMP ?"  # noqa: S608
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.sinks.types import Cells
-
-NULL: Final = -1
-"""The length of a null."""
+from fencepost.sinks.layout import NULL, Cells, Layout, bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def routing_keys(parts: Sequence[Cells]) -> pa.BinaryArray:
     pieces: list[Any] = []
     for part in parts:
         lengths = pc.binary_length(part).to_numpy(zero_copy_only=False).astype(">u2")
-        pieces += [_column(lengths), part.cast(pa.binary()), pa.scalar(b"\0", pa.binary())]
+        pieces += [bytes_of(lengths), part.cast(pa.binary()), pa.scalar(b"\0", pa.binary())]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
 
 
@@ -84,81 +81,15 @@ def lay_out(
 ) -> pa.BinaryArray:
     """Return the rows of a prepared statement whose last value, or first, is `timestamp` (µs)."""
     stamp = struct.pack(">iq", 8, timestamp)
-    row = _Row(len(columns[0]))
+    row = Layout(len(columns[0]))
     row.constant(b"\x01" + struct.pack(">H", len(query_id)) + query_id + struct.pack(">H", len(columns) + 1))
     if timestamp_first:
         row.constant(stamp)
     for column in columns:
-        if pa.types.is_fixed_size_binary(column.type) and not column.null_count:
-            row.constant(struct.pack(">i", column.type.byte_width))
-            row.fixed(_raw(column))
-        else:
-            lengths = pc.fill_null(pc.binary_length(column), NULL)
-            row.fixed(lengths.to_numpy(zero_copy_only=False).astype(">i4").view("V4"))
-            row.variable(column.cast(pa.binary()))
+        row.value(column)
     if not timestamp_first:
         row.constant(stamp)
     return row.joined()
-
-
-class _Row:
-    """The parts of all rows, left to right: what has one width in all rows is gathered into one part."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._parts: list[pa.BinaryArray] = []
-        self._pending: list[bytes | np.ndarray[Any, Any]] = []
-
-    def constant(self, value: bytes) -> None:
-        """Append the same bytes to each row."""
-        self._pending.append(value)
-
-    def fixed(self, values: np.ndarray[Any, Any]) -> None:
-        """Append to each row its element of `values`, of a void type."""
-        self._pending.append(values)
-
-    def variable(self, values: pa.BinaryArray) -> None:
-        """Append to each row its value, nothing for null."""
-        self._flush()
-        self._parts.append(values.fill_null(b"") if values.null_count else values)
-
-    def joined(self) -> pa.BinaryArray:
-        """Return the rows."""
-        self._flush()
-        return pc.binary_join_element_wise(*self._parts, pa.scalar(b"", pa.binary()))
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        widths = [len(part) if isinstance(part, bytes) else part.dtype.itemsize for part in self._pending]
-        template = b"".join(
-            part if isinstance(part, bytes) else bytes(width) for part, width in zip(self._pending, widths, strict=True)
-        )
-        block = np.full(self._count, np.void(template))
-        starts = np.cumsum([0, *widths])
-        for part, start in zip(self._pending, starts, strict=False):
-            if not isinstance(part, bytes):
-                place = np.dtype(
-                    {"names": ["v"], "formats": [part.dtype], "offsets": [start], "itemsize": len(template)}
-                )
-                block.view(place)["v"] = part
-        self._parts.append(_column(block))
-        self._pending.clear()
-
-
-def _raw(column: pa.FixedSizeBinaryArray) -> np.ndarray[Any, Any]:
-    width = column.type.byte_width
-    values = np.frombuffer(column.buffers()[1], f"V{width}")
-    return values[column.offset : column.offset + len(column)]
-
-
-def _column(values: np.ndarray[Any, Any]) -> pa.BinaryArray:
-    """Return elements of one width as a BinaryArray of their bytes."""
-    width = values.dtype.itemsize
-    offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values).view("u1"))]
-    )
 
 
 def values_of(row: memoryview) -> list[bytes | None]:

@@ -1,21 +1,22 @@
-"""Which Spark types fit which CQL types, and how Arrow columns become CQL's bytes.
+"""How Arrow columns become CQL's bytes.
 
-Nothing is narrowed silently: a long does not go into an int; the author casts.  Times are UTC.  Lists must be frozen: a
-list written twice at one timestamp, as a repeated task does, would hold its elements twice.
+`fencepost.sinks.fit` says before the first record which columns fit.  Times are UTC.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+from cassandra.cqltypes import TupleType, UserType
 
-Cells: TypeAlias = pa.Array
-"""A column of CQL's bytes: a BinaryArray, or a FixedSizeBinaryArray for a type of one width."""
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec
+from fencepost.sinks.layout import Cells, Layout, grouped
+
 Encoder = Callable[[pa.Array], Cells]
 
 
@@ -23,85 +24,13 @@ class NullInCollection(ValueError):
     """A list, set or map holds a null: Cassandra has no representation for it."""
 
 
-_ACCEPTS: Final[dict[str, tuple[str, ...]]] = {
-    "text": ("string", "varchar", "char"),
-    "varchar": ("string", "varchar", "char"),
-    "ascii": ("string", "varchar", "char"),
-    "inet": ("string",),
-    "uuid": ("string",),
-    "timeuuid": ("string",),
-    "blob": ("binary",),
-    "boolean": ("boolean",),
-    "tinyint": ("tinyint",),
-    "smallint": ("smallint", "tinyint"),
-    "int": ("int", "smallint", "tinyint"),
-    "bigint": ("bigint", "int", "smallint", "tinyint"),
-    "varint": ("bigint", "int", "smallint", "tinyint"),
-    "float": ("float",),
-    "double": ("double", "float"),
-    "decimal": ("decimal",),
-    "timestamp": ("timestamp", "timestamp_ntz"),
-    "date": ("date",),
-    "time": ("bigint",),
-}
-"""CQL type to the Spark types (`simpleString`, without parameters) that it takes."""
-
-
-def mismatch(spark_type: str, cql_type: str) -> str | None:  # noqa: PLR0911 - one line per case
-    """Return why a column of `spark_type` cannot be written to `cql_type`, or None when it can."""
-    kind, inner = _parts(cql_type)
-    if kind == "frozen":
-        return (
-            mismatch(spark_type, inner[0]) if inner[0].partition("<")[0] != "list" else _elements(spark_type, inner[0])
-        )
-    if kind == "list":
-        return "a list that is not frozen doubles when a task is repeated; make it frozen<list<…>>"
-    if kind in {"set", "map"}:
-        return _elements(spark_type, cql_type)
-    if kind == "counter":
-        return "a counter cannot be written twice safely; keep rows and sum them when reading"
-    accepted = _ACCEPTS.get(kind)
-    if accepted is None:
-        return f"type {cql_type} is not supported"
-    if spark_type.partition("(")[0] in accepted:
-        return None
-    return f"{cql_type} takes {' or '.join(accepted)}, not {spark_type}; cast it in the transform"
-
-
-def _elements(spark_type: str, cql_type: str) -> str | None:
-    kind, inner = _parts(cql_type)
-    spark_kind, spark_inner = _parts(spark_type)
-    if spark_kind != ("map" if kind == "map" else "array") or len(spark_inner) != len(inner):
-        return f"{cql_type} takes {'a map' if kind == 'map' else 'an array'}, not {spark_type}"
-    for have, want in zip(spark_inner, inner, strict=True):
-        problem = mismatch(have, want)
-        if problem is not None:
-            return problem
-    return None
-
-
-def _parts(name: str) -> tuple[str, list[str]]:
-    """Split 'map<text, list<int>>' into ('map', ['text', 'list<int>'])."""
-    found = re.fullmatch(r"([a-z_]+)<(.*)>", name)
-    if found is None:
-        return name, []
-    parts, depth = [""], 0
-    for character in found.group(2):
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return found.group(1), [part.strip() for part in parts]
-
-
 def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
     """Return the function from an Arrow column to a column of CQL's bytes, null for null.
 
-    The types that most tables consist of are encoded a column at a time; collections, decimal, inet, uuid and varint
-    value by value, by the Cassandra driver.
-    The function raises NullInCollection for a null inside a collection, and pyarrow.ArrowInvalid, TypeError or
-    ValueError for a value that does not fit.
+    Columns are encoded as a whole, with the fields and elements in them; decimal, inet, uuid and varint value by value,
+    by the Cassandra driver.
+    The function raises NullInCollection for a null inside a collection, BadSpec for a struct with other fields than the
+    table's type, and pyarrow.ArrowInvalid, TypeError or ValueError for a value that does not fit.
     """
     encode = _encoder(cql_type, protocol_version)
 
@@ -111,8 +40,25 @@ def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - 
     return encoded
 
 
-def _encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
+def _encoder(cql_type: Any, version: int) -> Encoder:  # noqa: ANN401, PLR0911 - one line per kind of type
+    if issubclass(cql_type, UserType):  # before the names: a user-defined type may be called "text"
+        fields = {
+            name: encoder(kind, version) for name, kind in zip(cql_type.fieldnames, cql_type.subtypes, strict=True)
+        }
+        return _of_valid(lambda column: _user_type(column, fields, cql_type.typename))
     name = cql_type.typename
+    if issubclass(cql_type, TupleType):
+        elements = [encoder(kind, version) for kind in cql_type.subtypes]
+        return _of_valid(lambda column: _tuple(column, elements))
+    if name == "frozen":
+        return _encoder(cql_type.subtypes[0], version)
+    if name in {"list", "set"}:
+        element = _not_null(encoder(cql_type.subtypes[0], version), f"an element of a {name}")
+        return _of_valid(lambda column: _collection(column, [(column.values, element)]))
+    if name == "map":
+        key = _not_null(encoder(cql_type.subtypes[0], version), "a key of a map")
+        value = _not_null(encoder(cql_type.subtypes[1], version), "a value of a map")
+        return _of_valid(lambda column: _collection(column, [(column.keys, key), (column.items, value)]))
     if name in _FIXED:
         arrow_type, dtype = _FIXED[name]
         return lambda column: _fixed(column.cast(arrow_type), dtype)
@@ -122,14 +68,84 @@ def _encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 -
         return lambda column: column.cast(pa.binary())
     if name in _COLUMNS:
         return _COLUMNS[name]
-    convert = _converter(cql_type)
+    convert = UUID if name in {"uuid", "timeuuid"} else _unchanged
     return lambda column: pa.array(
-        [
-            None if value is None else cql_type.serialize(convert(value), protocol_version)
-            for value in column.to_pylist()
-        ],
+        [None if value is None else cql_type.serialize(convert(value), version) for value in column.to_pylist()],
         pa.binary(),
     )
+
+
+def _unchanged(value: Any) -> Any:  # noqa: ANN401 - any value of the frame
+    return value
+
+
+def _of_valid(encode: Encoder) -> Encoder:
+    """Return `encode` for columns with nulls: what lies below a null is not looked at."""
+
+    def encoded(column: pa.Array) -> Cells:
+        if not column.null_count:
+            return encode(column)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        return encode(column.drop_null()).take(places)
+
+    return encoded
+
+
+def _user_type(column: pa.StructArray, fields: Mapping[str, Encoder], name: str) -> Cells:
+    """Encode structs without nulls by the names of their fields; a field that the structs lack is null."""
+    if unknown := [field.name for field in column.type if field.name not in fields]:
+        raise _other_fields(f"type {name} has the fields {', '.join(fields)}, and the struct {', '.join(unknown)}")
+    layout = Layout(len(column))
+    for field, encode in fields.items():
+        index = column.type.get_field_index(field)
+        if index < 0:
+            layout.null()
+        else:
+            layout.value(encode(column.field(index)))
+    return layout.joined()
+
+
+def _tuple(column: pa.StructArray, elements: Sequence[Encoder]) -> Cells:
+    """Encode structs without nulls by the order of their fields."""
+    if column.type.num_fields != len(elements):
+        raise _other_fields(f"the tuple has {len(elements)} elements, and the struct {column.type.num_fields} fields")
+    layout = Layout(len(column))
+    for index, encode in enumerate(elements):
+        layout.value(encode(column.field(index)))
+    return layout.joined()
+
+
+def _other_fields(message: str) -> BadSpec:
+    """Return the error for a type that was altered between the check and the first rows."""
+    return BadSpec(message, reason=Reason.SINK_MISMATCH, remedy="Make the transform's columns and the table agree.")
+
+
+def _collection(column: pa.Array, parts: Sequence[tuple[pa.Array, Encoder]]) -> Cells:
+    """Encode lists, sets or maps without nulls: the number of elements, then each one, of a map each key and value."""
+    offsets = column.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    elements = Layout(last - first)
+    for values, encode in parts:
+        elements.value(encode(values.slice(first, last - first)))
+    layout = Layout(len(column))
+    layout.fixed(np.diff(offsets).astype(">i4"))
+    layout.variable(grouped(elements.joined(), offsets - first))
+    return layout.joined()
+
+
+def _not_null(encode: Encoder, place: str) -> Encoder:
+    """Return `encode` for the parts of a collection.
+
+    The Cassandra driver serializes a null there as zero bytes: an empty text, or a number of no length.
+    """
+
+    def encoded(column: pa.Array) -> Cells:
+        if column.null_count:
+            raise NullInCollection(f"null is {place}, and Cassandra stores no nulls in collections")
+        return encode(column)
+
+    return encoded
 
 
 _FIXED: Final = {
@@ -185,35 +201,3 @@ def _dates(column: pa.Array) -> Cells:
 
 
 _COLUMNS: Final[dict[str, Encoder]] = {"boolean": _booleans, "timestamp": _timestamps, "date": _dates}
-
-
-def _converter(cql_type: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes
-    """Return what turns Arrow's Python value into one the Cassandra driver serializes."""
-    name = cql_type.typename
-    inner: Sequence[Any] = getattr(cql_type, "subtypes", ())
-    if name in {"uuid", "timeuuid"}:
-        return UUID
-    if name == "frozen":
-        return _converter(inner[0])
-    if name in {"list", "set"}:
-        element = _not_null(inner[0], f"an element of a {name}")
-        return lambda values: [element(value) for value in values]
-    if name == "map":
-        key, element = _not_null(inner[0], "a key of a map"), _not_null(inner[1], "a value of a map")
-        return lambda pairs: {key(k): element(v) for k, v in pairs}
-    return lambda value: value
-
-
-def _not_null(cql_type: Any, place: str) -> Callable[[Any], Any]:  # noqa: ANN401 - a class of cassandra.cqltypes
-    """Return `_converter` of a collection's part, which raises NullInCollection for null.
-
-    The Cassandra driver serializes such a null as zero bytes: an empty text, or a number of no length.
-    """
-    convert = _converter(cql_type)
-
-    def checked(value: Any) -> Any:  # noqa: ANN401 - any value of the frame
-        if value is None:
-            raise NullInCollection(f"null is {place}, and Cassandra stores no nulls in collections")
-        return convert(value)
-
-    return checked

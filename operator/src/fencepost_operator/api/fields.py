@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, AliasPath, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -80,6 +80,12 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that must not be empty."""
 Entrypoint = Annotated[str, _matching(_ENTRYPOINT, "module:function, such as flights.departures:transform")]
 Identifier = Annotated[str, _matching(_IDENTIFIER, "a Cassandra name: lower-case letters, digits and underscores")]
+ColumnName = Annotated[
+    str, _matching(re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}"), "a column's name: letters, digits and underscores")
+]
+ClusteringOrder = Literal["ASC", "DESC"]
+TableOption = Annotated[str, _matching(re.compile(r"[A-Za-z0-9_.-]{1,100}"), "letters, digits, _, . and -")]
+"""The name or the value of an option in CQL's maps, such as those of a compaction."""
 SinkName = Annotated[
     str, Field(max_length=40), _matching(_SINK_NAME, "a sink's name: lower-case letters, digits, - and _")
 ]

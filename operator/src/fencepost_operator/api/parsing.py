@@ -22,6 +22,7 @@ from fencepost_operator.api.spec import (
     SINK_KINDS,
     SMALLEST_WORKER,
     CassandraSinkSpec,
+    CreateTableSpec,
     KafkaSinkSpec,
     KafkaSpec,
     Spec,
@@ -195,7 +196,23 @@ def _table_contradictions(
         yield Violation(f"{place}.ttl", "is there beside ttlColumn", "remove one of them")
     if sink.delete_where is not None and sink.delete_where == sink.ttl_column:
         yield Violation(f"{place}.deleteWhere", "names the column of ttlColumn", "name a boolean column")
+    if sink.create_table is not None:
+        yield from _key_contradictions(sink, sink.create_table, f"{place}.createTable")
     others.add(target)
+
+
+def _key_contradictions(sink: CassandraSinkSpec, table: CreateTableSpec, place: str) -> Iterator[Violation]:
+    key = [(f"{place}.partitionKey[{i}]", name) for i, name in enumerate(table.partition_key)]
+    key += [(f"{place}.clusteringKey[{i}].column", part.column) for i, part in enumerate(table.clustering_key)]
+    seen = set[str]()
+    for field, name in key:
+        if name in seen:
+            yield Violation(field, f"names {name!r}, which is part of the key already", "name each column once")
+        if name in {sink.ttl_column, sink.delete_where}:
+            yield Violation(field, f"names {name!r}, which is not stored", "name a column that the table has")
+        seen.add(name)
+    if table.compaction and "class" not in table.compaction:
+        yield Violation(f"{place}.compaction", "has no class", "add one, such as class: TimeWindowCompactionStrategy")
 
 
 def _topic_contradictions(

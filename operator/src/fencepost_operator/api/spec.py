@@ -17,6 +17,8 @@ from fencepost.contract import SERIAL, CassandraEndpoint, CassandraTls, KafkaEnd
 from fencepost_operator.api.fields import (
     At,
     Bytes,
+    ClusteringOrder,
+    ColumnName,
     Count,
     Entrypoint,
     GroupId,
@@ -31,6 +33,7 @@ from fencepost_operator.api.fields import (
     Seconds,
     SerialConsistency,
     SinkName,
+    TableOption,
     Text,
 )
 
@@ -130,6 +133,24 @@ class KafkaSpec(Model, KafkaEndpoint):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringColumnSpec(Model):
+    """A clustering column of a table that is created."""
+
+    column: ColumnName
+    order: ClusteringOrder = "ASC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTableSpec(Model):
+    """How a table is created that does not exist; its columns are the frame's."""
+
+    partition_key: Annotated[tuple[ColumnName, ...], Field(min_length=1)]
+    clustering_key: tuple[ClusteringColumnSpec, ...] = ()
+    default_time_to_live: Positive | None = None
+    compaction: Mapping[TableOption, TableOption] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSinkSpec(Model):
     """A table of the checkpoint's Cassandra cluster."""
 
@@ -138,6 +159,7 @@ class CassandraSinkSpec(Model):
     ttl: Positive | None = None
     ttl_column: Text | None = None
     delete_where: Text | None = None
+    create_table: CreateTableSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from typing import Final
 
 from fencepost.contract import (
     CassandraSink,
+    ClusteringColumn,
+    CreateTable,
     DeclaredSink,
     DriverConfig,
     FunctionSink,
@@ -17,7 +19,7 @@ from fencepost.contract import (
 )
 from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
 from fencepost_operator.api.quantities import jvm_memory
-from fencepost_operator.api.spec import ClusterSpec, KafkaSpec
+from fencepost_operator.api.spec import ClusterSpec, CreateTableSpec, KafkaSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.hashes import code_hash
 from fencepost_operator.desired.resources import executor_heap
@@ -119,8 +121,20 @@ def _sink(sink: SinkSpec) -> DeclaredSink:
             ttl=sink.cassandra.ttl,
             ttl_column=sink.cassandra.ttl_column,
             delete_where=sink.cassandra.delete_where,
+            create_table=_create_table(sink.cassandra.create_table),
         )
     raise ValueError(f"sink {sink.name!r} has no kind")  # `parse` refuses such a spec
+
+
+def _create_table(table: CreateTableSpec | None) -> CreateTable | None:
+    if table is None:
+        return None
+    return CreateTable(
+        partition_key=table.partition_key,
+        clustering_key=tuple(ClusteringColumn(column=part.column, order=part.order) for part in table.clustering_key),
+        default_time_to_live=table.default_time_to_live,
+        compaction=dict(table.compaction),
+    )
 
 
 def _spark_conf(spec: Spec) -> dict[str, str]:
