@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from fencepost.contract import Reason, Verdict
 from fencepost_operator.api import DeadLettersStatus, OnPoisonSpec, PoisonAction, Spec
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
+from fencepost_operator.observation import Watermarks
 from unit.operator.test_rules import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, started
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
@@ -112,3 +114,55 @@ def test_each_new_dead_letter_is_told_once() -> None:
 
 def test_a_pipeline_without_dead_letters_says_nothing_of_them() -> None:
     assert WELL.decide().status.dead_letters is None
+
+
+RESUMED = replace(RUN, resumed_from=NOW - timedelta(hours=1), resumed_offsets=50, resumed_dead_letters=100)
+"""A run that began at offset 50, when 100 records had been set aside before it."""
+PASSED = [
+    # offset, dead letters, is progress
+    (150, 200, False),  # nothing but records that were set aside
+    (250, 200, False),  # a transaction's marker beside each
+    (251, 200, True),
+    (51, 100, True),  # one record, none set aside
+]
+
+
+@pytest.mark.parametrize(("offset", "letters", "progressed"), PASSED)
+def test_a_run_that_only_sets_records_aside_uses_up_the_restart_budget(
+    offset: int, letters: int, *, progressed: bool
+) -> None:
+    """A row that Cassandra alone refuses fails in each batch while others rehearse well: 100 were lost by every run."""
+    row = replace(ROW, offsets={"orders/0": offset}, dead_letters=letters)
+    before = replace(SUSPECT, epoch=1)
+    failure = ended({}).said(run=RESUMED, failure=before).seen(fence=row).decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.repeats) == ((1, 1) if progressed else (4, 4))
+
+
+@pytest.mark.parametrize(("offset", "letters", "progressed"), PASSED)
+def test_a_living_run_that_only_sets_records_aside_does_not_reset_the_restart_budget(
+    offset: int, letters: int, *, progressed: bool
+) -> None:
+    row = replace(ROW, offsets={"orders/0": offset}, dead_letters=letters)
+    living = WELL.said(run=RESUMED, failure=replace(SUSPECT, epoch=1)).seen(
+        fence=row, source=Watermarks(ends={"orders/0": 400})
+    )
+    decision = living.decide()
+    assert decision.status.failure is not None
+    assert (decision.status.failure.count == 0) is progressed
+    assert decision.reason in {"Streaming", "CatchingUp"}, "it commits: nothing is to be restarted"
+
+
+def test_a_run_that_was_recorded_by_an_older_release_progresses_by_any_commit() -> None:
+    run = replace(RESUMED, resumed_offsets=None, resumed_dead_letters=None)
+    row = replace(ROW, offsets={"orders/0": 150}, dead_letters=200)
+    failure = ended({}).said(run=run, failure=replace(SUSPECT, epoch=1)).seen(fence=row).decide().status.failure
+    assert failure is not None
+    assert failure.count == 1
+
+
+def test_a_run_begins_with_what_was_set_aside_before_it() -> None:
+    row = replace(ROW, epoch=3, driver=None, version=10, offsets={"orders/0": 50, "b/1": 7}, dead_letters=3)
+    run = FENCED.seen(fence=row).decide().status.run
+    assert run is not None
+    assert (run.resumed_offsets, run.resumed_dead_letters) == (57, 3)

@@ -60,8 +60,8 @@ class Isolator:
     def isolate(self, batch: Batch, error: DriverError, steps: Steps) -> None:
         """Write and commit all of a batch that failed with `error`, but for the records that are set aside.
 
-        A stop ends it between two pieces.  Raises PoisonRecord with the record when nothing is set aside, RecordFailed
-        when it may be the code that fails, and whatever else goes wrong.
+        A stop ends it between two pieces.  Raises PoisonRecord with the record when it is not to be set aside,
+        RecordFailed when it may be the code that fails, and whatever else goes wrong.
         """
         log.warning("the batch failed: looking for the record", extra={"fields": {"error": error.message}})
         isolation = Isolation(batch.ranges)
@@ -118,7 +118,7 @@ class Isolator:
         )
 
     def _letter(self, suspect: Range, error: DriverError, row: FenceRow) -> None:
-        """Store the record, before the offsets move past it. Raises PoisonRecord when nothing is to be set aside."""
+        """Store the record, before the offsets move past it. Raises PoisonRecord when it is not to be set aside."""
         place = f"{suspect.key} offset {suspect.start}"
         if self._letters is None:
             raise PoisonRecord(
@@ -127,10 +127,12 @@ class Isolator:
                 record=(suspect.key, suspect.start),
             ) from error
         if self._set_aside >= MOST_SET_ASIDE:
-            raise RecordFailed(
+            # Not as a failed run: its successor would set as many aside, and so on through the log.
+            raise PoisonRecord(
                 f"{place} fails alone, and {self._set_aside} records were set aside since the last whole batch: this "
                 f"is no matter of single records: {error.message}",
-                remedy="Correct the transform, or what produces these records.",
+                remedy=MANY_REMEDY,
+                record=(suspect.key, suspect.start),
             ) from error
         record = self._records.first(suspect)
         if record is None:
@@ -142,4 +144,7 @@ class Isolator:
 
 STOP_REMEDY: Final = (
     "Make the transform drop or mend such a record, or set spec.onPoison.action to deadLetter, which sets it aside."
+)
+MANY_REMEDY: Final = (
+    "Correct the transform, the table, or what produces these records; each retry sets as many aside again."
 )

@@ -14,7 +14,9 @@ from fencepost_operator.api.vocabulary import Condition, State
 class RunStatus(Model):
     """The run that the operator last recorded; written before its Job exists.
 
-    `resumed_from` is the row's committed_at when the run was recorded: another one since is this run's progress.
+    `resumed_from` is the row's committed_at when the run was recorded: another one since is a commit of this run.
+    `resumed_offsets` is the sum of the row's offsets then, and `resumed_dead_letters` its count of dead letters: what
+    this run has passed and set aside since is measured from them. None in the record of an older release.
     `created_at` is set once its Job was seen, `claimed_at` once the fence row named its pod, `ended_at` once it was
     over; `dead` then says whether its process is proven to have ended.
     """
@@ -25,6 +27,8 @@ class RunStatus(Model):
     cluster_generation: int
     recorded_at: datetime
     resumed_from: datetime | None = None
+    resumed_offsets: int | None = None
+    resumed_dead_letters: int | None = None
     created_at: datetime | None = None
     pod_name: str | None = None
     pod_uid: str | None = None
@@ -159,7 +163,7 @@ class DurabilityStatus(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureStatus(Model):
-    """The newest failed run, and how many failed in a row without a commit between them.
+    """The newest failed run, and how many failed in a row without progress between them.
 
     `repeats` counts those of them, up to the newest, that failed for the same reason; NeverClaimed and
     Unresponsive count as one.

@@ -99,9 +99,23 @@ def _alike(before: str, now: str) -> bool:
     return before == now or {before, now} <= TOO_SLOW
 
 
-def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:
+def has_committed(run: RunStatus, row: FenceRow | None) -> bool:
     """Return whether something was committed since the run was recorded."""
     return row is not None and row.committed_at is not None and row.committed_at != run.resumed_from
+
+
+def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:
+    """Return whether the run has committed more than records that it set aside.
+
+    A run that passes no more offsets than it sets aside does no good: a transaction's marker beside each record is
+    passed as well.
+    """
+    if row is None or not has_committed(run, row):
+        return False
+    if run.resumed_offsets is None or run.resumed_dead_letters is None:
+        return True
+    aside = row.dead_letters - run.resumed_dead_letters
+    return aside <= 0 or sum(row.offsets.values()) - run.resumed_offsets - aside > aside
 
 
 def _run(
@@ -147,6 +161,8 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
         cluster_generation=newest.cluster_generation,
         recorded_at=newest.created_at,
         resumed_from=row.committed_at,
+        resumed_offsets=sum(row.offsets.values()),
+        resumed_dead_letters=row.dead_letters,
     )
 
 

@@ -16,7 +16,7 @@ from fencepost_operator.decision.lag import readable, unanswered
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
-from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_progressed
+from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed, has_progressed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Known, Unknown, UnknownReason
@@ -201,7 +201,7 @@ def _readable(context: RunContext) -> int | None:
 def _has_started(context: RunContext, run: RunStatus) -> bool:
     if run.claimed_at is None:
         return False
-    return has_progressed(run, context.row) or _readable(context) == 0 or _was_ready_before(context, run)
+    return has_committed(run, context.row) or _readable(context) == 0 or _was_ready_before(context, run)
 
 
 def _was_ready_before(context: RunContext, run: RunStatus) -> bool:

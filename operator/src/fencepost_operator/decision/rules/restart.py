@@ -55,14 +55,14 @@ def failure_needs_a_person(context: RunContext) -> Outcome | None:
     return stalled(
         context,
         Reason.RESTART_BUDGET_EXHAUSTED,
-        f"{failure.count} runs in a row failed without a commit, the last one with {failure.reason}: {failure.message}",
+        f"{failure.count} runs in a row failed without progress, the last one with {failure.reason}: {failure.message}",
         failure.remedy,
         f"change the spec {retry}",
     )
 
 
 def failure_is_backing_off(context: RunContext) -> Outcome | None:
-    """Wait longer after each run that fails without a commit."""
+    """Wait longer after each run that fails without progress."""
     failure = current_failure(context)
     if failure is None or failure.next_attempt_at is None or failure.next_attempt_at <= context.now:
         return None
@@ -71,7 +71,7 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
     return reconciling(
         context,
         Reason.BACKING_OFF,
-        f"{failure.count} runs in a row failed without a commit ({failure.reason}: {failure.message}); "
+        f"{failure.count} runs in a row failed without progress ({failure.reason}: {failure.message}); "
         f"the next attempt starts {format_duration(delay)} after the last one",
         remedy=failure.remedy,
         state=State.RESTARTING,

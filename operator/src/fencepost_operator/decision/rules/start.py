@@ -106,6 +106,8 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         cluster_generation=cluster.generation,
         recorded_at=run.recorded_at if run is not None and run.epoch == row.epoch else context.now,
         resumed_from=row.committed_at,
+        resumed_offsets=sum(row.offsets.values()),
+        resumed_dead_letters=row.dead_letters,
     )
     replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
     return reconciling(
