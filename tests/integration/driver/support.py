@@ -294,13 +294,15 @@ def make(
     return Pipeline(kafka, session, config, credentials, folder, str(environment.docker), environment.job_image)
 
 
-def open_session(environment: Environment) -> Session:
+def open_session(environment: Environment, *, create: bool = True) -> Session:
+    """Connect as the environment's account; `create` the tests' keyspace."""
     session = connect(
         CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
         credentials=(environment.cassandra_username, environment.cassandra_password),
         request_timeout=20,
     )
-    create_schema(session, "driver_tests", {"class": "SimpleStrategy", "replication_factor": 1})
+    if create:
+        create_schema(session, "driver_tests", {"class": "SimpleStrategy", "replication_factor": 1})
     return session
 
 

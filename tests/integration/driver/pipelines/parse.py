@@ -23,6 +23,15 @@ def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
     return {"rows": rows, "even": rows.where("n % 2 = 0")}
 
 
+def structs(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
+    """The same rows, and rows of structs: one for a type, without its field `unit`, and one for a tuple."""
+    rows = transform(batch, context)
+    nested = rows.select(
+        "partition", "offset", F.struct("city", "n").alias("reading"), F.struct("city", "x").alias("place")
+    )
+    return {"rows": rows, "structs": nested}
+
+
 def summary(batch: DataFrame, context: BatchContext) -> DataFrame:
     """One row per batch, and one of an empty batch: with null in its key."""
     rows = transform(batch, context)
