@@ -1,6 +1,7 @@
 """CPU-µs per row of the sink's worker half up to the bytes of its requests: a batch of the departures example.
 
-In process, without Cassandra: `python -m bench.encoding`.  `requests` is all of it, grouping and messages included.
+In process, without Cassandra: `python -m bench.encoding`, for a column per value and for one user-defined type.  All of
+it is counted, grouping and messages included.  `bench cells` writes both to Cassandra.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import io
 import statistics
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pyarrow as pa
 from cassandra import ConsistencyLevel
-from cassandra.cqltypes import lookup_casstype
+from cassandra.cqltypes import UserType, lookup_casstype
 from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType, BoundStatement, PreparedStatement
 
@@ -26,12 +28,13 @@ ROWS: Final = 10_000
 ROUNDS: Final = 30
 ROWS_PER_BUCKET: Final = 10_000
 
-COLUMNS: Final = (
-    ("topic", "UTF8Type"), ("partition", "Int32Type"), ("bucket", "LongType"), ("offset", "LongType"),
+KEY: Final = (("topic", "UTF8Type"), ("partition", "Int32Type"), ("bucket", "LongType"), ("offset", "LongType"))
+DETAILS: Final = (
     ("id", "LongType"), ("carrier", "UTF8Type"), ("flight", "Int32Type"), ("tailnum", "UTF8Type"),
     ("origin", "UTF8Type"), ("dest", "UTF8Type"), ("distance_miles", "Int32Type"),
     ("scheduled_at", "TimestampType"), ("departed_at", "TimestampType"), ("delay_minutes", "Int32Type"),
 )  # fmt: skip
+COLUMNS: Final = (*KEY, *DETAILS)
 
 
 def departures(rows: int = ROWS) -> pa.RecordBatch:
@@ -58,21 +61,39 @@ def departures(rows: int = ROWS) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(values)
 
 
-def insert() -> Change:
+def in_one_type(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same rows with all columns but the key's in one struct."""
+    names = [name for name, _ in DETAILS]
+    details = pa.StructArray.from_arrays([rows.column(name) for name in names], names=names)
+    key = {name: rows.column(name) for name, _ in KEY}
+    return pa.RecordBatch.from_pydict({**key, "details": details})
+
+
+def flat() -> Change:
+    """Return the INSERT into a table of one column per value."""
+    return insert({name: lookup_casstype(kind) for name, kind in COLUMNS})
+
+
+def frozen() -> Change:
+    """Return the INSERT into a table of the key and one user-defined type."""
+    names, kinds = zip(*DETAILS, strict=True)
+    details = UserType.make_udt_class("k", "details", names, tuple(map(lookup_casstype, kinds)))
+    return insert({**{name: lookup_casstype(kind) for name, kind in KEY}, "details": details})
+
+
+def insert(kinds: Mapping[str, Any]) -> Change:
     """Return the prepared statement, as a session would give it."""
-    kinds = [lookup_casstype(kind) for _, kind in COLUMNS]
-    names = [name for name, _ in COLUMNS]
     columns = [
         SimpleNamespace(keyspace_name="k", table_name="t", name=name, type=kind)
-        for name, kind in zip([*names, "[timestamp]"], [*kinds, lookup_casstype("LongType")], strict=True)
+        for name, kind in {**kinds, "[timestamp]": lookup_casstype("LongType")}.items()
     ]
     return Change(
         prepared=PreparedStatement(columns, bytes(16), [0, 1, 2], "INSERT", "k", 5, columns, bytes(16)),
         keyspace="k",
-        columns=tuple(names),
+        columns=tuple(kinds),
         key=(0, 1, 2),
         primary=("topic", "partition", "bucket", "offset"),
-        encoders=tuple(encoder(kind, 5) for kind in kinds),
+        encoders=tuple(encoder(kind, 5) for kind in kinds.values()),
         table="k.t",
         patience=1.0,
     )
@@ -94,9 +115,8 @@ def body(statement: Any) -> bytes:
     return written.getvalue()
 
 
-def measure() -> dict[str, float]:
+def measure(made: Change, batch: pa.RecordBatch) -> dict[str, float]:
     """Return median CPU-µs per row, and rows and bytes per request."""
-    batch, made = departures(), insert()
     spent, requests, size = [], 0, 0
     for _ in range(ROUNDS):
         before = time.process_time()
@@ -111,4 +131,5 @@ def measure() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(measure())
+    print("14 columns:", measure(flat(), departures()))
+    print("4 columns and a type of 10 fields:", measure(frozen(), in_one_type(departures())))

@@ -59,12 +59,18 @@ def test_a_pipeline_that_says_everything_is_accepted(kubectl: Kubectl) -> None:
     assert stored["spec"] == everything["spec"], "nothing pruned, nothing added"
 
 
+def created(table: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "createTable": table}}]
+
+
 TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
 PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.sinks", [{"name": "own", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]),
     ("spec.sinks", TWO_TABLES),
     ("spec.sinks", [{"name": "none"}]),
     ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 60, "ttlColumn": "seconds"}}]),
+    ("spec.sinks", created({"partitionKey": ["a"], "clusteringKey": [{"column": "a"}]})),
+    ("spec.sinks", created({"partitionKey": ["a"], "compaction": {"compaction_window_size": "1"}})),
     ("spec.sinks", [{"name": "a", "kafka": {"topic": "t", "properties": {"security.protocol": "ssl"}}}]),
     ("spec.job.entrypoint", "flights"),
     ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),

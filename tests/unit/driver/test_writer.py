@@ -15,14 +15,14 @@ import pytest
 from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, WriteTimeout
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown
-from cassandra.cqltypes import lookup_casstype
+from cassandra.cqltypes import SetType, TupleType, UserType, lookup_casstype
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BoundStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
-from fencepost.sinks import BatchToken, tasks, writer
+from fencepost.sinks import BatchToken, requests, tasks, writer
 from fencepost.sinks.cassandra import TableTask
 from fencepost.sinks.requests import BATCH_ROWS as ROWS
 from fencepost.sinks.requests import STEP_BYTES, Change
@@ -183,6 +183,10 @@ def test_a_column_that_repeats_a_long_value_is_encoded_in_steps() -> None:
     """A dictionary of one value is small, and its rows are not: all at once they would pass Arrow's 2 GiB."""
     rows = batch([1] * 1_000, [""] * 1_000)
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array(["x" * 128 * 1024]))
+    in_lists = pa.ListArray.from_arrays(pa.array([0, 1_000], pa.int32()), long)
+    assert requests._decoded_bytes(
+        pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([in_lists], ["a"])], ["v"])
+    ) > (1_000 * 128 * 1024)
     repeated = pa.RecordBatch.from_arrays([*rows.columns[:2], long], list(COLUMNS))
     written = 0
     for request in insert().requests(repeated, 1):
@@ -383,6 +387,22 @@ def test_a_null_inside_a_collection_is_poison_and_names_column_and_record() -> N
     ) as caught:
         list(made.requests(rows, 1))
     assert "array_compact" in caught.value.remedy
+
+
+def test_what_does_not_fit_inside_a_struct_is_named_by_its_field() -> None:
+    made, rows = of_source([None, None], [7, 8])
+    text, number = lookup_casstype("UTF8Type"), lookup_casstype("Int32Type")
+    inner = UserType.make_udt_class("k", "inner", ("n", "names"), (number, SetType.apply_parameters([text])))
+    one = replace(made, encoders=(*made.encoders[:3], encoder(TupleType.apply_parameters([inner]), 5)))
+    for last, told in (
+        ({"n": 2**40}, "field a: field n: .*1099511627776"),
+        ({"names": [None]}, "field a: field names: null is an element of a set"),
+    ):
+        values = [{"a": {"n": 1, "names": ["x"]}}, {"a": {"n": 1, "names": ["x"], **last}}]
+        column = pa.array(values, pa.struct([("a", pa.struct([("n", pa.int64()), ("names", pa.list_(pa.string()))]))]))
+        with pytest.raises(PoisonRecord, match=told) as caught:
+            list(one.requests(rows.set_column(3, "tags", column), 1))
+        assert caught.value.message.endswith("row topic=a, partition=3, offset=8")
 
 
 def test_a_null_key_names_the_record_as_far_as_the_row_has_it() -> None:

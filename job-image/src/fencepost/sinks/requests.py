@@ -21,7 +21,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 from fencepost.errors import PoisonRecord
 from fencepost.sinks.layout import Cells
 from fencepost.sinks.rows import Rows, by_partition, lay_out, routing_keys, values_of
-from fencepost.sinks.types import Encoder, NullInCollection
+from fencepost.sinks.types import MISFITS, Encoder, NullInCollection
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 64 * 1024
@@ -37,8 +37,6 @@ SHOWN: Final = 100
 NULL_REMEDY: Final = (
     "Remove the nulls in the transform, for example with array_compact or map_filter, or drop such records."
 )
-MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
-"""What an encoder raises for a value that does not fit."""
 
 
 class EncodedRows(BatchStatement):  # type: ignore[misc] # the library is untyped
@@ -197,11 +195,20 @@ class Change:
 
 def _decoded_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of a batch whose dictionaries are decoded: one long value may be that of all rows."""
-    size: int = batch.nbytes
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type) and any(is_one(column.type.value_type) for is_one in _OF_ANY_LENGTH):
-            size += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-    return size
+    return int(batch.nbytes) + sum(map(_repeated_bytes, batch.columns))
+
+
+def _repeated_bytes(column: pa.Array) -> int:
+    kind = column.type
+    if pa.types.is_dictionary(kind) and any(is_one(kind.value_type) for is_one in _OF_ANY_LENGTH):
+        return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if pa.types.is_struct(kind):
+        return sum(_repeated_bytes(column.field(index)) for index in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _repeated_bytes(column.keys) + _repeated_bytes(column.items)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _repeated_bytes(column.values)
+    return 0
 
 
 _OF_ANY_LENGTH: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)

@@ -24,6 +24,10 @@ class NullInCollection(ValueError):
     """A list, set or map holds a null: Cassandra has no representation for it."""
 
 
+MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+"""What an encoder raises for a value that does not fit."""
+
+
 def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - a class of cassandra.cqltypes
     """Return the function from an Arrow column to a column of CQL's bytes, null for null.
 
@@ -102,7 +106,7 @@ def _user_type(column: pa.StructArray, fields: Mapping[str, Encoder], name: str)
         if index < 0:
             layout.null()
         else:
-            layout.value(encode(column.field(index)))
+            layout.value(_field(field, encode, column.field(index)))
     return layout.joined()
 
 
@@ -112,8 +116,18 @@ def _tuple(column: pa.StructArray, elements: Sequence[Encoder]) -> Cells:
         raise _other_fields(f"the tuple has {len(elements)} elements, and the struct {column.type.num_fields} fields")
     layout = Layout(len(column))
     for index, encode in enumerate(elements):
-        layout.value(encode(column.field(index)))
+        layout.value(_field(column.type.field(index).name, encode, column.field(index)))
     return layout.joined()
+
+
+def _field(name: str, encode: Encoder, column: pa.Array) -> Cells:
+    """Encode a field of structs; what it raises for a value begins with the field's name."""
+    try:
+        return encode(column)
+    except NullInCollection as error:
+        raise NullInCollection(f"field {name}: {error}") from error
+    except MISFITS as error:
+        raise ValueError(f"field {name}: {error}") from error
 
 
 def _other_fields(message: str) -> BadSpec:
