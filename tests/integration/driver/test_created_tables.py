@@ -29,6 +29,21 @@ KEY = CreateTable(
 FRAME = frame(topic="string", partition="int", offset="bigint", value="string")
 
 
+_HOME = pa.struct(
+    [
+        ("street", pa.string()),
+        ("at", pa.struct([("x", pa.float64()), ("y", pa.float64())])),
+        ("phones", pa.list_(pa.string())),
+    ]
+)
+ARROW_OF_STRUCTS = pa.schema(
+    {
+        "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "home": _HOME,
+        "by_name": pa.map_(pa.string(), pa.list_(_HOME)),
+    }
+)  # fmt: skip
+
+
 class Place:
     """A name for a table that is not there yet."""
 
@@ -156,7 +171,21 @@ def test_a_table_that_exists_is_used_as_it_is_and_what_differs_is_told(place: Pl
     [
         ({"topic": "string", "partition": "int", "value": "string"}, "'offset' is part of createTable's key"),
         ({"topic": "string", "partition": "void", "offset": "bigint"}, "'partition': createTable has no type for void"),
-        ({"topic": "string", "partition": "int", "offset": "bigint", "a": "struct<x:int>"}, "'a': createTable has no"),
+        ({"topic": "string", "partition": "int", "offset": "bigint", "a": "struct<x:void>"}, "'a': createTable has no"),
+        (
+            {"topic": "string", "partition": "int", "offset": "bigint", "a": "struct<x-y:int>"},
+            "field 'x-y' of a struct",
+        ),
+        (
+            {
+                "topic": "string",
+                "partition": "int",
+                "offset": "bigint",
+                "a": "struct<b:struct<x:int>>",
+                "a_b": "struct<x:int>",
+            },
+            "two structs would have the type",
+        ),
         ({"topic": "string", "partition": "int", "offset": "bigint", 'x" int); DROP TABLE y': "int"}, "rename it"),
     ],
 )
@@ -167,6 +196,34 @@ def test_columns_that_make_no_table_are_told_and_nothing_is_created(
         place.open().check(frame(**columns))
     assert told in caught.value.message
     assert place.sink.table not in place.session.cluster.metadata.keyspaces["driver_tests"].tables
+
+
+def test_structs_have_types_of_their_own_in_a_new_table(place: Place) -> None:
+    home = "struct<street:string,at:struct<x:double,y:double>,phones:array<string>>"
+    columns = {"topic": "string", "partition": "int", "offset": "bigint"}
+    schema = frame(**columns, home=home, by_name=f"map<string,array<{home}>>")
+    session, name = place.session, place.sink.table
+    types = [f"{name}_{part}" for part in ("home", "home_at", "by_name_value", "by_name_value_at")]
+    try:
+        sink = place.open()
+        sink.check(schema)
+        place.open().check(schema)  # as the next run does
+        assert f"home frozen<{name}_home>" in place.statement()
+        row = {
+            "topic": "a", "partition": 0, "offset": 1,
+            "home": {"street": "s", "at": {"x": 0.5, "y": None}, "phones": ["1"]}, "by_name": [("n", [])],
+        }  # fmt: skip
+        token = BatchToken(pipeline="p", epoch=1, version=1, token=1_000, offsets={})
+        list(sink.task().write(iter([pa.RecordBatch.from_pylist([row], ARROW_OF_STRUCTS)]), token))
+        stored = session.execute(f"SELECT home FROM driver_tests.{name}").one().home  # noqa: S608
+        assert (stored.street, tuple(stored.at), stored.phones) == ("s", (0.5, None), ["1"])
+        session.execute(f"DROP TABLE driver_tests.{name}", timeout=30)
+        with pytest.raises(BadSpec, match=rf"field home.at: frozen<.*{name}_home_at.*> takes a struct, not int"):
+            place.open().check(frame(**columns, home="struct<at:int>"))
+    finally:
+        session.execute(f"DROP TABLE IF EXISTS driver_tests.{name}", timeout=30)
+        for one in types:
+            session.execute(f"DROP TYPE IF EXISTS driver_tests.{one}", timeout=30)
 
 
 def test_options_that_cassandra_refuses_are_a_bad_spec(place: Place) -> None:

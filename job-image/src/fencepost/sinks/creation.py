@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cassandra import InvalidRequest, Unauthorized
@@ -18,11 +20,12 @@ from fencepost.contract import CassandraSink, CreateTable, Reason
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.fence.cassandra_errors import UNANSWERED
 from fencepost.fence.schema import STATEMENT_LIMIT, await_agreement, columns_of
-from fencepost.sinks.cql import quoted
+from fencepost.sinks.cql import UserTypes, quoted
+from fencepost.sinks.tables import Table, user_types
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
-    from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 log = logging.getLogger(__name__)
 
@@ -41,34 +44,39 @@ _TYPES: Final = {
 
 
 def create(session: Session, sink: CassandraSink, wanted: CreateTable, schema: StructType) -> None:
-    """Create the table for the frame's columns, unless there is one meanwhile. `schema` has what is stored.
+    """Create the table for the frame's columns, unless there is one meanwhile, and the types of its structs.
+
+    `schema` has what is stored.
 
     Raises BadSpec when the columns make no table or Cassandra refuses it, DependencyDown when it does not answer, or
     when the user may not create it.
     """
     name = f"{sink.keyspace}.{sink.table}"
-    if problems := list(_problems(wanted, schema)):
+    existing = user_types(session, sink.keyspace)
+    if problems := list(_problems(sink, wanted, schema, existing)):
         raise BadSpec(
             f"sink {sink.name!r}: no table {name} for these columns: {'; '.join(problems)}",
             reason=Reason.SINK_MISMATCH,
             remedy="Correct the transform or createTable, or create the table yourself.",
         )
-    text = statement(sink, wanted, schema)
+    texts = statements(sink, wanted, schema)
     try:
         await_agreement(session)
         if not columns_of(session, sink.keyspace, sink.table):
-            log.info("creating table %s", name, extra={"fields": {"statement": text}})
-            session.execute(text, timeout=STATEMENT_LIMIT, host=_same_for_all(session))
-        await_agreement(session)
+            log.info("creating table %s", name, extra={"fields": {"statements": texts}})
+            for text in texts:
+                session.execute(text, timeout=STATEMENT_LIMIT, host=_same_for_all(session))
+                await_agreement(session)
+        session.cluster.refresh_keyspace_metadata(sink.keyspace)
         session.cluster.refresh_table_metadata(sink.keyspace, sink.table)
     except Unauthorized as error:
-        log.warning("the user may not create table %s", name, extra={"fields": {"statement": text}})
+        log.warning("the user may not create table %s", name, extra={"fields": {"statements": texts}})
         raise DependencyDown(
             f"sink {sink.name!r}: {error}",
             reason=Reason.CASSANDRA_CREDENTIALS_REJECTED,
             remedy=(
                 f"GRANT CREATE ON KEYSPACE {sink.keyspace} to the user of spec.checkpoint.cassandra.credentialsFrom, or"
-                " create the table yourself by the statement in the driver's log."
+                " create the table yourself by the statements in the driver's log."
             ),
         ) from error
     except (InvalidRequest, ConfigurationException, SyntaxException) as error:
@@ -83,9 +91,10 @@ def create(session: Session, sink: CassandraSink, wanted: CreateTable, schema: S
         ) from error
 
 
-def statement(sink: CassandraSink, wanted: CreateTable, schema: StructType) -> str:
-    """Return the CREATE TABLE statement for columns that have no problems."""
-    columns = [f"{quoted(field.name)} {cql_type(field.dataType)}" for field in schema.fields]
+def statements(sink: CassandraSink, wanted: CreateTable, schema: StructType) -> list[str]:
+    """Return the CREATE TYPE statements, each after those that it needs, and CREATE TABLE; for what has no problems."""
+    types: list[NewType] = []
+    columns = [f"{quoted(field.name)} {_column_type(sink, field, types)}" for field in schema.fields]
     partition = ", ".join(map(quoted, wanted.partition_key))
     key = ", ".join([f"({partition})", *(quoted(part.column) for part in wanted.clustering_key)])
     options = []
@@ -97,35 +106,78 @@ def statement(sink: CassandraSink, wanted: CreateTable, schema: StructType) -> s
     if wanted.compaction:
         pairs = ", ".join(f"{_literal(name)}: {_literal(value)}" for name, value in sorted(wanted.compaction.items()))
         options.append(f"compaction = {{{pairs}}}")
-    return (
+    return [
+        *(one.statement(sink.keyspace) for one in types),
         f"CREATE TABLE IF NOT EXISTS {quoted(sink.keyspace)}.{quoted(sink.table)}"
-        f" ({', '.join(columns)}, PRIMARY KEY ({key}))" + (f" WITH {' AND '.join(options)}" if options else "")
-    )
+        f" ({', '.join(columns)}, PRIMARY KEY ({key}))" + (f" WITH {' AND '.join(options)}" if options else ""),
+    ]
 
 
-def cql_type(spark: DataType) -> str | None:
-    """Return the type of a new column, None where there is none for it."""
+@dataclass(frozen=True, slots=True)
+class NewType:
+    """A user-defined type for the structs of a column: field to CQL type."""
+
+    name: str
+    fields: Mapping[str, str]
+
+    def statement(self, keyspace: str) -> str:
+        """Return the CREATE TYPE statement."""
+        fields = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.fields.items())
+        return f"CREATE TYPE IF NOT EXISTS {quoted(keyspace)}.{quoted(self.name)} ({fields})"
+
+
+def cql_type(spark: DataType, name: str, types: list[NewType]) -> str | None:
+    """Return the type of a new column, None where there is none for it; append the types that it needs to `types`.
+
+    `name` is that of the column's user-defined type if it is a struct; the structs in it append their fields' names.
+    """
     if spark.typeName() == "array":
-        element = cql_type(cast("ArrayType", spark).elementType)
+        element = cql_type(cast("ArrayType", spark).elementType, name, types)
         return element and f"frozen<list<{element}>>"
     if spark.typeName() == "map":
-        key, value = cql_type(cast("MapType", spark).keyType), cql_type(cast("MapType", spark).valueType)
+        pairs = cast("MapType", spark)
+        key, value = cql_type(pairs.keyType, f"{name}_key", types), cql_type(pairs.valueType, f"{name}_value", types)
         return key and value and f"frozen<map<{key}, {value}>>"
+    if spark.typeName() == "struct":
+        found = {
+            field.name: cql_type(field.dataType, f"{name}_{field.name}", types)
+            for field in cast("StructType", spark).fields
+        }
+        fields = {field: kind for field, kind in found.items() if kind is not None}
+        types.append(NewType(name, fields))
+        return f"frozen<{quoted(name)}>" if fields and len(fields) == len(found) else None
     return _TYPES.get(spark.simpleString().partition("(")[0])
 
 
-def _problems(wanted: CreateTable, schema: StructType) -> Iterator[str]:
-    for name in (*wanted.partition_key, *(part.column for part in wanted.clustering_key)):
+def _column_type(sink: CassandraSink, field: StructField, types: list[NewType]) -> str | None:
+    return cql_type(field.dataType, f"{sink.table}_{field.name}", types)
+
+
+def _problems(sink: CassandraSink, wanted: CreateTable, schema: StructType, existing: UserTypes) -> Iterator[str]:
+    key = (*wanted.partition_key, *(part.column for part in wanted.clustering_key))
+    for name in key:
         if name not in schema.names:
             yield f"column {name!r} is part of createTable's key, and the frame does not store it"
+    types: list[NewType] = []
+    columns: dict[str, str] = {}
     for field in schema.fields:
         if not _NAME.fullmatch(field.name):
             yield f"column {field.name!r} is no name of letters, digits and _; rename it with alias"
-        if cql_type(field.dataType) is None:
-            yield (
-                f"column {field.name!r}: createTable has no type for {field.dataType.simpleString()}; cast it, select"
-                " the fields of a struct, or create the table yourself"
-            )
+        kind = _column_type(sink, field, types)
+        if kind is None:
+            found = field.dataType.simpleString()
+            yield f"column {field.name!r}: createTable has no type for {found}; cast it, or create the table yourself"
+        else:
+            columns[field.name] = kind
+    for name in sorted({name for one in types for name in one.fields if not _NAME.fullmatch(name)}):
+        yield f"field {name!r} of a struct is no name of letters, digits and _; rename it"
+    for name, count in Counter(one.name for one in types).items():
+        if count > 1:
+            yield f"two structs would have the type {name}; rename one of their fields or columns"
+    # A type of that name may exist: then the structs have to fit it.
+    known = {**{one.name: one.fields for one in types}, **existing}
+    table = Table(keyspace=sink.keyspace, name=sink.table, columns=columns, partition_key=(), user_types=known)
+    yield from (problem for field in schema.fields if field.name in columns for problem in table.misfits(field))
 
 
 def _same_for_all(session: Session) -> Any:  # noqa: ANN401 - a host of the untyped library

@@ -12,7 +12,7 @@ from fencepost.sinks.cql import UserTypes, parsed
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,11 @@ class Table:
             if column.name not in self.columns:
                 yield f"column {column.name!r} is not in the table, which has {', '.join(sorted(self.columns))}"
             else:
-                kind = parsed(self.columns[column.name], self.user_types)
-                yield from fit.problems(column.name, column.dataType, kind)
+                yield from self.misfits(column)
+
+    def misfits(self, column: StructField) -> Iterator[str]:
+        """Yield why a column of the frame does not fit the table's column of that name."""
+        yield from fit.problems(column.name, column.dataType, parsed(self.columns[column.name], self.user_types))
 
     def differences(self, wanted: CreateTable) -> Iterator[str]:
         """Yield how the table's key differs from that of `createTable`."""
@@ -74,8 +77,13 @@ def described(session: Session, keyspace: str, name: str) -> Table | None:
             ClusteringColumn(column=column.name, order="DESC" if column.is_reversed else "ASC")
             for column in found.clustering_key
         ),
-        user_types={
-            name: dict(zip(kind.field_names, kind.field_types, strict=True))
-            for name, kind in keyspaces[keyspace].user_types.items()
-        },
+        user_types=user_types(session, keyspace),
     )
+
+
+def user_types(session: Session, keyspace: str) -> UserTypes:
+    """Return the user-defined types of a keyspace as the session's metadata have them."""
+    return {
+        name: dict(zip(kind.field_names, kind.field_types, strict=True))
+        for name, kind in session.cluster.metadata.keyspaces[keyspace].user_types.items()
+    }
