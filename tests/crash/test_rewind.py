@@ -299,11 +299,32 @@ async def test_a_table_that_cannot_be_purged_is_found_before_anything_stops() ->
     assert stage.is_running()
 
 
-async def test_a_sink_of_another_kind_is_refused() -> None:
-    stage = await streaming(sinks=[{"name": "out", "kafka": {"topic": "out"}}])
+@pytest.mark.parametrize("kind", [{"kafka": {"topic": "out"}}, {"function": {"entrypoint": "out:write"}}])
+async def test_a_sink_of_another_kind_is_refused(kind: dict[str, Any]) -> None:
+    stage = await streaming(sinks=[{"name": "out", **kind}])
     ask(stage, deleteOutput=True)
     await stage.until(stage.is_over)
     assert "the output of sink out cannot be deleted" in stage.rewind.status.message
+
+
+async def test_a_sink_of_a_package_is_asked_by_the_count() -> None:
+    stage = await streaming(sinks=[{"name": "out", "plugin": {"kind": "postgresql"}}])
+    ask(stage, deleteOutput=True)
+    await play(stage)
+    assert stage.rewind.status.phase == COMPLETED
+    assert len(stage.world.purged) == 1
+
+
+async def test_an_image_without_the_command_is_told_before_anything_stops() -> None:
+    stage = await streaming()
+    stage.world.purge_exit_code = 2
+    ask(stage, deleteOutput=True)
+    await stage.until(stage.is_over)
+    message = stage.rewind.status.message
+    assert "spec.job.image does not know the command `fencepost purge`" in message
+    assert "an image of the operator's release or newer" in message
+    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.is_running()
 
 
 async def test_a_purge_that_fails_waits_for_a_person_and_is_not_cancelled() -> None:

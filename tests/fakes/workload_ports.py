@@ -42,6 +42,8 @@ class FakePurges:
         if found is None or found.owner != owner:
             return None
         ended = self.world.now - found.created_at >= PURGE_DELAY
+        if found.exit_code is not None:
+            return PurgeJob(name=name, is_failed=ended, exit_code=found.exit_code)
         if found.failure:
             return PurgeJob(name=name, is_failed=ended, message=found.failure if ended else "")
         rows = sum(until - start for start, until in found.request.ranges.values())

@@ -105,6 +105,8 @@ class Purge:
     created_at: datetime
     failure: str = ""
     left: int = 0
+    exit_code: int | None = None
+    """How its pod ended without saying why."""
 
 
 class RefusedError(Exception):
@@ -162,6 +164,7 @@ class World:
     purge_failure: str = ""
     count_fails: bool = False
     """Whether counting fails with `purge_failure` too."""
+    purge_exit_code: int | None = None
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Ids of topics that were recreated."""
     retention: Fact[Retention] = field(default_factory=lambda: Known(Retention()))
@@ -259,7 +262,7 @@ class World:
         name, owner = job["metadata"]["name"], job["metadata"]["ownerReferences"][0]["uid"]
         request = PurgeRequest.from_json(config_map["data"][PURGE_FILE])
         failure = self.purge_failure if request.timestamp is not None or self.count_fails else ""
-        purge = Purge(owner, request, self.now, failure=failure)
+        purge = Purge(owner, request, self.now, failure=failure, exit_code=self.purge_exit_code)
         if self.purges.setdefault(name, purge) is purge and request.timestamp is not None:
             self.purged.append(request)
 

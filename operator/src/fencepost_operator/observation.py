@@ -306,13 +306,17 @@ def may_report_progress(row: FenceRow) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeJob:
-    """The Job that counts or deletes output for a rewind. `message` is why its newest pod failed."""
+    """The Job that counts or deletes output for a rewind.
+
+    `message` is why its newest pod failed, `exit_code` how that pod's container ended, None where neither is known.
+    """
 
     name: str
     is_done: bool = False
     is_failed: bool = False
     report: PurgeReport | None = None
     message: str = ""
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -51,6 +53,20 @@ def test_the_refusal_is_told_rather_than_the_timeout(
     assert type(found) is kind
     assert words in f"{found} {found.remedy}"
     assert "kafka:9092" in str(found)
+
+
+async def test_a_timestamp_for_a_kafka_of_the_driver_alone_is_no_matter_of_another_target() -> None:
+    class Secrets:
+        async def secret(self, _key: object, _name: str) -> dict[str, str]:
+            return {}
+
+    offsets = KafkaOffsets(Secrets())
+    place = replace(PLACE, properties={"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"})
+    with pytest.raises(Rejected, match="OAuth, Kerberos or files") as caught:
+        await offsets.at(place, datetime(2026, 1, 1, tzinfo=UTC))
+    assert "snapshot" not in caught.value.remedy
+    assert "propertiesFrom" in caught.value.remedy
+    await offsets.close()
 
 
 async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:

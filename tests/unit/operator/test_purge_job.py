@@ -86,6 +86,13 @@ def test_the_pod_keeps_to_pod_security_and_gets_no_secret_of_spark() -> None:
     assert mounted["config"]["configMap"]["name"] == job["metadata"]["name"]
 
 
+def test_what_no_second_pod_can_change_fails_the_job_at_once() -> None:
+    job = start_count(context(), rewind(), TARGET).job
+    (rule,) = job["spec"]["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert {2, 51, 127} <= set(rule["onExitCodes"]["values"])
+
+
 def test_it_is_no_driver_and_goes_with_the_rewind() -> None:
     action = start_purge(context(), rewind(), TARGET)
     for made in (action.job, action.config_map):

@@ -100,8 +100,8 @@ class KafkaOffsets:
         properties = await self._properties(connection)
         if kafka_properties.why_driver_only(properties):
             raise Rejected(
-                "a timestamp cannot be looked up: only the driver may connect to this Kafka",
-                remedy="name offsets or a snapshot in spec.to",
+                "no target can be checked: only the driver may connect to this Kafka, with OAuth, Kerberos or files",
+                remedy="connect by TLS or SASL with PEM text and a password in spec.source.kafka.propertiesFrom",
             )
         async with self._session(connection, properties) as (admin, topics):
             keys = (offset_key(partition.topic, partition.partition) for partition in topics.partitions)

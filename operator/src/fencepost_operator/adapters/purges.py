@@ -37,7 +37,15 @@ class KubernetesPurges:
         text = (ended or {}).get("message") or ""
         is_done, is_failed = pods.is_true(job, "Complete"), pods.is_true(job, "Failed")
         report = PurgeReport.from_json(text) if is_done else None
-        return PurgeJob(name=name, is_done=is_done, is_failed=is_failed, report=report, message=_message(text))
+        code = (ended or {}).get("exitCode")
+        return PurgeJob(
+            name=name,
+            is_done=is_done,
+            is_failed=is_failed,
+            report=report,
+            message=_message(text),
+            exit_code=code if type(code) is int else None,
+        )
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
         """Create the ConfigMap, then the Job; nothing to do when they exist. Raises Rejected as the Runs port does."""

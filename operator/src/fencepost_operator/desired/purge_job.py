@@ -16,6 +16,8 @@ from fencepost_operator.desired.run_job import run_job
 
 ATTEMPTS: Final = 6
 """Pods after the first one, with pauses of 10 s, 20 s and so on (Kubernetes' own)."""
+UNKNOWN_COMMAND: Final = (2, 126, 127)
+"""Exit codes of an image without `fencepost purge`: argparse refuses it, or there is no `fencepost` to call."""
 _FOR_RUNS: Final = frozenset({Variable.CONFIG, Variable.SPARK_AUTH_SECRET, Variable.POD_IP})
 
 
@@ -45,7 +47,7 @@ def purge_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, rewind: R
                     "onExitCodes": {
                         "containerName": labels.PURGE,
                         "operator": "In",
-                        "values": [int(ExitCode.BAD_SPEC)],
+                        "values": [*UNKNOWN_COMMAND, int(ExitCode.BAD_SPEC)],
                     },
                 }
             ]

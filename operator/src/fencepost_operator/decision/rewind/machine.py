@@ -32,6 +32,7 @@ from fencepost_operator.decision.rewind.progress import Progress, completed, fai
 from fencepost_operator.decision.rewind.purge import is_purged, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
 from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
 from fencepost_operator.observation import PurgeJob, RewindFacts, Unknown
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)
@@ -277,7 +278,14 @@ def _purge_failed(context: RewindContext, why: str) -> Progress:
 
 def _why_failed(context: RewindContext, job: PurgeJob, what: str) -> str:
     namespace = context.rewind.key.namespace
-    why = detail(job.message) or "its pod did not say why, as with an image of an older release"
+    if not job.message and job.exit_code in UNKNOWN_COMMAND:
+        return with_remedy(
+            f"{what}: the image of spec.job.image does not know the command `fencepost purge`, and ended with exit code"
+            f" {job.exit_code}",
+            "set spec.job.image to an image of the operator's release or newer",
+            f"kubectl delete job --namespace {namespace} {job.name} tries again" if context.status.has_begun else "",
+        )
+    why = detail(job.message) or f"its pod did not say why, and ended with exit code {job.exit_code}"
     return with_remedy(
         f"{what}: {why}",
         f"kubectl logs --namespace {namespace} job/{job.name} has more",

@@ -55,11 +55,12 @@ def is_purged(job: PurgeJob) -> bool:
 
 
 def unpurgeable(context: RunContext) -> tuple[str, ...]:
-    """Return why output cannot be deleted, a sentence per sink that is no Cassandra table."""
+    """Return why output cannot be deleted, a sentence per sink of a kind that cannot; the count finds the others."""
     return tuple(
-        f"the output of sink {sink.name} cannot be deleted: it is no Cassandra table; set deleteOutput to false"
+        f"the output of sink {sink.name} cannot be deleted: it is neither a Cassandra table nor a sink of a package;"
+        " set deleteOutput to false"
         for sink in context.spec.sinks
-        if sink.cassandra is None
+        if sink.cassandra is None and sink.plugin is None
     )
 
 
