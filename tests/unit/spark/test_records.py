@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from fencepost import RecordContext, record_batches
-from fencepost.batch import Range
+from fencepost.batch import Range, between
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DependencyDown, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.sinks import BatchToken, SinkTask
 from fencepost.spark import engine
 from fencepost.spark.engine import SparkEngine
+from fencepost.spark.prepared import PreparedQueries
 from unit.spark.conftest import CONFIG
-from unit.spark.test_engine import BATCH, Counting, failure, row
+from unit.spark.test_engine import BATCH, Counting, eventually, failure, in_background, row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,6 +110,111 @@ def test_each_record_is_written_once(make: Callable[..., SparkEngine], tmp_path:
     assert offsets(tmp_path / "rows") == [7, 8, 100, 101, 102]
     made.keep_warm()
     assert len(sink.schemas) == 1
+
+
+def test_each_batch_has_its_own_ranges_and_token(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    sink = Sink(path=tmp_path / "rows")
+    made = make(same, sink)
+    written = set()
+    for number in range(3):
+        batch = between({"t/0": number * 10}, {"t/0": number * 10 + number + 1})
+        now = replace(row(), version=9 + number, clock=row().clock + number)
+        assert made.write(batch, now).rows == {"rows": number + 1}
+        written |= {f"{now.write_timestamp} {number * 10 + place}" for place in range(number + 1)}
+    lines = (tmp_path / "rows").read_text().splitlines()
+    assert sorted(lines) == sorted(written)
+
+
+def test_a_batch_that_fails_leaves_the_next_one_whole(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    sink = Sink(path=tmp_path / "rows")
+
+    @record_batches
+    def refusing(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+        if "t/0" in context.offsets:
+            raise PoisonRecord("a record of t/0")
+        return batch.select(["offset"])
+
+    made = make(refusing, sink)
+    failure(lambda: made.write(BATCH, row()))
+    (tmp_path / "rows").unlink(missing_ok=True)
+    assert made.write(between({"t/1": 100}, {"t/1": 103}), row()).rows == {"rows": 3}
+    assert offsets(tmp_path / "rows") == [100, 101, 102]
+
+
+def test_a_task_that_changes_between_two_batches_is_sent_as_it_is_then(
+    make: Callable[..., SparkEngine], tmp_path: Any
+) -> None:
+    sink = Sink(path=tmp_path / "one")
+    made = make(same, sink)
+    made.write(BATCH, row())
+    sink._path = str(tmp_path / "two")
+    made.write(BATCH, row())
+    assert offsets(tmp_path / "one") == offsets(tmp_path / "two") == [7, 8, 100, 101, 102]
+
+
+def test_a_query_is_planned_once_while_its_function_stays_the_same(spark: SparkSession) -> None:
+    queries = PreparedQueries(spark, "id long", returned=("id",))
+    first = queries.of(reverse, 2)
+    assert queries.of(reverse, 2) is first
+    assert queries.of(reverse, 1) is not first
+    assert queries.of(same_rows, 2) is not first
+    for _ in range(2):
+        assert sorted(one["id"] for one in first.collect()) == [-1, 0]
+
+
+def reverse(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        yield pa.RecordBatch.from_pydict({"id": [-one for one in batch.column(0).to_pylist()]})
+
+
+def same_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from rows
+
+
+def test_progress_grows_within_the_only_task_of_each_batch(make: Callable[..., SparkEngine], tmp_path: Any) -> None:
+    made = make(same, Slow(tmp_path))
+    for version in range(2):
+        before = made.progress()
+        thread = in_background(partial(made.write, BATCH, replace(row(), version=version)))
+        try:
+            eventually(partial(grows, made, before), "progress within the task")
+            assert thread.is_alive()
+        finally:
+            (tmp_path / str(version)).touch()
+            thread.join(60)
+
+
+def grows(made: SparkEngine, before: int) -> bool:
+    return made.progress() > before
+
+
+class Slow(Sink):
+    """A sink whose tasks report rows, and end once there is a file with the batch's version."""
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__()
+        self._folder = str(folder)
+
+    def task(self) -> SinkTask:
+        return Waiting(self._folder)
+
+
+class Waiting:
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        import os  # noqa: PLC0415
+        import time  # noqa: PLC0415
+
+        from fencepost.sinks import tasks  # noqa: PLC0415
+
+        tasks.REPORT_INTERVAL = 0.1  # type: ignore[misc]
+        for rows in batches:
+            yield rows.num_rows
+        while not os.path.exists(f"{self._folder}/{batch.version}"):  # noqa: PTH110
+            yield 0
+            time.sleep(0.2)
 
 
 def test_several_sinks_read_once(make: Callable[..., SparkEngine], tmp_path: Any) -> None:

@@ -7,7 +7,8 @@ the largest, so that each record counts once whoever reads it how often.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.accumulators import AccumulatorParam
@@ -38,11 +39,11 @@ class SliceCounter:
 
     def __init__(self, accumulator: Accumulator[Figures], batch: int) -> None:
         self._accumulator = accumulator
-        self._batch = batch
+        self.batch = batch
 
     def add(self, index: int, records: int, size: int) -> None:
         """Report the records and bytes that one read of the slice `index` has given so far."""
-        self._accumulator.add({(self._batch, index): (records, size)})
+        self._accumulator.add({(self.batch, index): (records, size)})
 
 
 class ReadCounts:
@@ -57,6 +58,11 @@ class ReadCounts:
         self._batch += 1
         self._accumulator.value = {}
         return SliceCounter(self._accumulator, self._batch)
+
+    @property
+    def counter(self) -> Callable[[int], SliceCounter]:
+        """Return what makes the counter of the batch with a number, for tasks that learn the number later."""
+        return partial(SliceCounter, self._accumulator)
 
     def total(self) -> tuple[int, int]:
         """Return the records and bytes that the tasks of the newest batch have read."""

@@ -19,8 +19,10 @@ from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
 from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, tasks
 from fencepost.spark import call_sites, failures, records, source, stragglers
+from fencepost.spark.assignment import PROPERTY, Assignment
 from fencepost.spark.counts import ReadCounts
 from fencepost.spark.outputs import named
+from fencepost.spark.prepared import PreparedQueries
 from fencepost.spark.progress import Progress
 from fencepost.spark.tasks import slices
 
@@ -59,6 +61,7 @@ class SparkEngine:
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)
+        self._queries = PreparedQueries(spark, tasks.RESULT_COLUMNS, returned=("sink", "rows"))
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
         self._has_failed = False
@@ -87,7 +90,7 @@ class SparkEngine:
         before = time.monotonic()
         self._let_failed_tasks_end()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
-        token = _token(context)
+        token = records.token_of(context)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
         parts = slices(
@@ -160,7 +163,7 @@ class SparkEngine:
         if check:
             for name, frame in outputs.items():
                 self._check(name, frame.schema)
-        token = _token(context)
+        token = records.token_of(context)
         written = [
             frame.mapInArrow(self._writes(name, token), tasks.RESULT_COLUMNS).select("sink", "rows")
             for name, frame in outputs.items()
@@ -181,17 +184,26 @@ class SparkEngine:
         """Return the lazy frame (sink, rows) that writes what the transform makes of record batches."""
         if check or self._schemas is None:
             self._schemas = self._described(is_warm_up=check)
-        work = records.Work(
+        assignment = Assignment(
             slices=parts,
-            read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
-            counter=self._counts.begin(),
-            transform=cast("RecordTransform", self._transform),
-            context=context.without_spark(),
-            schemas=self._schemas,
-            writes={name: self._writes(name, _token(context)) for name in self._sinks},
+            number=self._counts.begin().batch,
+            version=context.version,
+            token=context.token,
+            offsets=context.offsets,
         )
-        numbers = self._spark.range(0, len(parts), 1, len(parts))
-        return numbers.mapInArrow(work, tasks.RESULT_COLUMNS).select("sink", "rows")
+        self._spark.sparkContext.setLocalProperty(PROPERTY, assignment.to_json())
+        return self._queries.of(self._work(self._schemas), len(parts))
+
+    def _work(self, schemas: Mapping[str, pa.Schema]) -> records.Work:
+        """Return what the tasks do in each batch."""
+        return records.Work(
+            read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
+            counter=self._counts.counter,
+            transform=cast("RecordTransform", self._transform),
+            context=self._context({}, version=0, token=WARM_TOKEN).without_spark(),
+            schemas=schemas,
+            sinks={name: sink.task() for name, sink in self._sinks.items()},
+        )
 
     def _described(self, *, is_warm_up: bool) -> dict[str, pa.Schema]:
         """Return the columns of each sink, by the empty batch. Raises BadSpec for columns that do not fit a sink."""
@@ -237,16 +249,6 @@ class SparkEngine:
     def _cores(self) -> int:
         """Cores of the executors that are there now."""
         return max(1, int(self._spark.sparkContext.defaultParallelism))
-
-
-def _token(context: BatchContext) -> BatchToken:
-    return BatchToken(
-        pipeline=context.pipeline,
-        epoch=context.epoch,
-        version=context.version,
-        token=context.token,
-        offsets=context.offsets,
-    )
 
 
 def _guarded(name: str, act: Callable[[], None]) -> None:

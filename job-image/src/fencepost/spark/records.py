@@ -3,14 +3,16 @@
 A DataFrame of the same transform is two Python functions with the JVM between them, which takes each record in and out
 of Arrow twice. Here the JVM sees no record: one `mapInArrow` gives each task its slice and takes back the counts of
 rows that the sinks report. It is a query and no plain RDD job, because what a running task has done is visible to the
-driver in a query alone, and because both kinds of jobs would keep a daemon of Python workers each.
+driver in a query alone, and because both kinds of jobs would keep a daemon of Python workers each. The query is planned
+once: what differs from batch to batch is the job's Assignment.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,13 +21,16 @@ from fencepost.batch import Range
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, DriverError, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
+from fencepost.sinks import BatchToken, tasks
 from fencepost.spark import failures
+from fencepost.spark.assignment import PROPERTY, Assignment
 from fencepost.spark.fan_out import write_all
 from fencepost.spark.outputs import named
 from fencepost.spark.source import counted
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
+    from fencepost.sinks import SinkTask
     from fencepost.spark.counts import SliceCounter
     from fencepost.spark.fan_out import Write
 
@@ -40,7 +45,56 @@ def empty() -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What each task of a batch does with its slice. It travels to the Python workers."""
+    """What is the same for each batch of a run. In a Python worker it does the slices of the job's Assignment."""
+
+    read: Read
+    counter: Callable[[int], SliceCounter]
+    """The counter of the batch with a number."""
+    transform: RecordTransform
+    context: RecordContext
+    """Of no batch: what differs is in the Assignment."""
+    schemas: Mapping[str, pa.Schema]
+    sinks: Mapping[str, SinkTask]
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the slices whose numbers are in `rows`; yield the sinks' reports. Raises WorkerError."""
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        task = TaskContext.get()
+        text = None if task is None else task.getLocalProperty(PROPERTY)
+        if text is None:
+            raise RuntimeError(f"the job has no property {PROPERTY}")
+        return self.of(Assignment.of_json(text))(rows)
+
+    def of(self, assignment: Assignment) -> BatchWork:
+        """Return what the tasks of one batch do."""
+        context = replace(self.context, version=assignment.version, token=assignment.token, offsets=assignment.offsets)
+        token = token_of(context)
+        return BatchWork(
+            slices=assignment.slices,
+            read=self.read,
+            counter=self.counter(assignment.number),
+            transform=self.transform,
+            context=context,
+            schemas=self.schemas,
+            writes={name: partial(tasks.write, task, token, name) for name, task in self.sinks.items()},
+        )
+
+
+def token_of(context: RecordContext) -> BatchToken:
+    """Return what the sinks are told of a batch."""
+    return BatchToken(
+        pipeline=context.pipeline,
+        epoch=context.epoch,
+        version=context.version,
+        token=context.token,
+        offsets=context.offsets,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWork:
+    """What each task of a batch does with its slice."""
 
     slices: Sequence[Sequence[Range]]
     read: Read

@@ -1,0 +1,49 @@
+"""What the tasks of one batch are told, beside the function that is the same for each batch of a run.
+
+It travels as a local property of the Spark job, so that the query around the function is planned once.  Spark's event
+log has the local properties: no secret belongs here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from fencepost.batch import Range
+
+PROPERTY: Final = "fencepost.batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One batch: what each task reads, and what the transform and the sinks are told of it.
+
+    `number` counts the batches of a session.  `version`, `token` and `offsets` are those of a RecordContext.
+    """
+
+    slices: Sequence[tuple[Range, ...]]
+    number: int
+    version: int
+    token: int
+    offsets: Mapping[str, tuple[int, int]]
+
+    def to_json(self) -> str:
+        """Return the text of the local property."""
+        slices = [
+            [(one.topic, one.partition, one.start, one.until, one.leader_epoch) for one in part] for part in self.slices
+        ]
+        return json.dumps([slices, self.number, self.version, self.token, self.offsets], separators=(",", ":"))
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """Return what `to_json` wrote."""
+        slices, number, version, token, offsets = json.loads(text)
+        return cls(
+            slices=[tuple(Range(*one) for one in part) for part in slices],
+            number=number,
+            version=version,
+            token=token,
+            offsets={key: (start, until) for key, (start, until) in offsets.items()},
+        )
