@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.figures import Result, Sample
-from bench.stage import source, staged, wait_for_commit
+from bench.stage import TRANSFORMS, pipeline, source, staged, wait_for_commit
 from demo.scene import Scene
 from fencepost.contract import split_offset_key
 from flights.console import Console
@@ -29,26 +29,33 @@ READ_SECONDS: Final = 30.0
 
 
 def measure(console: Console) -> Result:
-    """Feed the example at a rate, and ask what each record waited."""
+    """Feed the example at a rate, with each of its transforms, and ask what each record waited."""
+    return Result(
+        "latency",
+        [
+            Sample(f"record to commit{suffix}", "ms", waits(console, entrypoint))
+            for suffix, entrypoint in TRANSFORMS.items()
+        ],
+        {"records per second": RATE, "batchInterval": INTERVAL, "seconds": SECONDS},
+    )
+
+
+def waits(console: Console, entrypoint: str) -> list[float]:
+    """Return the milliseconds that each record waited for its commit."""
     with staged() as scene:
         feed = source(scene)
         feed.burst(1_000)
-        scene.apply({"batchInterval": INTERVAL})
+        scene.apply({**pipeline(entrypoint), "batchInterval": INTERVAL})
         wait_for_commit(scene)
         with feed.flowing(RATE):
             time.sleep(WARM_SECONDS)
             begun = time.time()
-            console.line(f"latency: {SECONDS:.0f} s at {RATE:,.0f} records/s")
+            console.line(f"latency: {entrypoint}, {SECONDS:.0f} s at {RATE:,.0f} records/s")
             time.sleep(SECONDS)
             ended = time.time()
         wait_for_commit(scene, past=len(feed.ledger) - 1)
         stamps = timestamps(scene, feed.ends())
-        waited = latencies(scene.whole_history(), stamps, begun * 1e3, ended * 1e3)
-    return Result(
-        "latency",
-        [Sample("record to commit", "ms", waited)],
-        {"records per second": RATE, "batchInterval": INTERVAL, "seconds": SECONDS},
-    )
+        return latencies(scene.whole_history(), stamps, begun * 1e3, ended * 1e3)
 
 
 def timestamps(scene: Scene, ends: Mapping[str, int]) -> dict[str, list[int]]:

@@ -15,6 +15,8 @@ from harness.waiting import eventually
 from testbed.environment import load
 
 COMMIT_SECONDS: Final = 300.0
+TRANSFORMS: Final = {"": "departures_arrow:transform", ", DataFrame": "departures:transform"}
+"""The example's two ways to make the same rows, by what is added to the names of their samples."""
 
 
 @contextmanager
@@ -63,3 +65,8 @@ def wait_for_commit(scene: Scene, *, past: int = 0, epoch: int = 0, seconds: flo
 def batches(**kafka: Any) -> Mapping[str, Any]:
     """A patch of the spec: settings of the source."""
     return {"source": {"kafka": kafka}}
+
+
+def pipeline(entrypoint: str, **kafka: Any) -> Mapping[str, Any]:
+    """A patch of the spec: the transform, and settings of the source."""
+    return {"job": {"entrypoint": entrypoint}, **batches(**kafka)}
