@@ -96,7 +96,8 @@ def test_a_run_over_tls_and_the_next_one_after_all_certificates_were_replaced(
     kafka, cassandra = (SecretVolume(tmp_path / name) for name in ("kafka-secret", "cassandra-secret"))
     old, new = (Certificates.make(tmp_path / name) for name in ("old", "new"))
     listener = TlsListener(kafka_port, old.listener, old.authority.text)
-    cluster = Cluster.start(str(environment.docker), tmp_path / "kafka", tls=listener)
+    users = "User:ANONYMOUS;User:CN=client"
+    cluster = Cluster.start(str(environment.docker), tmp_path / "kafka", tls=listener, super_users=users)
     servers.callback(cluster.remove)
     one = make(environment, session, tmp_path, servers=cluster.servers)
     servers.callback(end, one)
