@@ -41,9 +41,8 @@ def one(console: Console, entrypoint: str, suffix: str) -> list[Sample]:
         row = scene.fence()
         history = [commit for _, commit in commits(scene.whole_history()) if commit.records == ROWS][WARM:]
         log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--tail=-1")
-    told = [line["ms"] for line in log_lines(log) if line.get("records") == ROWS and isinstance(line.get("ms"), dict)][
-        WARM:
-    ]
+    lines = [line["ms"] for line in log_lines(log) if line.get("records") == ROWS]
+    told = [ms for ms in lines if isinstance(ms, dict)][WARM:]
     moments = [commit.written_at / 1000 for commit in history if commit.written_at is not None]
     took = [after - before for before, after in pairwise(moments)]
     quarter = -(-len(took) // QUARTERS)

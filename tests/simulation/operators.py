@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from fakes.ports import FakePipelines, Gate, ports_of
+from fakes.gate import Gate
+from fakes.objects_ports import FakePipelines
+from fakes.ports import ports_of
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
 from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.runtime.reconciler import Ports, Reconciler

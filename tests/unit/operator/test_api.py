@@ -39,7 +39,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def created(key: dict[str, Any]) -> dict[str, Any]:
+def created(key: object) -> dict[str, Any]:
     return {"createTable": key}
 
 
