@@ -20,6 +20,8 @@ from fencepost_cli.ports import KafkaAccess, NewRecord
 
 STORED_WITHIN: Final = 30.0
 """Seconds for which one record is tried."""
+ABSENT_FOR: Final = 5.0
+"""Seconds after which a topic that Kafka does not name is missing, and not only new."""
 LARGEST_RECORD: Final = 8 * 1024 * 1024
 """Bytes that librdkafka accepts of a record: its own limit of 1 MB would refuse what the topic takes."""
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
@@ -39,6 +41,7 @@ def open_producer(access: KafkaAccess) -> Iterator[RecordProducer]:
         "linger.ms": "0",
         "message.max.bytes": str(LARGEST_RECORD),
         "message.timeout.ms": str(int(STORED_WITHIN * 1000)),
+        "topic.metadata.propagation.max.ms": str(int(ABSENT_FOR * 1000)),
         "error_cb": complaints.append,
     }
     producer = RecordProducer(Producer(settings, logger=QUIET), access.endpoint.bootstrap_servers, complaints)
@@ -97,7 +100,7 @@ class RecordProducer:
 
     def _failed(self, record: NewRecord, cause: object) -> CliError:
         code = cause.code() if isinstance(cause, KafkaError) else None
-        remedy = "see whether Kafka answers at this address; --kafka names another one"
+        remedy = f"see whether Kafka answers and topic {record.topic} exists; --kafka names another address"
         if code in REFUSALS:
             remedy = (
                 "let the account of the pipeline's Secret write: kafka-acls.sh --add --allow-principal User:NAME"
