@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Final
@@ -20,7 +20,9 @@ from cassandra.cqltypes import UserType, lookup_casstype
 from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType, BoundStatement, PreparedStatement
 
-from fencepost.sinks.requests import Change, send_encoded
+from fencepost.sinks.entries import entries
+from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
+from fencepost.sinks.requests import Change, Request, send_encoded
 from fencepost.sinks.types import encoder
 
 ROWS: Final = 10_000
@@ -81,18 +83,23 @@ def frozen() -> Change:
     return insert({**{name: lookup_casstype(kind) for name, kind in KEY}, "details": details})
 
 
-def insert(kinds: Mapping[str, Any]) -> Change:
+def insert(
+    kinds: Mapping[str, Any],
+    *,
+    primary: tuple[str, ...] = ("topic", "partition", "bucket", "offset"),
+    partition: int = 3,
+) -> Change:
     """Return the prepared statement, as a session would give it."""
     columns = [
         SimpleNamespace(keyspace_name="k", table_name="t", name=name, type=kind)
         for name, kind in {**kinds, "[timestamp]": lookup_casstype("LongType")}.items()
     ]
     return Change(
-        prepared=PreparedStatement(columns, bytes(16), [0, 1, 2], "INSERT", "k", 5, columns, bytes(16)),
+        prepared=PreparedStatement(columns, bytes(16), list(range(partition)), "INSERT", "k", 5, columns, bytes(16)),
         keyspace="k",
         columns=tuple(kinds),
-        key=(0, 1, 2),
-        primary=("topic", "partition", "bucket", "offset"),
+        key=tuple(range(partition)),
+        primary=primary,
         encoders=tuple(encoder(kind, 5) for kind in kinds.values()),
         table="k.t",
         patience=1.0,
@@ -117,12 +124,8 @@ def body(statement: Any) -> bytes:
 
 def measure(made: Change, batch: pa.RecordBatch) -> dict[str, float]:
     """Return median CPU-µs per row, and rows and bytes per request."""
-    spent, requests, size = [], 0, 0
-    for _ in range(ROUNDS):
-        before = time.process_time()
-        bodies = [body(request.statement) for request in made.requests(batch, 1)]
-        spent.append((time.process_time() - before) / ROWS * 1e6)
-        requests, size = len(bodies), sum(map(len, bodies))
+    spent, bodies = timed(lambda: made.requests(batch, 1))
+    requests, size = len(bodies), sum(map(len, bodies))
     return {
         "CPU-µs per row": round(statistics.median(spent), 2),
         "rows per request": round(ROWS / requests),
@@ -130,6 +133,36 @@ def measure(made: Change, batch: pa.RecordBatch) -> dict[str, float]:
     }
 
 
+def measure_index(made: Change, batch: pa.RecordBatch) -> dict[str, float]:
+    """Return median CPU-µs per entry, and its bytes in a request."""
+    spent, bodies = timed(lambda: index_requests(batch, made))
+    return {
+        "CPU-µs per row": round(statistics.median(spent), 2),
+        "bytes per row": round(sum(map(len, bodies)) / ROWS),
+    }
+
+
+def index_requests(batch: pa.RecordBatch, made: Change) -> Iterator[Request]:
+    """Yield the requests of a purge index of a table with the key (carrier, flight, scheduled_at)."""
+    index = Index(pipeline="default/flights/departures", retention=604_800)
+    kinds = ("UTF8Type", "UTF8Type", "Int32Type", "LongType", "LongType", "BytesType")
+    types = {name: lookup_casstype(kind) for name, kind in zip(PRIMARY_KEY, kinds, strict=True)}
+    entry = insert(types, primary=PRIMARY_KEY, partition=len(PARTITION_KEY))
+    key = made.encoded(batch, ("carrier", "flight", "scheduled_at"))
+    return entry.requests(entries(index, batch.select(list(COORDINATES)), key), 1)
+
+
+def timed(make: Callable[[], Iterable[Request]]) -> tuple[list[float], list[bytes]]:
+    """Return CPU-µs per row of each round, and the bodies of the requests."""
+    spent, bodies = [], list[bytes]()
+    for _ in range(ROUNDS):
+        before = time.process_time()
+        bodies = [body(request.statement) for request in make()]
+        spent.append((time.process_time() - before) / ROWS * 1e6)
+    return spent, bodies
+
+
 if __name__ == "__main__":
     print("14 columns:", measure(flat(), departures()))
     print("4 columns and a type of 10 fields:", measure(frozen(), in_one_type(departures())))
+    print("the purge index:", measure_index(flat(), departures()))

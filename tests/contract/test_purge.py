@@ -60,11 +60,9 @@ def left(session: Session, table: str, topic: str, partition: int = 0) -> list[i
     return sorted(row.offset for row in found if (row.topic, row.partition) == (topic, partition))
 
 
-def run(
-    folder: Path, environment: Environment, table: str, ranges: Mapping[str, tuple[int, int]], timestamp: int | None
-) -> tuple[int, str]:
-    """Run `fencepost purge` as the pod does; return its exit code and its last words."""
-    config = DriverConfig(
+def config_of(environment: Environment, table: str) -> DriverConfig:
+    """Return the configuration of a pipeline with one table."""
+    return DriverConfig(
         pipeline="default/shop/orders",
         epoch=2,
         entrypoint="orders:transform",
@@ -81,6 +79,13 @@ def run(
         executors=1,
         termination_grace=30.0,
     )
+
+
+def run(
+    folder: Path, config: DriverConfig, ranges: Mapping[str, tuple[int, int]], timestamp: int | None
+) -> tuple[int, str]:
+    """Run `fencepost purge` as the pod does; return its exit code and its last words."""
+    environment = load()
     (folder / "config.json").write_text(config.to_json())
     (folder / PURGE_FILE).write_text(PurgeRequest(ranges=ranges, timestamp=timestamp).to_json())
     last = folder / "last-words"
@@ -108,13 +113,13 @@ def test_the_rows_of_the_ranges_go_and_no_others(
     for partition in (0, 1):
         fill(session, table, topic, range(40), partition=partition)
     ranges = {f"{topic}/0": (15, 35), f"{topic}x/0": (0, 100)}
-    code, words = run(tmp_path, environment, table, ranges, None)
+    code, words = run(tmp_path, config_of(environment, table), ranges, None)
     assert code == 0, words
     counted = PurgeReport.from_json(words)
     assert counted is not None
     assert (counted.rows, counted.left) == (20, 20)
     assert left(session, table, topic) == list(range(40))
-    code, words = run(tmp_path, environment, table, ranges, NEW)
+    code, words = run(tmp_path, config_of(environment, table), ranges, NEW)
     assert code == 0, words
     purged = PurgeReport.from_json(words)
     assert purged is not None
@@ -132,7 +137,7 @@ def test_newer_rows_stay_and_are_told(
     del keyspace
     fill(session, "plain", topic, range(10), at=OLD)
     fill(session, "plain", topic, range(5, 7), at=NEWER)
-    code, words = run(tmp_path, environment, "plain", {f"{topic}/0": (0, 10)}, NEW)
+    code, words = run(tmp_path, config_of(environment, "plain"), {f"{topic}/0": (0, 10)}, NEW)
     verdict = Verdict.from_json(words)
     assert verdict is not None
     assert (code, verdict.reason) == (1, "PurgeFailed")
@@ -144,7 +149,7 @@ def test_newer_rows_stay_and_are_told(
 def test_a_table_with_another_key_is_refused_by_name(
     keyspace: str, environment: Environment, tmp_path: Path, topic: str, table: str
 ) -> None:
-    code, words = run(tmp_path, environment, table, {f"{topic}/0": (0, 10)}, NEW)
+    code, words = run(tmp_path, config_of(environment, table), {f"{topic}/0": (0, 10)}, NEW)
     verdict = Verdict.from_json(words)
     assert verdict is not None
     assert code == 51

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from fencepost import BadSpec, DependencyDown
 from fencepost.errors import BatchFailed
-from fencepost.sinks import BatchToken, Sink, SinkContext
+from fencepost.sinks import BatchToken, PurgeableSink, PurgeToken, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +45,17 @@ WHERE fencepost_pipeline = %s AND fencepost_sink = %s AND fencepost_epoch = %s A
 ADVANCE: Final = """
 INSERT INTO fencepost_offsets AS stored VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (pipeline, sink, topic, partition) DO UPDATE SET until = greatest(stored.until, excluded.until)
+"""
+
+COUNT: Final = """
+SELECT count(*) FROM {table} WHERE topic = %s AND partition = %s AND "offset" >= %s AND "offset" < %s
+"""
+DELETE: Final = """
+DELETE FROM {table} WHERE topic = %s AND partition = %s AND "offset" >= %s AND "offset" < %s
+"""
+SET_BACK: Final = """
+UPDATE fencepost_offsets SET until = least(until, %s)
+WHERE pipeline = %s AND sink = %s AND topic = %s AND partition = %s
 """
 
 
@@ -82,8 +93,8 @@ class Target:
             raise DependencyDown(f"sink {self.sink!r}: PostgreSQL: {error}") from error
 
 
-class PostgresqlSink(Sink):
-    """The options are `dsn` and `table`; the table exists."""
+class PostgresqlSink(PurgeableSink):
+    """The options are `dsn` and `table`; the table exists, and is written by one pipeline."""
 
     def __init__(self, options: Mapping[str, str], context: SinkContext) -> None:
         if options.keys() != OPTIONS:
@@ -121,19 +132,7 @@ class PostgresqlSink(Sink):
     def begin(self, batch: BatchToken) -> None:
         """Fence older drivers, and drop what an earlier attempt has staged."""
         with self._target.transaction() as cursor:
-            cursor.execute(
-                "INSERT INTO fencepost_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
-                [batch.pipeline, self._target.sink],
-            )
-            self._hold(cursor, batch)
-            cursor.execute(
-                "UPDATE fencepost_epochs SET epoch = %s WHERE pipeline = %s AND sink = %s",
-                [batch.epoch, batch.pipeline, self._target.sink],
-            )
-            cursor.execute(
-                self._target.compose("DELETE FROM {staging} WHERE fencepost_pipeline = %s AND fencepost_sink = %s"),
-                [batch.pipeline, self._target.sink],
-            )
+            self._take(cursor, batch)
 
     def finish(self, batch: BatchToken) -> None:
         """Move the staged rows that are not stored yet, and the offsets, in one transaction."""
@@ -145,7 +144,44 @@ class PostgresqlSink(Sink):
                 topic, _, partition = key.rpartition("/")
                 cursor.execute(ADVANCE, [*place, topic, int(partition), until])
 
-    def _hold(self, cursor: psycopg.Cursor[Any], batch: BatchToken) -> None:
+    def count(self, offsets: Mapping[str, tuple[int, int]]) -> int:
+        """Return how many rows the records have. Raises BadSpec where the table does not have their coordinates."""
+        self._check_purgeable()
+        with self._target.transaction() as cursor:
+            return sum(_one(cursor, self._target.compose(COUNT), place) for place in _places(offsets))
+
+    def purge(self, purge: PurgeToken) -> None:
+        """Fence older drivers, delete the rows, and set the offsets back, in one transaction."""
+        self._check_purgeable()
+        owner = [purge.pipeline, self._target.sink]
+        with self._target.transaction() as cursor:
+            self._take(cursor, purge)
+            for place in _places(purge.offsets):
+                cursor.execute(self._target.compose(DELETE), place)
+                topic, partition, start, _ = place
+                cursor.execute(SET_BACK, [start, *owner, topic, partition])
+
+    def _check_purgeable(self) -> None:
+        if missing := [name for name in COORDINATES if name not in self._target.columns]:
+            raise BadSpec(
+                f"sink {self._target.sink!r}: the output of an offset cannot be found in table {self._target.table}:"
+                f" it has no column {missing[0]}",
+                remedy="Set deleteOutput to false. In a table with topic, partition and offset it can be found.",
+            )
+
+    def _take(self, cursor: psycopg.Cursor[Any], batch: BatchToken | PurgeToken) -> None:
+        """Write the epoch, so that older drivers move nothing, and drop what an earlier attempt has staged."""
+        owner = [batch.pipeline, self._target.sink]
+        cursor.execute("INSERT INTO fencepost_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", owner)
+        self._hold(cursor, batch)
+        cursor.execute(
+            "UPDATE fencepost_epochs SET epoch = %s WHERE pipeline = %s AND sink = %s", [batch.epoch, *owner]
+        )
+        cursor.execute(
+            self._target.compose("DELETE FROM {staging} WHERE fencepost_pipeline = %s AND fencepost_sink = %s"), owner
+        )
+
+    def _hold(self, cursor: psycopg.Cursor[Any], batch: BatchToken | PurgeToken) -> None:
         """Lock the pipeline's epoch until the transaction ends. Raises BatchFailed when a newer driver has it."""
         cursor.execute(
             "SELECT epoch FROM fencepost_epochs WHERE pipeline = %s AND sink = %s FOR UPDATE",
@@ -156,6 +192,18 @@ class PostgresqlSink(Sink):
             raise BatchFailed(
                 f"sink {self._target.sink!r}: a driver of a later epoch writes, this one is {batch.epoch}"
             )
+
+
+def _places(offsets: Mapping[str, tuple[int, int]]) -> Iterator[list[Any]]:
+    """Yield topic, partition, start and until."""
+    for key, (start, until) in sorted(offsets.items()):
+        topic, _, partition = key.rpartition("/")
+        yield [topic, int(partition), start, until]
+
+
+def _one(cursor: psycopg.Cursor[Any], query: sql.Composed, values: list[Any]) -> int:
+    found = cursor.execute(query, values).fetchone()
+    return int(found[0]) if found is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

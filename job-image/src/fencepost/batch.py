@@ -72,6 +72,8 @@ class Batch:
     ranges: tuple[Range, ...]
     until: Mapping[str, int]
     leader_epochs: Mapping[str, int] = field(default_factory=dict, compare=False)
+    is_repeated: bool = field(default=False, compare=False)
+    """Whether an earlier run planned some of it, and may have written it."""
 
     @property
     def records(self) -> int:

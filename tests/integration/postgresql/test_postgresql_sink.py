@@ -16,6 +16,7 @@ from fencepost_postgresql.sink import PostgresqlSink
 
 from fencepost.errors import BadSpec
 from fencepost.sinks import BatchToken, SinkContext
+from fencepost.testing.purges import PurgeContract
 from fencepost.testing.sinks import SinkContract, Subject
 
 pytestmark = pytest.mark.integration
@@ -52,7 +53,8 @@ def stored(dsn: str) -> list[dict[str, Any]]:
     return [dict(zip(SCHEMA.names, row, strict=True)) for row in found]
 
 
-class TestPostgresqlSink(SinkContract):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork in a process with threads
+class TestPostgresqlSink(SinkContract, PurgeContract):
     """The sink keeps to the contract."""
 
     @pytest.fixture

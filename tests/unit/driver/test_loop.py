@@ -720,6 +720,20 @@ def test_a_cut_batch_that_fails_again_is_repeated_as_it_was_cut() -> None:
     world.assert_complete()
 
 
+def test_what_an_earlier_run_may_have_begun_is_repeated_also_where_it_is_cut() -> None:
+    world = World()
+    dying, engine = world.loop(world.take_over(), limit=16)
+    crash_at(engine, "midway", 2)
+    with pytest.raises(Crash):
+        dying.run()
+    assert not any(batch.is_repeated for batch in engine.batches)
+    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=8)
+    again.run()
+    assert [batch.is_repeated for batch in engine.batches[:3]] == [True, True, False]
+    assert not any(batch.is_repeated for batch in engine.batches[2:])
+    world.assert_complete()
+
+
 def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one() -> None:
     world = World()
     loop, engine = world.loop(world.take_over(), limit=100)

@@ -189,6 +189,23 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
             "spec.sinks[0].cassandra.table",
         ),
         (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "purgeIndex": {"retention": "5m"}}}]},
+            "spec.sinks[0].cassandra.purgeIndex.retention",
+        ),
+        (
+            {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": 39 * "t", "purgeIndex": {}}}]},
+            "spec.sinks[0].cassandra.purgeIndex",
+        ),
+        (
+            {
+                "sinks": [
+                    {"name": "a", "cassandra": {"keyspace": "k", "table": "t_by_offset"}},
+                    {"name": "b", "cassandra": {"keyspace": "k", "table": "t", "purgeIndex": {}}},
+                ]
+            },
+            "spec.sinks[1].cassandra.purgeIndex",
+        ),
+        (
             {"sinks": [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 5, "ttlColumn": "s"}}]},
             "spec.sinks[0].cassandra.ttl",
         ),

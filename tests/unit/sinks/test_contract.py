@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fencepost.sinks import BatchToken, Sink, SinkContext
+from fencepost.sinks import BatchToken, PurgeToken, Sink, SinkContext
+from fencepost.testing.purges import PurgeContract
 from fencepost.testing.sinks import SinkContract, Subject
 from unit.sinks import sqlite_sink
 from unit.sinks.sqlite_sink import SqliteSink, SqliteTask
@@ -48,7 +49,7 @@ def subject(tmp_path: Path) -> Subject:
     )
 
 
-class TestSqliteSink(SinkContract):
+class TestSqliteSink(SinkContract, PurgeContract):
     """A sink that keeps to the contract."""
 
 
@@ -108,14 +109,14 @@ class NotPickled(Broken):
         object.__setattr__(self, "connection", sqlite3.connect(":memory:"))
 
 
-def failing(subject: Subject) -> set[str]:
+def failing(subject: Subject, suite: type = SinkContract) -> set[str]:
     """Run every test of the suite, each on an empty store; return the names of those that fail."""
     found = set()
     path = Path(subject.open().task().path)  # type: ignore[attr-defined]
-    for name in (name for name in dir(SinkContract) if name.startswith("test_")):
+    for name in (name for name in dir(suite) if name.startswith("test_")):
         path.unlink(missing_ok=True)
         try:
-            getattr(SinkContract(), name)(subject)
+            getattr(suite(), name)(subject)
         except Exception:  # noqa: BLE001 - as pytest counts
             found.add(name.removeprefix("test_"))
     return found
@@ -139,3 +140,41 @@ def test_a_sink_that_breaks_a_rule_fails(subject: Subject, task: Any, expected: 
 def test_a_sink_that_accepts_every_column_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_sink.SqliteSink, "check", lambda *_: None)
     assert failing(subject) == {"columns_that_do_not_fit_are_refused_by_name"}
+
+
+class DeletesTooMuch(SqliteSink):
+    def purge(self, purge: PurgeToken) -> None:
+        super().purge(replace(purge, offsets={key: (0, until) for key, (_, until) in purge.offsets.items()}))
+
+
+class DeletesTooLittle(SqliteSink):
+    def purge(self, purge: PurgeToken) -> None:
+        super().purge(
+            replace(purge, offsets={key: (start, until - 1) for key, (start, until) in purge.offsets.items()})
+        )
+
+
+class ForgetsItsToken(SqliteSink):
+    def purge(self, purge: PurgeToken) -> None:
+        super().purge(replace(purge, token=0))
+
+
+class CountsByDeleting(SqliteSink):
+    def count(self, offsets: Mapping[str, tuple[int, int]]) -> int:
+        found = super().count(offsets)
+        super().purge(PurgeToken(pipeline="", epoch=0, token=0, offsets=offsets))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        (DeletesTooMuch, {"a_purge_deletes_exactly_the_rows_of_its_records"}),
+        (DeletesTooLittle, {"a_purge_deletes_exactly_the_rows_of_its_records"}),
+        (ForgetsItsToken, {"what_a_replaced_driver_writes_after_a_purge_changes_nothing"}),
+        (CountsByDeleting, {"a_count_deletes_nothing"}),
+    ],
+)
+def test_a_purge_that_breaks_a_rule_fails(subject: Subject, tmp_path: Path, sink: Any, expected: set[str]) -> None:
+    options = {"path": str(tmp_path / "rows.db")}
+    assert expected <= failing(replace(subject, open=lambda: sink(options, CONTEXT)), PurgeContract)

@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+INDEX_SUFFIX: Final = "_by_offset"
+"""Of the name of a table's purge index."""
+LONGEST_INDEXED_TABLE: Final = 48 - len(INDEX_SUFFIX)
+"""Characters of the name of a table with a purge index: Cassandra takes 48 for the index."""
+
+
+def index_name(table: str) -> str:
+    """Return the name of a table's purge index."""
+    return f"{table}{INDEX_SUFFIX}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringColumn:
@@ -43,11 +53,13 @@ class CassandraSink:
     delete_where: str | None = None
     create_table: CreateTable | None = None
     """None for a table that must exist."""
+    purge_retention: float | None = None
+    """Seconds for which the purge index keeps the key of each row that is written; None for no index."""
 
     @property
     def is_plain(self) -> bool:
         """Whether images of contract 1 write it as it is meant."""
-        return (self.ttl, self.ttl_column, self.delete_where, self.create_table) == (None,) * 4
+        return (self.ttl, self.ttl_column, self.delete_where, self.create_table, self.purge_retention) == (None,) * 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ class Claiming:
         self._wait = wait
         self._now = now
         self.row: FenceRow | None = None
+        self.planned: Mapping[str, int] = {}
+        """Where the batch ends that an earlier run has planned, and may have written."""
         self.leader_epochs: Mapping[str, int] = {}
         """Under which the log was seen to hold what comes next."""
 
@@ -47,6 +49,7 @@ class Claiming:
         """Return what the claim records. Raises DataLoss, BadSpec, DependencyDown, Stopping."""
         source = self._config.source
         reported = self._fence.read_losses(row)
+        self.planned = dict(row.planned)
         state = self._resolved(row)
         going_on = losses.without_accepted(row, reported, state)
         if going_on.accepted:

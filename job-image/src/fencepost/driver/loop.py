@@ -181,7 +181,8 @@ class Loop:
         topics = set(self._config.source.topics)
         until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
         batch = between(self.row.offsets, until, self.row.leader_epochs)
-        return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs)
+        is_repeated = any(part.start < self._claiming.planned.get(part.key, 0) for part in batch.ranges)
+        return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
 
     def _plan(self, watch: Stopwatch) -> Batch:
         """Plan the next batch and record its end at the fence, before anything of it is written."""

@@ -6,49 +6,80 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from fencepost.contract import CassandraSink, DriverConfig, ExitCode, Reason, Variable, Verdict
+from fencepost.contract import CassandraSink, DriverConfig, ExitCode, PluginSink, Reason, Variable, Verdict
 from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.driver import verdict
 from fencepost.driver.run import Environment
 from fencepost.errors import BadSpec
+from fencepost.sinks.purged import Purged
 
 log = logging.getLogger(__name__)
 
 
+class Output(Protocol):
+    """What can be purged of one sink."""
+
+    def check(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Raise BadSpec where the rows of these records cannot all be found."""
+        ...
+
+    def purge(self, ranges: Mapping[str, tuple[int, int]], timestamp: int | None) -> Purged:
+        """Delete the rows of these records at a timestamp in µs; None only counts. Raises DriverError."""
+        ...
+
+
 def purge(config: DriverConfig, request: PurgeRequest, environment: Environment) -> PurgeReport:
     """Do what is asked for. Raises BadSpec before anything is deleted when a sink cannot be purged, DependencyDown."""
+    began = time.monotonic()
+    with _outputs(config, environment) as outputs:
+        for output in outputs.values():
+            output.check(request.ranges)
+        rows = left = 0
+        for name, output in outputs.items():
+            done = output.purge(request.ranges, request.timestamp)
+            rows, left = rows + done.rows, left + done.left
+            log.info("sink %s: %d rows, %d of them left", name, done.rows, done.left)
+    return PurgeReport(rows=rows, left=left, seconds=round(time.monotonic() - began, 3))
+
+
+@contextmanager
+def _outputs(config: DriverConfig, environment: Environment) -> Iterator[dict[str, Output]]:
+    """Open what can be purged of each sink, by its name. Raises BadSpec naming a sink of which nothing can."""
     from fencepost.fence import tls  # noqa: PLC0415
     from fencepost.fence.cassandra_session import connect  # noqa: PLC0415
+    from fencepost.sinks.plugin_output import open_purgeable  # noqa: PLC0415
     from fencepost.sinks.purge import purgeable  # noqa: PLC0415 - a configuration that cannot be read needs no client
 
-    began = time.monotonic()
-    if other := [sink.name for sink in config.sinks if not isinstance(sink, CassandraSink)]:
-        raise BadSpec(f"sink {other[0]!r} is no Cassandra table: its output cannot be deleted")
-    session = connect(
-        config.cassandra,
-        credentials=environment.credentials,
-        request_timeout=config.task_patience,
-        consistency=config.consistency,
-        tls=tls.of_folder(environment.cassandra_tls) if config.cassandra.tls is not None else None,
-    )
+    if other := [sink.name for sink in config.sinks if not isinstance(sink, CassandraSink | PluginSink)]:
+        raise BadSpec(
+            f"sink {other[0]!r}: its output cannot be deleted: it is neither a Cassandra table nor a sink of a package",
+            reason=Reason.SINK_INVALID,
+            remedy="Set deleteOutput to false.",
+        )
+    session = None
     try:
-        tables = [purgeable(session, sink) for sink in config.sinks if isinstance(sink, CassandraSink)]
-        rows = left = 0
-        for table in tables:
-            for part in table.slices(request.ranges):
-                found = table.count(part)
-                rows += found
-                if request.timestamp is not None:
-                    table.delete(part, request.timestamp)
-                left += table.count(part) if request.timestamp is not None else found
-            log.info("sink %s: %d rows so far, %d of them left", table.sink, rows, left)
+        found: dict[str, Output] = {}
+        for sink in config.sinks:
+            if isinstance(sink, PluginSink):
+                found[sink.name] = open_purgeable(config, sink, environment.sink_options)
+            elif isinstance(sink, CassandraSink):
+                session = session or connect(
+                    config.cassandra,
+                    credentials=environment.credentials,
+                    request_timeout=config.task_patience,
+                    consistency=config.consistency,
+                    tls=tls.of_folder(environment.cassandra_tls) if config.cassandra.tls is not None else None,
+                )
+                found[sink.name] = purgeable(session, sink, config.pipeline)
+        yield found
     finally:
-        session.cluster.shutdown()
-    return PurgeReport(rows=rows, left=left, seconds=round(time.monotonic() - began, 3))
+        if session is not None:
+            session.cluster.shutdown()
 
 
 def run(variables: Mapping[str, str], *, termination_log: Path) -> NoReturn:

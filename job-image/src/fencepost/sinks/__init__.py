@@ -5,6 +5,14 @@
 
 from __future__ import annotations
 
-from fencepost.sinks.interface import BatchToken, OpenSink, Sink, SinkContext, SinkTask
+from fencepost.sinks.interface import (
+    BatchToken,
+    OpenSink,
+    PurgeableSink,
+    PurgeToken,
+    Sink,
+    SinkContext,
+    SinkTask,
+)
 
-__all__ = ["BatchToken", "OpenSink", "Sink", "SinkContext", "SinkTask"]
+__all__ = ["BatchToken", "OpenSink", "PurgeToken", "PurgeableSink", "Sink", "SinkContext", "SinkTask"]

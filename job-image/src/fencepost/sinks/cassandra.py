@@ -10,6 +10,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, R
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.sinks.changes import Rules
 from fencepost.sinks.creation import create
+from fencepost.sinks.indexing import Indexing, indexing
 from fencepost.sinks.interface import BatchToken, Sink
 from fencepost.sinks.tables import Table, described
 from fencepost.sinks.writer import Target, write
@@ -36,18 +37,21 @@ class TableTask:
 class TableSink(Sink):
     """One declared sink, bound to its table; `check` creates the table where that is asked for."""
 
-    def __init__(self, sink: CassandraSink, session: Session, *, table: Table | None, cluster: Cluster) -> None:
+    def __init__(
+        self, sink: CassandraSink, session: Session, *, table: Table | None, cluster: Cluster, indexing: Indexing
+    ) -> None:
         self._sink = sink
         self._session = session
         self._table = table
         self._cluster = cluster
+        self._indexing = indexing
 
     def check(self, schema: StructType) -> None:
         """Raise BadSpec naming every column that does not fit the table; DependencyDown where none can be created."""
         from pyspark.sql.types import StructType  # noqa: PLC0415 - workers import this module
 
-        sink, own = self._sink, {self._sink.delete_where, self._sink.ttl_column}
-        problems = [*_marker(schema, sink.delete_where, "deleteWhere", "boolean")]
+        sink, own = self._sink, {self._sink.delete_where, self._sink.ttl_column, *self._unstored}
+        problems = [*self._indexing.problems(schema), *_marker(schema, sink.delete_where, "deleteWhere", "boolean")]
         problems += _marker(schema, sink.ttl_column, "ttlColumn", "int")
         stored = StructType([field for field in schema.fields if field.name not in own])
         if not problems and self._table is None and sink.create_table is not None:
@@ -68,6 +72,10 @@ class TableSink(Sink):
                 remedy="Make the transform's columns and the table agree.",
             )
 
+    @property
+    def _unstored(self) -> frozenset[str]:
+        return self._indexing.unstored(self._table.columns) if self._table is not None else frozenset()
+
     def task(self) -> TableTask:
         """Return the task's half, once the table is there."""
         if self._table is None:
@@ -82,10 +90,21 @@ class TableSink(Sink):
             primary_key=self._table.primary_key,
             partition_key=self._table.partition_key,
             patience=self._cluster.patience,
-            rules=Rules(ttl=sink.ttl, ttl_column=sink.ttl_column, delete_where=sink.delete_where),
+            rules=Rules(
+                ttl=sink.ttl,
+                ttl_column=sink.ttl_column,
+                delete_where=sink.delete_where,
+                unstored=self._unstored,
+            ),
             tls=self._cluster.tls,
+            index=self._indexing.index,
         )
         return TableTask(target)
+
+    def begin(self, batch: BatchToken) -> None:
+        """Note in the purge index, where there is one, from which offset on it is complete."""
+        if self._indexing.ledger is not None:
+            self._indexing.ledger.begin(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +146,7 @@ def bind(
         consistency=config.consistency,
         patience=config.task_patience,
     )
-    return TableSink(sink, session, table=table, cluster=cluster)
+    return TableSink(sink, session, table=table, cluster=cluster, indexing=indexing(session, sink, config.pipeline))
 
 
 def _marker(schema: StructType, name: str | None, field: str, wanted: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ ties so, whatever arrives first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ class Rules:
     """The column with the seconds of each row, instead; it is not stored."""
     delete_where: str | None = None
     """The boolean column of rows that delete; it is not stored."""
+    unstored: frozenset[str] = frozenset()
+    """Columns that are for the purge index alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,27 @@ def changes(
     A row that deletes needs the key alone: with the whole key it deletes a row, with nulls at the key's end the range
     of all rows that have what is before them.  Raises PoisonRecord for a null before the end of the clustering columns.
     """
-    inserted, deleted = batch, None
-    if rules.delete_where is not None:
-        marked = pc.fill_null(batch.column(rules.delete_where), False)
-        inserted, deleted = batch.filter(pc.invert(marked)), batch.filter(marked).select(list(primary_key))
-    stored = [name for name in batch.schema.names if name not in {rules.ttl_column, rules.delete_where}]
-    columns = (*stored, rules.ttl_column) if rules.ttl_column else tuple(stored)
+    inserted, deleted = parted(batch, rules)
+    shape = insert(batch.schema.names, rules)
     if inserted.num_rows or not batch.num_rows:
-        yield Shape(columns, has_ttl=rules.ttl_column is not None), inserted.select(list(columns))
+        yield shape, inserted.select(list(shape.columns))
     if deleted is not None and deleted.num_rows:
-        yield from _deletes(deleted, primary_key[len(partition_key) :], partition_key)
+        yield from _deletes(deleted.select(list(primary_key)), primary_key[len(partition_key) :], partition_key)
+
+
+def parted(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Return the rows that are inserted, and those that delete; None where no column marks such."""
+    if rules.delete_where is None:
+        return batch, None
+    marked = pc.fill_null(batch.column(rules.delete_where), False)
+    return batch.filter(pc.invert(marked)), batch.filter(marked)
+
+
+def insert(names: Sequence[str], rules: Rules) -> Shape:
+    """Return the statement for the rows of a frame with these columns that are inserted."""
+    stored = [name for name in names if name not in {rules.ttl_column, rules.delete_where, *rules.unstored}]
+    columns = (*stored, rules.ttl_column) if rules.ttl_column else tuple(stored)
+    return Shape(columns, has_ttl=rules.ttl_column is not None)
 
 
 def _deletes(

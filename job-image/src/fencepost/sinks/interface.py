@@ -44,6 +44,8 @@ class BatchToken:
     version: int
     token: int
     offsets: Mapping[str, tuple[int, int]]
+    is_repeated: bool = False
+    """Whether an earlier run planned some of the batch, and may have written it."""
 
     @property
     def is_warm_up(self) -> bool:
@@ -100,6 +102,42 @@ class Sink(ABC):
         """Complete a batch, in the driver, after its last task and before the fence's commit. Raises DriverError.
 
         The run may end between this and the commit: a successor then repeats the batch.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeToken:
+    """What a purge deletes, and the right to do it: nobody drives the pipeline in `epoch`.
+
+    `token` is higher than that of each batch that was written, and lower than that of each batch to come.  `offsets`
+    maps 'topic/partition' to [start, until): the records whose rows go.
+    """
+
+    pipeline: str
+    epoch: int
+    token: int
+    offsets: Mapping[str, tuple[int, int]]
+
+
+class PurgeableSink(Sink):
+    """A sink of which a PipelineRewind can delete the output of offsets. Other sinks are refused by name.
+
+    It is opened in a pod of its own, without Spark; `check`, `task`, `begin` and `finish` are not called.
+    """
+
+    @abstractmethod
+    def count(self, offsets: Mapping[str, tuple[int, int]]) -> int:
+        """Return how many rows there are of these records, 'topic/partition' to [start, until).
+
+        Also called while a driver writes. Raises BadSpec where the store cannot tell, DependencyDown.
+        """
+
+    @abstractmethod
+    def purge(self, purge: PurgeToken) -> None:
+        """Delete these rows, and forget that the records were stored: they come again. Raises DriverError.
+
+        A second call leaves the same, also after a process that was killed in the first one.  What a driver with a
+        lower epoch or token writes later must stay without effect.
         """
 
 

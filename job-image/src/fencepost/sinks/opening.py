@@ -53,14 +53,17 @@ def open_sinks(
                 write = load(sink.entrypoint, code_dir, field=field)
                 return function.FunctionSink(sink.name, write, _options(sink, options_dir))
             case PluginSink():
-                context = SinkContext(
-                    name=sink.name, pipeline=config.pipeline, epoch=config.epoch, patience=config.task_patience
-                )
-                return open_plugin(sink.plugin, _options(sink, options_dir), context)
+                return open_declared_plugin(config, sink, options_dir)
             case _:
                 assert_never(sink)
 
     return {sink.name: one(sink) for sink in config.sinks}
+
+
+def open_declared_plugin(config: DriverConfig, sink: PluginSink, options_dir: Path | None) -> Sink:
+    """Return a declared sink of another package. Raises as `open_plugin` does."""
+    context = SinkContext(name=sink.name, pipeline=config.pipeline, epoch=config.epoch, patience=config.task_patience)
+    return open_plugin(sink.plugin, _options(sink, options_dir), context)
 
 
 def open_plugin(plugin: str, options: Mapping[str, str], context: SinkContext) -> Sink:

@@ -1,26 +1,29 @@
-"""Deletes the output of ranges of offsets from Cassandra tables whose primary key is the record's place in Kafka.
+"""Deletes the output of ranges of offsets from Cassandra tables.
 
-Such a key has the columns topic, partition and offset; offset is its first clustering column, or part of the partition
-key.  The partition key may hold more, as a bucket: which values exist is read from the table first.
+A table is purged by its key where that is the record's place in Kafka: it has the columns topic, partition and offset,
+and offset is its first clustering column, or part of the partition key.  The partition key may hold more, as a bucket:
+which values exist is read from the table first.  Other tables are purged by their index, where they have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import CassandraSink, Reason, split_offset_key
-from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra_errors import UNANSWERED
+from fencepost.contract.sinks import index_name
+from fencepost.errors import BadSpec
+from fencepost.sinks import purge_index
+from fencepost.sinks.indexed_table import IndexedTable
+from fencepost.sinks.purged import Purged
+from fencepost.sinks.queries import Queries
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
 KEY: Final = {"topic": "text", "partition": "int", "offset": "bigint"}
 """Columns of the primary key, and their types."""
-_PAGE: Final = 5000
-"""Rows of one page of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,25 @@ class Slice:
 class PurgeableTable:
     """A table of which the output of offsets can be deleted, with requests at the session's consistency level."""
 
-    session: Session
+    queries: Queries
     sink: str
     keyspace: str
     name: str
     partition_key: tuple[str, ...]
+
+    def check(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Do nothing: the key finds the rows of every offset."""
+
+    def purge(self, ranges: Mapping[str, tuple[int, int]], timestamp: int | None) -> Purged:
+        """Delete the rows of these records at a timestamp in µs, or only count them. Raises DependencyDown, BadSpec."""
+        rows = left = 0
+        for part in self.slices(ranges):
+            found = self.count(part)
+            rows += found
+            if timestamp is not None:
+                self.delete(part, timestamp)
+            left += self.count(part) if timestamp is not None else found
+        return Purged(rows, left)
 
     def slices(self, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Slice]:
         """Yield what the table holds of these ranges, by Cassandra partition. Raises DependencyDown, BadSpec."""
@@ -58,12 +75,12 @@ class PurgeableTable:
     def count(self, part: Slice) -> int:
         """Return how many rows are there. Raises DependencyDown, BadSpec."""
         where, values = self._where(part)
-        return sum(1 for _ in self._ask(f'SELECT "offset" FROM {self._table} WHERE {where}', values))  # noqa: S608 - names of the schema
+        return sum(1 for _ in self.queries.ask(f'SELECT "offset" FROM {self._table} WHERE {where}', values))  # noqa: S608 - names of the schema
 
     def delete(self, part: Slice, timestamp: int) -> None:
         """Delete the rows that were written at this timestamp, in µs, or before. Raises DependencyDown, BadSpec."""
         where, values = self._where(part)
-        list(self._ask(f"DELETE FROM {self._table} USING TIMESTAMP {timestamp:d} WHERE {where}", values))  # noqa: S608
+        self.queries.tell(f"DELETE FROM {self._table} USING TIMESTAMP {timestamp:d} WHERE {where}", values)  # noqa: S608
 
     @property
     def _table(self) -> str:
@@ -81,31 +98,20 @@ class PurgeableTable:
             parts = ({"topic": topic, "partition": partition} for topic, partition in wanted)
             return (tuple(part[name] for name in self.partition_key) for part in parts)
         columns = ", ".join(f'"{name}"' for name in self.partition_key)
-        return (tuple(found) for found in self._ask(f"SELECT DISTINCT {columns} FROM {self._table}", []))  # noqa: S608
-
-    def _ask(self, statement: str, values: Sequence[Any]) -> Iterator[Any]:
-        from cassandra import InvalidRequest, Unauthorized  # noqa: PLC0415 - as the driver's other clients
-
-        try:
-            prepared = self.session.prepare(statement)
-            prepared.fetch_size = _PAGE
-            yield from self.session.execute(prepared, values)
-        except Unauthorized as error:
-            raise BadSpec(
-                f"sink {self.sink!r}: the account may not read or delete in {self.keyspace}.{self.name}: {error}",
-                reason=Reason.SINK_INVALID,
-                remedy=f"GRANT SELECT and MODIFY ON KEYSPACE {self.keyspace} to it.",
-            ) from error
-        except InvalidRequest as error:
-            raise BadSpec(f"sink {self.sink!r}: {error}", reason=Reason.SINK_INVALID) from error
-        except UNANSWERED as error:
-            raise DependencyDown(
-                f"sink {self.sink!r}: Cassandra did not answer: {error}", reason=Reason.CASSANDRA_UNREACHABLE
-            ) from error
+        return (tuple(found) for found in self.queries.ask(f"SELECT DISTINCT {columns} FROM {self._table}", []))  # noqa: S608
 
 
-def purgeable(session: Session, sink: CassandraSink) -> PurgeableTable:
-    """Return the table of a sink. Raises BadSpec where it does not exist, or is not keyed by topic, partition, offset.
+def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
+    """Return whether the key of a table, as the cluster describes it, finds the rows of an offset."""
+    partition_key = {column.name for column in table.partition_key}
+    clustering = [column.name for column in table.clustering_key]
+    kinds = {column.name: column.cql_type for column in table.primary_key}
+    is_placed = {"topic", "partition"} <= partition_key and "offset" in {*partition_key, *clustering[:1]}
+    return is_placed and all(kinds.get(name) == kind for name, kind in KEY.items())
+
+
+def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> PurgeableTable | IndexedTable:
+    """Return the table of a sink. Raises BadSpec where neither its key nor an index finds the rows of an offset.
 
     The session has the cluster's schema.
     """
@@ -115,16 +121,19 @@ def purgeable(session: Session, sink: CassandraSink) -> PurgeableTable:
         raise BadSpec(
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist", reason=Reason.SINK_NOT_FOUND
         )
-    partition_key = tuple(column.name for column in table.partition_key)
-    clustering = [column.name for column in table.clustering_key]
-    kinds = {column.name: column.cql_type for column in table.primary_key}
-    is_placed = {"topic", "partition"} <= set(partition_key) and "offset" in {*partition_key, *clustering[:1]}
-    if not is_placed or any(kinds.get(name) != kind for name, kind in KEY.items()):
+    queries = Queries(session, sink.name, sink.keyspace)
+    if finds_rows(table):
+        partition_key = tuple(column.name for column in table.partition_key)
+        return PurgeableTable(queries, sink.name, sink.keyspace, sink.table, partition_key)
+    index = keyspace.tables.get(index_name(sink.table))
+    if index is None or not purge_index.is_index(index):
         raise BadSpec(
             f"sink {sink.name!r}: the output of an offset cannot be found in {sink.keyspace}.{sink.table}: its"
             " partition key does not hold topic text and partition int, with offset bigint in it or as the first"
-            " clustering column",
+            " clustering column, and it has no purge index",
             reason=Reason.SINK_INVALID,
-            remedy="Set deleteOutput to false, and delete what is wrong in the table yourself.",
+            remedy="Set deleteOutput to false, and delete what is wrong in the table yourself. With"
+            " cassandra.purgeIndex, what is written from then on can be deleted.",
         )
-    return PurgeableTable(session, sink.name, sink.keyspace, sink.table, partition_key)
+    primary_key = tuple(column.name for column in table.primary_key)
+    return IndexedTable(queries, sink.name, sink.keyspace, sink.table, primary_key, pipeline)

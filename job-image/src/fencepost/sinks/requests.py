@@ -131,9 +131,12 @@ class Change:
 
         Raises PoisonRecord naming the column and the row of a value that does not fit.
         """
-        step = max(1, batch.num_rows * STEP_BYTES // max(_decoded_bytes(batch), STEP_BYTES))
-        for start in range(0, batch.num_rows, step):
-            yield from self._requests(batch.slice(start, step), timestamp)
+        for part in steps(batch):
+            yield from self._requests(part, timestamp)
+
+    def encoded(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[Cells]:
+        """Return some columns of a batch, which has the statement's. Raises PoisonRecord as `requests` does."""
+        return [self._encode(batch, self.columns.index(name)) for name in names]
 
     def _requests(self, batch: pa.RecordBatch, timestamp: int) -> Iterator[Request]:
         columns = [self._encode(batch, index) for index in range(len(self.columns))]
@@ -191,6 +194,13 @@ class Change:
                     f"{self.table}.{self.columns[position]} is part of the partition key, and takes {longest} bytes in"
                     f" a row; Cassandra takes {KEY_BYTES}; {self.describe(batch, int(sizes.argmax()))}"
                 )
+
+
+def steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the batch in parts that are encoded at once."""
+    step = max(1, batch.num_rows * STEP_BYTES // max(_decoded_bytes(batch), STEP_BYTES))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def _decoded_bytes(batch: pa.RecordBatch) -> int:

@@ -92,6 +92,14 @@ def lay_out(
     return row.joined()
 
 
+def joined_cells(columns: Sequence[Cells]) -> pa.BinaryArray:
+    """Return for each row its values, each as its length and its bytes."""
+    row = Layout(len(columns[0]))
+    for column in columns:
+        row.value(column)
+    return row.joined()
+
+
 def values_of(row: memoryview) -> list[bytes | None]:
     """Return the values of one row as it stands in a message."""
     (id_length,) = struct.unpack_from(">H", row, 1)

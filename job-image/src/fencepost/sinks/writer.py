@@ -16,7 +16,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 
@@ -26,13 +26,16 @@ from cassandra.cluster import ResponseFuture, Session
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
+from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
 from fencepost.fence.cassandra_errors import UNANSWERED
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
-from fencepost.sinks.changes import Rules, Shape, changes
-from fencepost.sinks.requests import Change, Request, send_encoded
+from fencepost.sinks.changes import Rules, Shape, changes, insert, parted
+from fencepost.sinks.entries import entries
+from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
+from fencepost.sinks.requests import Change, Request, send_encoded, steps
 from fencepost.sinks.types import encoder
 
 IN_FLIGHT: Final = 8
@@ -59,6 +62,8 @@ class Target:
     """Seconds for which one request is repeated."""
     rules: Rules = field(default_factory=Rules)
     tls: TlsMaterial | None = None
+    index: Index | None = None
+    """The purge index that is written beside the table."""
 
 
 _sessions: dict[tuple[CassandraEndpoint, tuple[str, str] | None, TlsMaterial | None, str], Session] = {}
@@ -94,6 +99,8 @@ def _write_batch(
     *,
     rehearsal: bool,
 ) -> Iterator[int]:
+    if target.index is not None:
+        yield from _index(session, target.index, target, timestamp, batch, rehearsal=rehearsal)
     parts = changes(batch, target.rules, primary_key=target.primary_key, partition_key=target.partition_key)
     for shape, rows in parts:
         change = _change(session, target, shape)
@@ -104,6 +111,28 @@ def _write_batch(
                 continue
             requests.send(request)
             yield request.count
+
+
+def _index(
+    session: Session, index: Index, target: Target, timestamp: int, batch: pa.RecordBatch, *, rehearsal: bool
+) -> Iterator[int]:
+    """Write the entries of the rows that are inserted, and wait for all: no row is sent before its entry is stored.
+
+    Yields zeros, for progress.
+    """
+    inserted, _ = parted(batch, target.rules)
+    shape = insert(batch.schema.names, target.rules)
+    rows, entry = _change(session, target, shape), _entry(session, index, target)
+    if timestamp == WARM_TOKEN and not rehearsal:
+        return
+    requests = _Requests(session)
+    for part in steps(inserted):
+        key = rows.encoded(part.select(list(shape.columns)), target.primary_key)
+        for request in entry.requests(entries(index, part.select(list(COORDINATES)), key), timestamp):
+            if not rehearsal:
+                requests.send(request)
+                yield 0
+    requests.finish()
 
 
 def _session(target: Target) -> Session:
@@ -143,23 +172,48 @@ def _change(session: Session, target: Target, shape: Shape) -> Change:
     """Prepare a statement once per worker, table and set of columns."""
     key = (target, shape)
     if key not in _statements:
-        table = f"{target.keyspace}.{target.table}"
         text = shape.text(f'"{target.keyspace}"."{target.table}"', target.rules.ttl)
-        prepared = _prepare(session, table, text, target.patience)
-        version = session.cluster.protocol_version
-        bound = prepared.column_metadata[int(shape.is_delete) :][: len(shape.columns)]
-        _statements[key] = Change(
-            prepared=prepared,
-            keyspace=target.keyspace,
-            columns=shape.columns,
-            key=tuple(shape.columns.index(name) for name in target.partition_key),
-            primary=target.primary_key,
-            encoders=tuple(encoder(column.type, version) for column in bound),
-            table=table,
-            patience=target.patience,
-            timestamp_first=shape.is_delete,
+        _statements[key] = _prepared(
+            session, target, shape, text, target.table, primary=target.primary_key, partition=target.partition_key
         )
     return _statements[key]
+
+
+def _entry(session: Session, index: Index, target: Target) -> Change:
+    """Prepare the statement of the purge index once per worker and table."""
+    shape, name = Shape(PRIMARY_KEY), index_name(target.table)
+    key = (replace(target, table=name), shape)
+    if key not in _statements:
+        text = shape.text(f'"{target.keyspace}"."{name}"', index.retention)
+        _statements[key] = _prepared(session, target, shape, text, name, primary=PRIMARY_KEY, partition=PARTITION_KEY)
+    return _statements[key]
+
+
+def _prepared(
+    session: Session,
+    target: Target,
+    shape: Shape,
+    text: str,
+    name: str,
+    *,
+    primary: tuple[str, ...],
+    partition: tuple[str, ...],
+) -> Change:
+    table = f"{target.keyspace}.{name}"
+    prepared = _prepare(session, table, text, target.patience)
+    version = session.cluster.protocol_version
+    bound = prepared.column_metadata[int(shape.is_delete) :][: len(shape.columns)]
+    return Change(
+        prepared=prepared,
+        keyspace=target.keyspace,
+        columns=shape.columns,
+        key=tuple(shape.columns.index(column) for column in partition),
+        primary=primary,
+        encoders=tuple(encoder(column.type, version) for column in bound),
+        table=table,
+        patience=target.patience,
+        timestamp_first=shape.is_delete,
+    )
 
 
 def _prepare(session: Session, table: str, text: str, seconds: float) -> Any:  # noqa: ANN401 - the library is untyped

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, cast
 
@@ -90,7 +91,7 @@ class SparkEngine:
         before = time.monotonic()
         self._let_failed_tasks_end()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
-        token = records.token_of(context)
+        token = replace(records.token_of(context), is_repeated=batch.is_repeated)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
         parts = slices(

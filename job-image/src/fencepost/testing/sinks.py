@@ -59,82 +59,82 @@ class SinkContract:
     def test_rows_are_stored_and_counted(self, subject: Subject) -> None:
         """What a batch writes is there, and the counts add up to it."""
         sink = subject.open()
-        count = _batch(sink, _token(subject.rows), [subject.rows])
-        _expect(subject, subject.rows)
+        count = write_batch(sink, token_of(subject.rows), [subject.rows])
+        expect(subject, subject.rows)
         if count != subject.rows.num_rows:
             raise AssertionError(f"the task counted {count} rows of {subject.rows.num_rows}")
 
     def test_an_empty_batch_stores_nothing(self, subject: Subject) -> None:
         """Neither a task without Arrow batches nor one with an empty batch stores anything."""
         sink = subject.open()
-        _batch(sink, _token(subject.rows.slice(0, 0)), [])
-        _batch(sink, _token(subject.rows.slice(0, 0), after=1), [subject.rows.slice(0, 0)])
-        _expect(subject)
+        write_batch(sink, token_of(subject.rows.slice(0, 0)), [])
+        write_batch(sink, token_of(subject.rows.slice(0, 0), after=1), [subject.rows.slice(0, 0)])
+        expect(subject)
 
     def test_a_warm_up_stores_nothing(self, subject: Subject) -> None:
         """A global aggregate makes rows of an empty batch; at the token of a warm-up they are not stored."""
         sink = subject.open()
-        _task(sink, _token(subject.rows.slice(0, 0), token=WARM_TOKEN), [subject.rows])
-        _expect(subject)
+        write_task(sink, token_of(subject.rows.slice(0, 0), token=WARM_TOKEN), [subject.rows])
+        expect(subject)
 
     def test_a_repeated_task_leaves_the_same(self, subject: Subject) -> None:
         """Spark repeats a task, also one that has written everything."""
-        sink, token = subject.open(), _token(subject.rows)
+        sink, token = subject.open(), token_of(subject.rows)
         sink.begin(token)
         for _ in range(2):
-            _task(sink, token, [subject.rows])
+            write_task(sink, token, [subject.rows])
         sink.finish(token)
-        _expect(subject, subject.rows)
+        expect(subject, subject.rows)
 
     def test_a_successor_repeats_a_batch_that_was_not_finished(self, subject: Subject) -> None:
         """The first driver ends before `finish`, having written the first half."""
         first, successor = subject.open(), subject.open()
-        first.begin(_token(subject.rows))
-        _task(first, _token(subject.rows), [_half(subject.rows, 0)])
-        _batch(successor, _token(subject.rows, after=1), [subject.rows])
-        _expect(subject, subject.rows)
+        first.begin(token_of(subject.rows))
+        write_task(first, token_of(subject.rows), [half_of(subject.rows, 0)])
+        write_batch(successor, token_of(subject.rows, after=1), [subject.rows])
+        expect(subject, subject.rows)
 
     def test_a_successor_repeats_a_batch_that_was_finished(self, subject: Subject) -> None:
         """The first driver ends between `finish` and the fence's commit."""
         first, successor = subject.open(), subject.open()
-        _batch(first, _token(subject.rows), [subject.rows])
-        _batch(successor, _token(subject.rows, after=1), [subject.rows])
-        _expect(subject, subject.rows)
+        write_batch(first, token_of(subject.rows), [subject.rows])
+        write_batch(successor, token_of(subject.rows, after=1), [subject.rows])
+        expect(subject, subject.rows)
 
     def test_a_successor_cuts_the_records_otherwise(self, subject: Subject) -> None:
         """What was one batch of one task becomes two batches, the first of which ends within it."""
         first, successor = subject.open(), subject.open()
-        _batch(first, _token(subject.rows), [subject.rows])
-        for number, half in enumerate((_half(subject.rows, 0), _half(subject.rows, 1)), start=1):
-            _batch(successor, _token(half, after=number), [half])
-        _expect(subject, subject.rows)
+        write_batch(first, token_of(subject.rows), [subject.rows])
+        for number, half in enumerate((half_of(subject.rows, 0), half_of(subject.rows, 1)), start=1):
+            write_batch(successor, token_of(half, after=number), [half])
+        expect(subject, subject.rows)
 
     def test_a_smaller_batch_is_repeated_as_part_of_a_larger_one(self, subject: Subject) -> None:
         """The first driver wrote a part of what its successor writes at once."""
         first, successor = subject.open(), subject.open()
-        half = _half(subject.rows, 0)
-        _batch(first, _token(half), [half])
-        _batch(successor, _token(subject.rows, after=1), [subject.rows])
-        _expect(subject, subject.rows)
+        half = half_of(subject.rows, 0)
+        write_batch(first, token_of(half), [half])
+        write_batch(successor, token_of(subject.rows, after=1), [subject.rows])
+        expect(subject, subject.rows)
 
     def test_what_a_replaced_driver_writes_late_changes_nothing(self, subject: Subject) -> None:
         """It began its batch before it was replaced. Its sink may refuse to write, by a DriverError."""
         replaced, successor = subject.open(), subject.open()
-        late = _token(subject.rows)
+        late = token_of(subject.rows)
         replaced.begin(late)
-        _batch(successor, _token(subject.changed, after=1), [subject.changed])
+        write_batch(successor, token_of(subject.changed, after=1), [subject.changed])
         with suppress(DriverError):
-            _task(replaced, late, [subject.rows])
+            write_task(replaced, late, [subject.rows])
             replaced.finish(late)
-        _expect(subject, subject.changed)
+        expect(subject, subject.changed)
 
     def test_a_replaced_driver_that_begins_late_changes_nothing(self, subject: Subject) -> None:
         """It was frozen before its batch began."""
         replaced, successor = subject.open(), subject.open()
-        _batch(successor, _token(subject.changed, after=1), [subject.changed])
+        write_batch(successor, token_of(subject.changed, after=1), [subject.changed])
         with suppress(DriverError):
-            _batch(replaced, _token(subject.rows), [subject.rows])
-        _expect(subject, subject.changed)
+            write_batch(replaced, token_of(subject.rows), [subject.rows])
+        expect(subject, subject.changed)
 
     def test_columns_that_fit_are_accepted(self, subject: Subject) -> None:
         """The frame of the other tests passes."""
@@ -153,7 +153,7 @@ class SinkContract:
                 raise AssertionError(f"a frame with the misfit {name!r} was accepted")
 
 
-def _token(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None) -> BatchToken:
+def token_of(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None) -> BatchToken:
     """Return the token of a batch of these rows, `after` takeovers after the first."""
     offsets: dict[str, tuple[int, int]] = {}
     if rows.num_rows and {"topic", "partition", "offset"} <= set(rows.schema.names):
@@ -168,20 +168,21 @@ def _token(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None) ->
     )
 
 
-def _half(rows: pa.RecordBatch, index: int) -> pa.RecordBatch:
+def half_of(rows: pa.RecordBatch, index: int) -> pa.RecordBatch:
+    """Return the first half of the rows, or the second."""
     middle = rows.num_rows // 2
     return rows.slice(middle) if index else rows.slice(0, middle)
 
 
-def _batch(sink: Sink, token: BatchToken, batches: Sequence[pa.RecordBatch]) -> int:
+def write_batch(sink: Sink, token: BatchToken, batches: Sequence[pa.RecordBatch]) -> int:
     """Write a batch of one task as the driver does; return the rows that it counts."""
     sink.begin(token)
-    count = _task(sink, token, batches)
+    count = write_task(sink, token, batches)
     sink.finish(token)
     return count
 
 
-def _task(sink: Sink, token: BatchToken, batches: Sequence[pa.RecordBatch]) -> int:
+def write_task(sink: Sink, token: BatchToken, batches: Sequence[pa.RecordBatch]) -> int:
     """Write in a copy of the task's half, as a Python worker has it; return the rows that it counts."""
     from pyspark import cloudpickle  # noqa: PLC0415 - an import of a second
 
@@ -196,7 +197,7 @@ def _spark(schema: pa.Schema) -> Any:  # noqa: ANN401 - Spark's own signature is
     return from_arrow_schema(schema)
 
 
-def _expect(subject: Subject, *expected: pa.RecordBatch) -> None:
+def expect(subject: Subject, *expected: pa.RecordBatch) -> None:
     """Raise AssertionError when a reader sees other rows."""
     wanted = sorted((_comparable(row) for batch in expected for row in batch.to_pylist()), key=repr)
     found = sorted((_comparable(row) for row in subject.read()), key=repr)

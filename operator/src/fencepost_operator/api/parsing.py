@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fencepost.contract import kafka_properties, spark_conf
+from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, index_name
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.size import size_violations
@@ -25,6 +26,7 @@ from fencepost_operator.api.spec import (
     CreateTableSpec,
     KafkaSinkSpec,
     KafkaSpec,
+    PurgeIndexSpec,
     Spec,
     Violation,
 )
@@ -35,6 +37,9 @@ SHORTEST_SCHEDULE: Final = 60.0
 """Seconds between two snapshots: each is a lightweight transaction."""
 MOST_SERVERS: Final = 20
 """Of Kafka's bootstrap servers; a Kafka client of the operator has a thread for each."""
+SHORTEST_INDEX: Final = 3600.0
+LONGEST_INDEX: Final = 8760 * 3600.0
+"""Seconds for which a purge index keeps its entries."""
 SHORTEST_TARGET: Final = 0.1
 """Seconds. Spark needs as long for an empty batch."""
 SMALLEST_BATCH: Final = 1024 * 1024
@@ -198,6 +203,22 @@ def _table_contradictions(
         yield Violation(f"{place}.deleteWhere", "names the column of ttlColumn", "name a boolean column")
     if sink.create_table is not None:
         yield from _key_contradictions(sink, sink.create_table, f"{place}.createTable")
+    others.add(target)
+    if sink.purge_index is not None:
+        yield from _index_contradictions(sink, sink.purge_index, f"{place}.purgeIndex", others)
+
+
+def _index_contradictions(
+    sink: CassandraSinkSpec, index: PurgeIndexSpec, place: str, others: set[tuple[str, str]]
+) -> Iterator[Violation]:
+    if not SHORTEST_INDEX <= index.retention <= LONGEST_INDEX:
+        yield Violation(f"{place}.retention", "is not from 1h to 8760h", "set a duration such as 24h or 168h")
+    if len(sink.table) > LONGEST_INDEXED_TABLE:
+        longest = LONGEST_INDEXED_TABLE
+        yield Violation(place, f"is beside a table whose name has more than {longest} characters", "remove it")
+    target = (sink.keyspace, index_name(sink.table))
+    if target in others:
+        yield Violation(place, f"is the table {target[1]}, to which another sink writes", "name another table there")
     others.add(target)
 
 

@@ -151,6 +151,13 @@ class CreateTableSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeIndexSpec(Model):
+    """The table beside a sink's that finds the rows of an offset."""
+
+    retention: Seconds = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSinkSpec(Model):
     """A table of the checkpoint's Cassandra cluster."""
 
@@ -160,6 +167,7 @@ class CassandraSinkSpec(Model):
     ttl_column: Text | None = None
     delete_where: Text | None = None
     create_table: CreateTableSpec | None = None
+    purge_index: PurgeIndexSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

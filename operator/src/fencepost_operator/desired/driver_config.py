@@ -122,6 +122,7 @@ def _sink(sink: SinkSpec) -> DeclaredSink:
             ttl_column=sink.cassandra.ttl_column,
             delete_where=sink.cassandra.delete_where,
             create_table=_create_table(sink.cassandra.create_table),
+            purge_retention=sink.cassandra.purge_index.retention if sink.cassandra.purge_index else None,
         )
     raise ValueError(f"sink {sink.name!r} has no kind")  # `parse` refuses such a spec
 

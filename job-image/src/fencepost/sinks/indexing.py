@@ -1,0 +1,59 @@
+"""The driver's half of a purge index: whether a sink has one, and what is done for it before a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fencepost.contract import CassandraSink, Reason
+from fencepost.contract.sinks import index_name
+from fencepost.errors import BadSpec
+from fencepost.sinks import purge_index
+from fencepost.sinks.marks import ClosedLedger, Ledger, MarkTable, OpenLedger
+from fencepost.sinks.purge import finds_rows
+from fencepost.sinks.queries import Queries
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """What a sink does for its purge index; both None where there is nothing to do."""
+
+    index: purge_index.Index | None = None
+    ledger: Ledger | None = None
+
+    def unstored(self, columns: Mapping[str, str]) -> frozenset[str]:
+        """Return the columns of the frame that are for the index alone: a table with these columns lacks them."""
+        return frozenset(name for name in purge_index.COORDINATES if self.index is not None and name not in columns)
+
+    def problems(self, schema: StructType) -> Iterator[str]:
+        """Yield what the index lacks in a frame."""
+        found = {column.name: column.dataType.simpleString() for column in schema.fields}
+        for name, wanted in {"topic": "string", "partition": "int", "offset": "bigint"}.items():
+            if self.index is not None and found.get(name) != wanted:
+                yield f"column {name!r}, which purgeIndex needs, is {found.get(name, 'missing')}, and must be {wanted}"
+
+
+def indexing(session: Session, sink: CassandraSink, pipeline: str) -> Indexing:
+    """Return what a sink does for its index; a run without one ends what an earlier run's index is complete for.
+
+    The session has the cluster's schema.  Raises BadSpec for an index that does not exist, or is not needed.
+    """
+    tables: Mapping[str, Any] = session.cluster.metadata.keyspaces[sink.keyspace].tables
+    marks = MarkTable(Queries(session, sink.name, sink.keyspace), sink.table, pipeline)
+    found = tables.get(index_name(sink.table))
+    if sink.purge_retention is None:
+        return Indexing(ledger=ClosedLedger(marks) if found is not None and purge_index.is_index(found) else None)
+    if sink.table in tables and finds_rows(tables[sink.table]):
+        raise BadSpec(
+            f"sink {sink.name!r}: {sink.keyspace}.{sink.table} needs no purge index: its key has the coordinates",
+            reason=Reason.SINK_INVALID,
+            remedy="Remove cassandra.purgeIndex from the sink.",
+        )
+    purge_index.check(tables, sink=sink.name, keyspace=sink.keyspace, table=sink.table)
+    retention = int(sink.purge_retention)
+    return Indexing(purge_index.Index(pipeline=pipeline, retention=retention), OpenLedger(marks, retention))

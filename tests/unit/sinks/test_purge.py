@@ -1,0 +1,105 @@
+"""`fencepost purge` for sinks of packages, and for sinks that nothing can be deleted from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fencepost.contract import DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
+from fencepost.contract.purge import PurgeReport, PurgeRequest
+from fencepost.driver.purge import purge
+from fencepost.driver.run import Environment
+from fencepost.errors import BadSpec, BatchFailed
+from fencepost.sinks import Sink, opening
+from fencepost.testing.sinks import token_of, write_batch
+from unit.sinks.sqlite_sink import SqliteSink
+from unit.sinks.test_contract import CONTEXT, WithTask, batch, read
+
+CONFIG = json.loads((Path(__file__).parents[1] / "contract" / "configs" / "0.1.0.json").read_text())
+RANGES = {"t/0": (8, 10)}
+
+
+def done(*sinks: DeclaredSink, timestamp: int | None) -> PurgeReport:
+    config = replace(DriverConfig.from_json(json.dumps({**CONFIG, "sinks": []})), sinks=sinks)
+    environment = Environment.read({}, termination_log=Path("/nowhere"))
+    return purge(config, PurgeRequest(ranges=RANGES, timestamp=timestamp), environment)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.db"
+    rows = batch("a", "b", "c")
+    write_batch(SqliteSink({"path": str(path)}, CONTEXT), token_of(rows), [rows])
+    return path
+
+
+def install(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> None:
+    monkeypatch.setattr(opening, "open_plugin", lambda *_: sink)
+
+
+def test_a_plugin_counts_and_purges(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, SqliteSink({"path": str(store)}, CONTEXT))
+    plugin = PluginSink(name="rows", plugin="sqlite")
+    counted = done(plugin, timestamp=None)
+    assert (counted.rows, counted.left, len(read(store))) == (2, 2, 3)
+    purged = done(plugin, timestamp=2**60)
+    assert (purged.rows, purged.left) == (2, 0)
+    assert [row["offset"] for row in read(store)] == [7]
+
+
+def test_a_plugin_that_cannot_is_refused_by_name(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, WithTask(SqliteSink({"path": str(store)}, CONTEXT), lambda task: task))
+    with pytest.raises(BadSpec, match="'rows': its output cannot be deleted: 'sqlite' is no") as caught:
+        done(PluginSink(name="rows", plugin="sqlite"), timestamp=1)
+    assert "deleteOutput" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "other", [KafkaSink(name="other", topic="out"), FunctionSink(name="other", entrypoint="out:write")]
+)
+def test_nothing_is_deleted_where_one_sink_cannot_be_purged(
+    store: Path, monkeypatch: pytest.MonkeyPatch, other: DeclaredSink
+) -> None:
+    install(monkeypatch, SqliteSink({"path": str(store)}, CONTEXT))
+    with pytest.raises(BadSpec, match="'other': its output cannot be deleted"):
+        done(PluginSink(name="rows", plugin="sqlite"), other, timestamp=2**60)
+    assert len(read(store)) == 3
+
+
+def test_nothing_is_deleted_where_a_later_sink_cannot_count(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(SqliteSink):
+        def count(self, offsets: object) -> int:
+            raise RuntimeError(f"no rows of {offsets}")
+
+    sinks = iter([SqliteSink({"path": str(store)}, CONTEXT), Broken({"path": str(store)}, CONTEXT)])
+    monkeypatch.setattr(opening, "open_plugin", lambda *_: next(sinks))
+    two = (PluginSink(name="rows", plugin="sqlite"), PluginSink(name="broken", plugin="sqlite"))
+    with pytest.raises(BatchFailed, match="sink 'broken' could not be purged: RuntimeError"):
+        done(*two, timestamp=2**60)
+    assert len(read(store)) == 3
+
+
+def test_the_entries_of_an_index_have_the_keys_bytes() -> None:
+    from fencepost.sinks.entries import entries  # noqa: PLC0415
+    from fencepost.sinks.purge_index import Index, split_key  # noqa: PLC0415
+
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array(["t", "t"]),
+            "partition": pa.array([3, 3], pa.int32()),
+            "offset": pa.array([9_999, 10_000], pa.int64()),
+        }
+    )
+    key = [pa.array([b"", b"ab"], pa.binary()), pa.array([b"1234", b"5678"], pa.binary(4))]
+    found = entries(Index(pipeline="s/n/p", retention=60), rows, key).to_pylist()
+    assert [list(split_key(row["key"], columns=2)) for row in found] == [[b"", b"1234"], [b"ab", b"5678"]]
+    assert [(row["pipeline"], row["bucket"], row["offset"]) for row in found] == [
+        ("s/n/p", 0, 9_999),
+        ("s/n/p", 1, 10_000),
+    ]
+    with pytest.raises(BadSpec, match="has 2 key columns, and the table 3"):
+        split_key(found[0]["key"], columns=3)
