@@ -10,7 +10,10 @@ import pytest
 from cassandra.cluster import Session
 
 from integration.driver.support import Pipeline, make, open_session
+from integration.postgresql.conftest import postgresql
 from testbed.environment import Environment, load
+
+__all__ = ["postgresql"]
 
 
 @pytest.fixture(scope="session")

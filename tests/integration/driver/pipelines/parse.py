@@ -17,6 +17,12 @@ def transform(batch: DataFrame, context: BatchContext) -> DataFrame:
     return rows.select("partition", (F.col("offset") / size).cast("long").alias("bucket"), "offset", "at", "v.*")
 
 
+def placed(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """The rows of `transform` with their topic, without the time."""
+    rows = transform(batch, context).drop("at")
+    return rows.withColumn("topic", F.lit(next(iter(context.offsets), "none/0").rpartition("/")[0]))
+
+
 def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
     """The same rows to two sinks."""
     rows = transform(batch, context)
