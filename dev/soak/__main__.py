@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     top = argparse.ArgumentParser(prog="soak", description="Long loads; the trend of every resource.")
     top.add_argument("names", nargs="*", metavar="NAME", help=f"{' or '.join(SOAKS)} (default: each of them)")
     top.add_argument("--hours", type=float, default=2.0, help="steady: length after the warm-up (default: %(default)s)")
-    top.add_argument("--gigabytes", type=float, default=8.0, help="large-records: the backlog (default: %(default)s)")
+    top.add_argument("--gigabytes", type=float, default=24.0, help="large-records: the backlog (default: %(default)s)")
     top.add_argument("--into", type=Path, default=Path(".cache/bench"), help="folder for the JSON")
     arguments = top.parse_args(words)
     if unknown := set(arguments.names) - SOAKS.keys():

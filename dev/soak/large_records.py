@@ -21,6 +21,7 @@ SIZE: Final = 1_000_000
 """Bytes of a record's value: as much as a broker takes by default, with what its batch adds."""
 PARTITIONS: Final = 4
 SECONDS: Final = 3600.0
+LOOK_SECONDS: Final = 5.0
 MIB: Final = 1024 * 1024
 ROLES: Final = ("driver", "worker")
 
@@ -36,7 +37,7 @@ def run(console: Console, *, gigabytes: float) -> Result:
             console.line(f"large records: producing {count:,} records of {SIZE:,} bytes")
             growth.produce(scene.environment.kafka_host, variant, count)
             scene.apply(_patch(variant))
-            wait_for_commit(scene)
+            first = wait_for_commit(scene)
             killed, began = oom_kills(scene), time.monotonic()
 
             def look() -> None:
@@ -45,20 +46,21 @@ def run(console: Console, *, gigabytes: float) -> Result:
                 row = scene.fence(patience=30)
                 console.line(f"large records: {elapsed:.0f} s, {sum(row.offsets.values()) if row else 0:,} records")
 
-            seen = catch_up.watch(scene, total=count, seconds=SECONDS, look=look)
+            seen = catch_up.watch(scene, total=count, seconds=SECONDS, look=look, pause=LOOK_SECONDS)
             heaps = [heap.after_collections(scene, role) for role in ROLES]
             limits = {f"{role} MiB": round(_limit(scene, role) / MIB) for role in ROLES}
             notes += seen.notes("large records")
-            notes.append(f"processes killed for memory: {oom_kills(scene) - killed}; runs: {seen.row.epoch}")
+            notes.append(
+                f"processes killed for memory: {oom_kills(scene) - killed}; runs: {seen.row.epoch - first.epoch + 1}"
+            )
             notes.append(_reconciled(scene, variant, count))
         finally:
             growth.clear(scene, variant)
     trends.tell(console, heaps)
-    rate = count / (seen.ended - seen.began)
     return Result(
         "soak-large-records",
         [
-            Sample("large records", "MB/s", [rate * SIZE / 1e6]),
+            Sample("large records", "MB/s", [gigabytes * 1000 / sum(batch.seconds for batch in seen.batches)]),
             *seen.samples("large records"),
             *trends.samples(),
             *(Sample(trend.name, trend.unit, trend.values) for trend in heaps),

@@ -29,6 +29,11 @@ find /sys/fs/cgroup -path '*-pod*' \\( -name memory.events.local -o -name memory
 while read -r file; do echo "$file $(awk '/^oom_kill / {print $2}' "$file")"; done
 """
 """Of each group by itself, with either version of cgroups; a node sees its own pods."""
+_ANONYMOUS = """
+find /sys/fs/cgroup -path '*-pod*' -path '*cri-containerd*' -name memory.stat |
+while read -r file; do echo "$file $(awk '/^(rss|anon) / {print $2}' "$file")"; done
+"""
+"""Of the containers' groups, in bytes; `rss` of the first version of cgroups is `anon` of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +56,30 @@ def figures(scene: Scene) -> Iterator[Figure]:
 
 
 def of_pipeline(scene: Scene) -> Iterator[Figure]:
-    """Yield what the processes of the driver and of the workers use now."""
+    """Yield what the pods of the driver and of the workers, and their processes, use now."""
     for role in ("driver", "worker"):
+        yield Figure(f"{role} memory", "MiB", _anonymous(scene, role))
         yield from _pods(scene, scene.kubectl, f"{COMPONENT}={role}", role)
 
 
 def oom_kills(scene: Scene) -> int:
     """Return how many processes the kernel has killed for memory in the pods of the driver and of the workers."""
-    uids = {
-        pod["metadata"]["uid"]
-        for role in ("driver", "worker")
-        for pod in scene.kubectl.items("pods", f"--selector={COMPONENT}={role}")
-    }
-    kills = 0
+    return sum(sum(_of_groups(scene, role, _KILLS)) for role in ("driver", "worker"))
+
+
+def _anonymous(scene: Scene, role: str) -> float:
+    """Return the MiB of a role's pods that the kernel cannot drop: what their limit is about."""
+    return sum(_of_groups(scene, role, _ANONYMOUS)) / MIB / MIB
+
+
+def _of_groups(scene: Scene, role: str, script: str) -> Iterator[int]:
+    """Yield the number that a script prints after the path of each group of a role's pods."""
+    uids = {pod["metadata"]["uid"] for pod in scene.kubectl.items("pods", f"--selector={COMPONENT}={role}")}
     for node in NODES:
-        for line in scene.nodes.run(node, "sh", "-c", _KILLS, check=False).splitlines():
+        for line in scene.nodes.run(node, "sh", "-c", script, check=False).splitlines():
             path, _, value = line.rpartition(" ")
             if value.isdecimal() and any(uid in path.replace("_", "-") for uid in uids):
-                kills += int(value)
-    return kills
+                yield int(value)
 
 
 def _pods(scene: Scene, kubectl: Kubectl, selector: str, role: str) -> Iterator[Figure]:
