@@ -13,6 +13,7 @@ Fact: TypeAlias = Literal["references", "release", "cluster", "objects", "runs",
 Call: TypeAlias = Literal[
     "pipeline", "runs", "fence", "write_status", "set_finalizer", "create", "take_over", "start", "stop", "install",
     "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
+    "rewinds", "rewind", "write_rewind", "mark_rewind", "start_purge",
 ]  # fmt: skip
 Part: TypeAlias = Literal["driver", "master", "worker"]
 
@@ -249,6 +250,19 @@ class Create(Event):
 @dataclass(frozen=True, slots=True)
 class AcceptLoss(Event):
     """Accept the loss that the status names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind(Event):
+    """Ask to go back by some records of the first partition."""
+
+    records: int = 50
+    delete_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRewinds(Event):
+    """Delete every rewind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Faults:
     setup: Setup
     over: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list)
     created: int = 0
+    rewinds: int = 0
 
     def begin(self) -> None:
         """Create the pipeline and what it names."""
@@ -232,10 +233,23 @@ class Faults:
                     self._annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim{choice}")
                     if choice:
                         world.invariants.output.forget(TOPIC)
+            case e.Rewind(records=records, delete_output=delete_output):
+                self._rewind(records, delete_output=delete_output)
+            case e.DeleteRewinds():
+                for key in list(world.rewinds):
+                    world.delete_rewind(key)
             case e.Retry(at=at):
                 self._annotate(RETRY_ANNOTATION, str(at))
             case _:
                 raise AssertionError(event)
+
+    def _rewind(self, records: int, *, delete_output: bool) -> None:
+        world, partition = self.world, f"{TOPIC}/0"
+        row = next(iter(world.table.rows.values()), None)
+        to = {partition: max(0, (row.offsets.get(partition, 0) if row is not None else 0) - records)}
+        self.rewinds += 1
+        world.invariants.rows.targets.append(to)
+        world.ask_for_rewind(f"back-{self.rewinds}", {"offsets": to}, pipeline=KEY, deleteOutput=delete_output)
 
     def _annotate(self, name: str, value: str) -> None:
         metadata = self.world.objects[KEY]["metadata"]

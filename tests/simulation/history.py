@@ -11,7 +11,7 @@ from simulation import events as e
 
 TROUBLED: Final = 60.0
 """Seconds in which events happen."""
-MOST_EVENTS: Final = 7
+MOST_EVENTS: Final = 8
 FACTS: Final[tuple[e.Fact, ...]] = (
     "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source",
 )  # fmt: skip
@@ -19,6 +19,7 @@ PARTS: Final[tuple[e.Part, ...]] = ("driver", "driver", "master", "worker")
 CALLS: Final[tuple[e.Call, ...]] = (
     "pipeline", "runs", "fence", "write_status", "write_status", "set_finalizer", "create", "take_over", "take_over",
     "start", "start", "stop", "install", "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
+    "rewind", "rewind", "write_rewind", "mark_rewind", "start_purge",
 )  # fmt: skip
 
 
@@ -220,6 +221,14 @@ def _accept(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.AcceptLoss(at)
 
 
+def _rewind(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Rewind(at, records=chance.choice((1, 50, 1000)), delete_output=chance.random() < 0.5)
+
+
+def _delete_rewinds(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.DeleteRewinds(at)
+
+
 def _retry(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.Retry(at)
 
@@ -231,5 +240,6 @@ KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
     _stale: 8, _unseen: 6, _interrupt: 20,
     _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
     _delete: 3, _create: 3, _accept: 4, _retry: 3,
+    _rewind: 5, _delete_rewinds: 1,
 }  # fmt: skip
 """Makers of events, and how often each one is drawn."""

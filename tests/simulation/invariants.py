@@ -102,6 +102,8 @@ class FenceRows:
     last: FenceRow | None = None
     claimed: dict[int, str] = field(default_factory=dict)
     """Who claimed each epoch."""
+    targets: list[Mapping[str, int]] = field(default_factory=list)
+    """Where rewinds go back to, as far as they say."""
     skipping: set[str] = field(default_factory=set)
     """Drivers whose claim takes an accepted loss out of the offsets."""
 
@@ -119,9 +121,12 @@ class FenceRows:
         if row.epoch > before.epoch:
             require(row.driver is None, "a takeover that names a driver")
             require(row.offsets == before.offsets, "a takeover moves offsets")
-        elif before.driver is None and row.driver is not None:
+        elif row.driver is None:
+            wanted = any(row.offsets == {**before.offsets, **target} for target in self.targets)
+            require(row.offsets == before.offsets or wanted, f"nobody asked for offsets {row.offsets}")
+        elif before.driver is None:
             self._claim(before, row)
-        elif row.driver is not None:
+        else:
             require(row.driver == before.driver, f"two drivers commit under epoch {row.epoch}")
             require(_at_least(row.offsets, before.offsets), f"offsets go back: {before.offsets} to {row.offsets}")
             self.output.commit(before, row)
