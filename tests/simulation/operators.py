@@ -90,7 +90,7 @@ class SimulatedGate(Gate):
     async def write(self, name: str, effect: Callable[[], object]) -> None:
         """Write, unless the operator dies before, or the request is lost."""
         operator = self._operator
-        self.writes.append(name)
+        operator.writes.append(name)
         if operator.interrupts:
             await operator.interrupted(name, "before", effect)
         operator.turn.write(name)
@@ -198,7 +198,6 @@ class Operator:
 
     def wrote(self, name: str) -> None:
         """Note a write that took effect."""
-        self.writes.append(name)
         if name != "write_status":
             self.note(f"operator {self.number}: {name}")
         self.world.invariants.statuses.written(self.world.pipelines.get(self.key), name)

@@ -9,7 +9,7 @@ from typing import Final
 
 from fakes.manifests import KEY
 from fakes.world import START
-from fencepost_operator.api import Reason, State, Status
+from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, State, Status
 from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
@@ -23,6 +23,7 @@ ARRIVES_IN: Final = 1200.0
 """Seconds after the last fault within which a pipeline runs, or says what a person has to do."""
 PASSES: Final = 400
 """Passes of one operator in that time."""
+RUNNING: Final = frozenset({State.RUNNING, State.CATCHING_UP})
 CATCHES_UP_IN: Final = 3600.0
 SETTLES_IN: Final = 200.0
 """Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
@@ -153,13 +154,18 @@ class Play:
             return False
         if status.state is State.STALLED:
             return self._is_lawful(conditions["Stalled"].reason)
-        if status.state is State.SUSPENDED:
-            return conditions["Ready"].status == "True"
-        if status.state not in {State.RUNNING, State.CATCHING_UP} or conditions["Ready"].status != "True":
-            return self._waits_for_a_topic(status)
-        row = next(iter(self.world.table.rows.values()), None)
-        living = {driver.uid for driver in self.world.processes if driver.alive and not driver.frozen}
-        return row is not None and row.driver in living
+        if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
+            return True
+        return self._are_rewinds_over() and self._does_as_asked(status, conditions)
+
+    def _are_rewinds_over(self) -> bool:
+        return all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
+
+    def _does_as_asked(self, status: Status, conditions: Mapping[str, Condition]) -> bool:
+        is_ready, row = conditions["Ready"].status == "True", next(iter(self.world.table.rows.values()), None)
+        if status.state is State.SUSPENDED or not is_ready:
+            return is_ready
+        return row is not None and row.driver in {driver.uid for driver in self.world.processes if driver.alive}
 
     def _catch_up(self) -> None:
         """Let a pipeline that runs read what there is: batches that once were too large are small for minutes."""
@@ -170,17 +176,13 @@ class Play:
 
     def _has_caught_up(self) -> bool:
         pipeline = self.world.pipeline(KEY)
-        if pipeline is None or pipeline.status.state not in {State.RUNNING, State.CATCHING_UP}:
+        if pipeline is None or pipeline.status.state not in RUNNING:
             return True
         return all(self._committed().get(key, 0) >= end for key, end in self.world.ends.items())
 
     def _committed(self) -> Mapping[str, int]:
         row = next(iter(self.world.table.rows.values()), None)
         return row.offsets if row is not None else {}
-
-    def _waits_for_a_topic(self, status: Status) -> bool:
-        ready = next((c for c in status.conditions if c.type == "Ready"), None)
-        return ready is not None and ready.reason == Reason.TOPIC_NOT_FOUND
 
     def _is_lawful(self, reason: str) -> bool:
         lawful = {Reason.RESTART_BUDGET_EXHAUSTED} if self.history.setup.max_attempts else set()
