@@ -196,6 +196,13 @@ def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(
     assert "still lives" in failure.why
 
 
+def test_a_rewind_does_not_wait_for_a_job_that_nobody_deletes() -> None:
+    """Found in seed 40214, from which this history is shrunk."""
+    stale = events.Stale(1.0, fact="runs", seconds=90.0)
+    history = History(40214, Setup(rate=0.0), (stale, events.Rewind(40.0, delete_output=True), events.StartTwin(43.0)))
+    assert play(history) is None
+
+
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
     found = first_failure()

@@ -31,6 +31,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rewind.progress import Progress, completed, failed, reached, waiting
 from fencepost_operator.decision.rewind.purge import is_purged, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
+from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_deleted
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
 from fencepost_operator.observation import PurgeJob, RewindFacts, Unknown
@@ -168,7 +169,11 @@ def purge(context: RewindContext) -> Progress | None:
         return None
     if (run := context.run.unconfirmed_run) is not None:
         message = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
-        return _working(context, RewindStep.PURGE, with_remedy(message, "if its node is lost, delete the Node object"))
+        message = with_remedy(message, "if its node is lost, delete the Node object")
+        if deletion := unconfirmed_run_is_not_deleted(context.run):
+            outcome = _outcome(context, message, action=deletion.action, status=deletion.status)
+            return Progress(status=_reached(context, RewindStep.PURGE, message), outcome=outcome)
+        return _working(context, RewindStep.PURGE, message)
     if isinstance(job, Unknown):
         return _working(context, RewindStep.PURGE, _why_unknown(job))
     if job.value is None:

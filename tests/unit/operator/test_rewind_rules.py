@@ -1,0 +1,78 @@
+"""Single steps of a rewind, as decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from fakes.manifests import KEY, body
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import StopRun
+from fencepost_operator.api import (
+    FINALIZER,
+    ReconcileConfig,
+    ResolvedTarget,
+    RewindSpec,
+    RunStatus,
+    Spec,
+    State,
+    Status,
+    read_pipeline,
+    read_rewind,
+)
+from fencepost_operator.decision.chain import prepare
+from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.rewind.machine import RewindContext, purge
+from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+GIVEN_UP = RunStatus(
+    name="orders-run-2", epoch=2, spec_hash="a", cluster_generation=1, recorded_at=NOW - timedelta(minutes=5),
+    created_at=NOW - timedelta(minutes=5), pod_uid="pod-2", ended_at=NOW - timedelta(seconds=5), dead=False,
+)  # fmt: skip
+JOB = Run(
+    name="orders-run-2", epoch=2, spec_hash="a", cluster_generation=1, created_at=NOW - timedelta(minutes=5),
+    deleting=False, finished=False, pod=None, had_pod=True,
+)  # fmt: skip
+
+
+def purging(job: Run) -> RewindContext:
+    """Return a rewind that deletes output next, after a run that was given up."""
+    pipeline = replace(read_pipeline(body()), finalizers=(FINALIZER,), status=Status(epoch=3, run=GIVEN_UP))
+    assert isinstance(pipeline.spec, Spec)
+    row = FenceRow(pipeline="default/shop/orders", owner="cluster-1/uid-1", epoch=3, offsets={"orders/0": 50})
+    observation = Observation(
+        now=NOW,
+        references=Known(References(hashes={})),
+        release=Known(None),
+        cluster=Known(None),
+        runs=Known((job,)),
+        run_node=Known(None),
+        fence=Known(row),
+        source=Known(Watermarks(ends={"orders/0": 60})),
+    )
+    config = ReconcileConfig(cluster_uid="cluster-1")
+    run = prepare(Context(pipeline=pipeline, status=pipeline.status, observation=observation, config=config))
+    assert isinstance(run, RunContext)
+    metadata = {"namespace": KEY.namespace, "name": "back", "uid": "uid-9", "creationTimestamp": NOW.isoformat()}
+    asked = read_rewind({"metadata": metadata, "spec": {"pipeline": KEY.name, "to": {"offsets": {"orders/0": 10}}}})
+    assert isinstance(asked.spec, RewindSpec)
+    status = replace(asked.status, epoch=3, target=ResolvedTarget(offsets={"orders/0": 10}))
+    return RewindContext(run=run, rewind=replace(asked, status=status), spec=asked.spec)
+
+
+def test_the_job_of_a_run_that_was_given_up_is_deleted_before_its_output_is() -> None:
+    """Found by the simulation, seed 40214: the rewind waited for a proof that only the Job's deletion gives."""
+    found = purge(purging(JOB))
+    assert found is not None
+    assert found.outcome is not None
+    assert (found.outcome.action, found.outcome.state) == (StopRun(name="orders-run-2"), State.REWINDING)
+    assert found.outcome.status.run is not None
+    assert found.outcome.status.run.stop_requested_at == NOW
+
+
+def test_a_job_that_is_being_deleted_is_waited_for() -> None:
+    found = purge(purging(replace(JOB, deleting=True)))
+    assert found is not None
+    assert found.outcome is not None
+    assert found.outcome.action is None
