@@ -158,7 +158,10 @@ MUTATIONS = {
         Mutation(fence_is_not_bumped, ("not arrived", "epoch", "too many passes", "a hot loop")),
         Mutation(epoch_is_used_again, ("not arrived",)),
         Mutation(death_needs_no_proof, ("run ",)),
-        Mutation(commits_are_unconditional, ("offsets go back", "two drivers", "versions jump", "a commit passes")),
+        Mutation(
+            commits_are_unconditional,
+            ("offsets go back", "two drivers", "versions jump", "a commit passes", "the clock goes back"),
+        ),
         Mutation(zombies_write_later, ("the clock goes back",)),
         Mutation(acts_before_it_records, ("starts before it is recorded",)),
         Mutation(retries_at_once, ("a hot loop",)),
