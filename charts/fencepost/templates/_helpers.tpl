@@ -32,6 +32,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{- /* A lost node costs the operator seconds instead of Kubernetes' five minutes, unless the values say otherwise. */}}
+{{- define "fencepost.tolerations" -}}
+{{- $tolerations := .Values.tolerations -}}
+{{- $named := list -}}
+{{- range .Values.tolerations -}}{{- $named = append $named (.key | default "") -}}{{- end -}}
+{{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" -}}
+{{- if not (has . $named) -}}
+{{- $own := dict "key" . "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" 10 -}}
+{{- $tolerations = append $tolerations $own -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $tolerations -}}
+{{- end }}
+
+{{- /* Replicas prefer different nodes, unless the values have an anti-affinity of their own. */}}
+{{- define "fencepost.affinity" -}}
+{{- $labels := include "fencepost.selector" . | fromYaml -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
+{{- $preferred := list (dict "weight" 100 "podAffinityTerm" $term) -}}
+{{- $apart := dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) -}}
+{{- toJson (merge (deepCopy .Values.affinity) (ternary dict $apart (hasKey .Values.affinity "podAntiAffinity"))) -}}
+{{- end }}
+
 {{- /* What the operator does in the namespaces it watches. */}}
 {{- define "fencepost.namespaced-rules" -}}
 # The pipelines themselves.

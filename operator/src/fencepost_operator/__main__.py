@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run until told to stop; return the exit code: 0 stopped on request, 1 an error, 2 bad settings."""
+    """Run until told to stop; return the exit code: 0 stopped on request, 1 an error, 2 bad settings.
+
+    A replica that finds that another one holds the lease ends with exit code 3, see `app`.
+    """
     logs.configure(logging.INFO)
     try:
         settings = Settings.from_environment(os.environ)

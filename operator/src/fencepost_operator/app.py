@@ -8,17 +8,19 @@ import logging
 import os
 import signal
 import socket
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.leases import KubernetesLeases
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
@@ -32,6 +34,7 @@ from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.http import Probes
+from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from fencepost_operator.runtime.watches import watch
@@ -41,6 +44,10 @@ log = logging.getLogger(__name__)
 
 _RELIST_INTERVAL: Final = 60.0
 """Seconds between two lists of all pipelines, in case a watch fell silent without an error."""
+
+
+LEASE_LOST: Final = 3
+"""Exit code of a replica that finds that another one holds the lease."""
 
 
 class Stopped(Exception):
@@ -61,14 +68,20 @@ async def run(settings: Settings) -> None:
     kubeconfig = _kubeconfig()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(probes.served(settings.metrics_port))
-        api = await ApiServer.connect(kubeconfig)
+        leadership = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
+        may_write = leadership.require if leadership is not None else _alone
+        metrics.leads(lambda: leadership is None or leadership.is_held)
+        api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
         pipelines = KubernetesPipelines(api, recorder)
+        uid: str | None = None
         with contextlib.suppress(Stopped):
             async with _stoppable():
-                uid = await _served(api, pipelines, settings, progress)
-        if progress.waiting_for is not None:
+                found = await _served(api, pipelines, settings, progress)
+                await _lead(stack, leadership)
+                uid = found
+        if uid is None:
             return
         objects = KubernetesObjects(api)
         policy = _policy(settings)
@@ -89,6 +102,7 @@ async def run(settings: Settings) -> None:
                 offsets=offsets,
                 metrics=metrics,
                 clock=clock,
+                may_write=may_write,
             ),
             config=ReconcileConfig(
                 cluster_uid=uid,
@@ -120,6 +134,64 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
         else:
             progress.waiting_for = None
             return uid
+
+
+async def _candidate(
+    stack: AsyncExitStack, settings: Settings, *, clock: SystemClock, kubeconfig: Path | None
+) -> Leadership | None:
+    """Return this replica's part in the election, None where there is no other; it has connections of its own."""
+    if not settings.lease:
+        return None
+    api = await ApiServer.connect(kubeconfig)
+    stack.push_async_callback(api.close)
+    holder = settings.holder or f"{socket.gethostname()}_{uuid.uuid4()}"
+    return Leadership(KubernetesLeases(api, settings.namespace, settings.lease), holder=holder, clock=clock)
+
+
+async def _lead(stack: AsyncExitStack, leadership: Leadership | None) -> None:
+    """Wait for the lease, keep it while the stack is open, and release it when everything opened later is closed."""
+    if leadership is None:
+        return
+    log.info("waiting for the lease", extra={"reason": Reason.STANDBY})
+    stack.push_async_callback(leadership.release)
+    await leadership.acquire()
+    log.info("this replica holds the lease", extra={"reason": Reason.LEADING})
+    await stack.enter_async_context(_kept(leadership))
+
+
+@asynccontextmanager
+async def _kept(leadership: Leadership) -> AsyncIterator[None]:
+    """Keep the lease while the context lasts; end the process when another replica has it."""
+
+    async def keep() -> None:
+        try:
+            await leadership.keep()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody would renew the lease any more
+            _give_up(error)
+
+    task = asyncio.create_task(keep(), name="lease")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _give_up(error: BaseException) -> NoReturn:
+    """End at once: an orderly end would write, and what is remembered here may be out of date."""
+    known = isinstance(error, LeaseLost)
+    log.critical(
+        "another replica may act, so this one ends: %s", error, exc_info=None if known else error,
+        extra={"reason": Reason.LEASE_LOST},
+    )  # fmt: skip
+    logging.shutdown()
+    os._exit(LEASE_LOST)
+
+
+def _alone() -> None:
+    """Allow each write: there is no other replica."""
 
 
 @asynccontextmanager

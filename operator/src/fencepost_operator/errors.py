@@ -4,7 +4,8 @@ FencepostError
 ├── PortError            a call to the world failed; the effect of a write is unknown unless a subclass says otherwise
 │   ├── Unreachable      no answer in time: wait and look again, assume nothing
 │   ├── Denied           credentials or RBAC refuse: a person must fix it
-│   └── Rejected         the other side understood and refused: nothing was done
+│   ├── Rejected         the other side understood and refused: nothing was done
+│   └── NotLeading       this replica does not hold the lease, so it did not even ask: nothing was done
 └── Conflict             somebody else wrote first (resourceVersion, epoch, version): observe again
 """
 
@@ -43,6 +44,10 @@ class Denied(PortError):
 
 class Rejected(PortError):
     """The request was understood and refused; nothing was done."""
+
+
+class NotLeading(PortError):
+    """Another replica of the operator may act; nothing was asked for, and nothing was done."""
 
 
 class Conflict(FencepostError):

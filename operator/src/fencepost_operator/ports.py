@@ -7,6 +7,7 @@ Every write is idempotent: done twice, it is done once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -45,6 +46,33 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time now, in UTC."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """A Lease as it was read or is to be written: who holds it, '' for nobody; `duration` is in seconds."""
+
+    holder: str
+    duration: float
+    acquired_at: datetime
+    renewed_at: datetime
+    transitions: int = 0
+    resource_version: str = ""
+
+
+class Leases(Protocol):
+    """The one Lease of the operator's replicas."""
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the Lease as the API server has it now, or None when there is none."""
+        ...
+
+    async def write(self, record: LeaseRecord) -> LeaseRecord:
+        """Write it on condition of its resourceVersion, create it when the record has none; return it as written.
+
+        Raises Conflict when somebody else was faster.
+        """
         ...
 
 

@@ -18,6 +18,7 @@ SLOWEST_RESYNC: Final = 60.0
 _T = TypeVar("_T")
 _DNS_LABEL: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+_HOLDER: Final = re.compile(r"^[A-Za-z0-9._-]{1,300}$")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -33,6 +34,8 @@ class Settings:
     apart by it.  `namespace` is the operator's own: Helm keeps the clusters' releases there.  `watch_namespaces` empty
     means all.  `resync` is in seconds: how often a pipeline is reconciled when no event asks for it.
     `allowed_endpoints` empty means that the operator may connect to any Kafka and Cassandra.
+    `lease` is the name of the Lease in `namespace` that replicas share; empty means that there is only this operator.
+    `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
 
     scope: str = "default"
@@ -45,6 +48,8 @@ class Settings:
     chart: Path = Path("/opt/fencepost/charts/spark-cluster")
     helm: Path = Path("/usr/local/bin/helm")
     metrics_port: int = 8080
+    lease: str = ""
+    holder: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -61,6 +66,8 @@ class Settings:
             chart=read("CHART", usual.chart, _absolute),
             helm=read("HELM", usual.helm, _absolute),
             metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
+            lease=read("LEASE", usual.lease, _object_name),
+            holder=read("HOLDER", usual.holder, _holder),
         )
 
 
@@ -101,6 +108,18 @@ def _endpoints(text: str) -> tuple[AllowedEndpoint, ...]:
 def _domain(text: str) -> str:
     if not _DNS_NAME.match(text):
         raise ValueError("set the cluster's DNS domain, such as 'cluster.local'")
+    return text
+
+
+def _object_name(text: str) -> str:
+    if not _DNS_NAME.match(text):
+        raise ValueError("set the name of a Lease, such as 'fencepost', or nothing where only one operator runs")
+    return text
+
+
+def _holder(text: str) -> str:
+    if not _HOLDER.match(text):
+        raise ValueError("set the pod's name and uid, such as 'fencepost-0_3f1c0f0e'")
     return text
 
 

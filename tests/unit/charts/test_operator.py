@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,12 +54,13 @@ def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:
     assert {"streamingpipelines", "secrets", "jobs"} <= there
     by_namespace = {item["metadata"]["namespace"]: item["rules"] for item in CONFINED if item["kind"] == "Role"}
     assert set(by_namespace) == {"flights", "fencepost-system"}
-    assert [rule["resources"] for rule in by_namespace["fencepost-system"]] == [["secrets"]]
+    at_home = [item for item in CONFINED if item["kind"] == "Role" and is_of_releases(item)]
+    assert [rule["resources"] for role in at_home for rule in role["rules"]] == [["secrets"]]
 
 
 def test_rights_are_the_same_everywhere_and_in_some_namespaces() -> None:
     everything = rules(DEFAULT, "ClusterRole")
-    (watched,) = [item["rules"] for item in CONFINED if item["kind"] == "Role" and not is_of_releases(item)]
+    (watched,) = [item["rules"] for item in CONFINED if item["kind"] == "Role" and not is_at_home(item)]
     assert all(rule in everything for rule in watched)
 
 
@@ -66,6 +68,11 @@ def is_of_releases(role: Object) -> bool:
     """Whether a Role is for the Secrets of Helm's releases alone."""
     name: str = role["metadata"]["name"]
     return name.endswith("-releases")
+
+
+def is_at_home(role: Object) -> bool:
+    """Whether a Role is for the operator's own namespace."""
+    return is_of_releases(role) or role["metadata"]["name"].endswith("-lease")
 
 
 def test_the_operator_may_do_to_each_kind_of_the_cluster_what_helm_does() -> None:
@@ -80,9 +87,18 @@ def test_the_operator_may_do_to_each_kind_of_the_cluster_what_helm_does() -> Non
         assert {"get", "create", "patch", "delete"} <= allowed[group, item["kind"].lower() + "s"], item["kind"]
 
 
+def environment(found: list[Object]) -> dict[str, str]:
+    """The operator's environment as the kubelet makes it, in a pod whose name and uid are known."""
+    pod = {"metadata.name": "fencepost-0", "metadata.uid": "1-2-3"}
+    made: dict[str, str] = {}
+    for item in operator(found)["env"]:
+        value = item["value"] if "value" in item else pod[item["valueFrom"]["fieldRef"]["fieldPath"]]
+        made[item["name"]] = re.sub(r"\$\((\w+)\)", lambda match: made[match[1]], value)
+    return made
+
+
 def test_its_environment_is_what_its_settings_read() -> None:
-    environment = {item["name"]: item["value"] for item in operator(FULL)["env"]}
-    settings = Settings.from_environment(environment)
+    settings = Settings.from_environment(environment(FULL))
     assert settings.scope == "production"
     assert settings.watch_namespaces == ("flights", "weather")
     assert settings.cluster_domain == "k8s.example"
@@ -90,18 +106,53 @@ def test_its_environment_is_what_its_settings_read() -> None:
 
 
 def test_the_charts_defaults_are_the_settings_own() -> None:
-    environment = {item["name"]: item["value"] for item in operator(DEFAULT)["env"]}
-    assert Settings.from_environment(environment) == Settings()
+    assert replace(Settings.from_environment(environment(DEFAULT)), lease="", holder="") == Settings()
 
 
-def test_one_operator_at_a_time() -> None:
+def test_one_operator_is_stopped_before_the_next_and_of_several_none_is_missed() -> None:
     spec = one(DEFAULT, "Deployment", "fencepost")["spec"]
-    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    spec = one(FULL, "Deployment", "fencepost")["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+@pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
+def test_replicas_share_one_lease_and_each_is_told_apart_by_its_pod(found: list[Object]) -> None:
+    settings = Settings.from_environment(environment(found))
+    assert settings.holder == "fencepost-0_1-2-3"
+    (role,) = [item for item in found if item["kind"] == "Role" and item["metadata"]["name"].endswith("-lease")]
+    assert role["metadata"]["namespace"] == settings.namespace
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [settings.lease]]
+    assert role["rules"][0]["verbs"] == ["create"]
+
+
+@pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
+def test_a_lost_node_costs_the_operator_seconds(found: list[Object]) -> None:
+    pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
+    seconds = {item["key"]: item.get("tolerationSeconds") for item in pod["tolerations"]}
+    assert seconds["node.kubernetes.io/unreachable"] == seconds["node.kubernetes.io/not-ready"] == 10
+    apart = pod["affinity"]["podAntiAffinity"]
+    assert list(apart) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    budget = one(found, "PodDisruptionBudget", "fencepost")["spec"]
+    assert budget["maxUnavailable"] == 1
+    labels = one(found, "Deployment", "fencepost")["spec"]["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_tolerations_and_an_anti_affinity_of_the_values_take_precedence() -> None:
+    own = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    given = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+    found = objects("fencepost", values={"tolerations": [own], "affinity": given})
+    pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
+    assert own in pod["tolerations"]
+    assert len(pod["tolerations"]) == 2
+    assert pod["affinity"] == given
 
 
 def test_helm_writes_where_it_may() -> None:
-    environment = {item["name"]: item["value"] for item in operator(DEFAULT)["env"]}
-    homes = [environment[name] for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")]
+    variables = environment(DEFAULT)
+    homes = [variables[name] for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")]
     assert all(home.startswith("/tmp") for home in homes)  # noqa: S108 - a folder of the container
     assert {"name": "tmp", "mountPath": "/tmp"} in operator(DEFAULT)["volumeMounts"]  # noqa: S108
 

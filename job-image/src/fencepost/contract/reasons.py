@@ -126,5 +126,9 @@ class Reason(StrEnum):
     BAD_SETTINGS = "BadSettings"
     NOT_SERVED = "NotServed"
     LIST_FAILED = "ListFailed"
+    LEADING = "Leading"
+    STANDBY = "Standby"
+    LEASE_NOT_RENEWED = "LeaseNotRenewed"
+    LEASE_LOST = "LeaseLost"
     CRASHED = "Crashed"
     PASS_FAILED = "PassFailed"  # noqa: S105 - a reason, not a password

@@ -7,7 +7,7 @@ client is its configuration (service account with token refresh, kubeconfig) and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -88,16 +88,20 @@ STATEFUL_SETS: Final = Resource(prefix="/apis/apps/v1", plural="statefulsets")
 
 
 class ApiServer:
-    """Requests to the API server. Every method may raise PortError; `close` ends the connections."""
+    """Requests to the API server. Every method may raise PortError; `close` ends the connections.
 
-    def __init__(self, configuration: Configuration) -> None:
+    `may_write` is called before each request that changes something, and raises what forbids it.
+    """
+
+    def __init__(self, configuration: Configuration, may_write: Callable[[], None] = lambda: None) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         configuration.retries = False
         self._configuration = configuration
+        self._may_write = may_write
         self._suspended = RESTClientObject(configuration)
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+    async def connect(cls, kubeconfig: Path | None = None, may_write: Callable[[], None] = lambda: None) -> Self:
         """Return a client by the pod's service account, or by a kubeconfig file when one is given."""
         configuration = Configuration()
         if kubeconfig is None:
@@ -106,7 +110,7 @@ class ApiServer:
             await load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
             )
-        return cls(configuration)
+        return cls(configuration, may_write)
 
     async def close(self) -> None:
         """End the connections."""
@@ -201,6 +205,8 @@ class ApiServer:
             bearer = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             if bearer:
                 headers["Authorization"] = bearer
+            if method != "GET":
+                self._may_write()
             answer = await self._suspended.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -44,6 +45,8 @@ class Targets(Protocol):
     def purges(self) -> Purges: ...  # noqa: D102
     @property
     def fences(self) -> FenceStore: ...  # noqa: D102
+    @property
+    def may_write(self) -> Callable[[], None]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,9 @@ class Executor:
     config: ReconcileConfig
 
     async def execute(self, pipeline: Pipeline, action: Action) -> None:  # noqa: C901, PLR0912 - a table
-        """Do it; done twice, it is done once."""
+        """Do it; done twice, it is done once. Raises NotLeading, having done nothing, without the lease."""
         key, ports = pipeline.key, self.ports
+        ports.may_write()
         match action:
             case AddFinalizer():
                 await ports.pipelines.set_finalizer(pipeline, present=True)

@@ -6,7 +6,7 @@ Per pipeline, labels `namespace` and `name`; names are stable and documented, al
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -48,6 +48,10 @@ class PrometheusMetrics:
         )
         self._helm = Histogram(
             "fencepost_helm_duration_seconds", "Duration of a helm call.", ["operation"], buckets=_SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self._leader = Gauge(
+            "fencepost_operator_leader", "1 while this replica of the operator holds the lease, else 0.",
             registry=registry,
         )  # fmt: skip
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
@@ -106,6 +110,10 @@ class PrometheusMetrics:
         """Count a pass and its duration."""
         self._reconciles.labels(outcome).inc()
         self._durations.observe(seconds)
+
+    def leads(self, is_held: Callable[[], bool]) -> None:
+        """Ask at each scrape whether this replica holds the lease."""
+        self._leader.set_function(lambda: float(is_held()))
 
     def helm_took(self, operation: str, seconds: float) -> None:
         """Count a helm call and its duration."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.rewind.progress import RewindUpdate
 from fencepost_operator.decision.rewind.queue import without_pipeline
-from fencepost_operator.errors import Conflict, PortError
+from fencepost_operator.errors import Conflict, NotLeading, PortError
 from fencepost_operator.observation import Observation, Unknown
 from fencepost_operator.ports import (
     Clock,
@@ -62,6 +62,8 @@ class Ports:
     offsets: Offsets
     metrics: Metrics
     clock: Clock
+    may_write: Callable[[], None] = lambda: None
+    """Raises NotLeading while another replica of the operator may act."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,6 +165,8 @@ class Reconciler:
         name, now = type(action).__name__, observation.now
         try:
             await Executor(self.ports, self.config).execute(pipeline, action)
+        except NotLeading:
+            raise
         except (PortError, Conflict) as error:
             if isinstance(error, Conflict) and attempts.last(action) is None:
                 attempts.conflicted(action, now)

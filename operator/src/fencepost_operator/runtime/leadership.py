@@ -1,0 +1,166 @@
+"""Which replica acts: the one that holds the Lease, for as long as it can be sure of that by its own clock.
+
+Each renewal is on condition of the resourceVersion, so it succeeds only while nobody else has written.  The holder stops
+writing VALIDITY seconds after it began the last renewal that succeeded; a successor takes over DURATION seconds after it
+saw that renewal.  The difference is left for requests that are on their way.  Both are measured by clocks that cannot be
+set: wall time is written to the Lease for people only.
+
+Renewals are made by the event loop that does the work: a loop that is blocked, or a process that is frozen, stops
+renewing and finds itself without a lease before its next write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from fencepost_operator.api import Reason
+from fencepost_operator.backoff import jittered
+from fencepost_operator.errors import Conflict, FencepostError, NotLeading, PortError
+from fencepost_operator.ports import Clock, LeaseRecord, Leases
+
+log = logging.getLogger(__name__)
+
+DURATION: Final = 12.0
+"""Seconds without a renewal after which another replica takes the lease."""
+VALIDITY: Final = 8.0
+"""Seconds for which the holder acts after the beginning of its last renewal."""
+RENEWAL: Final = 2.0
+"""Seconds between two renewals, and between two looks of a replica that waits."""
+REQUEST_TIMEOUT: Final = 3.0
+"""Seconds that one request for the Lease may take."""
+_LONGEST: Final = 60.0
+"""Seconds; a Lease that somebody wrote by hand does not keep all replicas waiting for longer."""
+
+
+class LeaseLost(FencepostError):
+    """Another replica holds the lease: whatever this one remembers may be out of date."""
+
+
+class Leadership:
+    """One replica's part in the election. `holder` must be unique to the pod, and the same after a restart in it."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        holder: str,
+        clock: Clock,
+        monotonic: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._leases = leases
+        self._holder = holder
+        self._clock = clock
+        self._monotonic = monotonic or _since_boot
+        self._sleep = sleep
+        self._record: LeaseRecord | None = None
+        self._valid_until: float | None = None
+        self._seen: tuple[str, float] | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this replica may write now."""
+        return self._valid_until is not None and self._monotonic() < self._valid_until
+
+    def require(self) -> None:
+        """Return if this replica may write now; called before each write. Raises NotLeading."""
+        if self.is_held:
+            return
+        raise NotLeading(
+            "the operator's lease is not renewed, so another replica may act; nothing was written",
+            remedy="wait: it is renewed as soon as the API server answers, unless another replica has it",
+        )
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        while not await self._attempt():
+            await self._sleep(jittered(RENEWAL))
+
+    async def keep(self) -> None:
+        """Renew until cancelled. Raises LeaseLost once another replica holds the lease."""
+        while True:
+            await self._sleep(RENEWAL)
+            try:
+                async with asyncio.timeout(REQUEST_TIMEOUT):
+                    await self._renew()
+            except (PortError, TimeoutError) as error:
+                log.warning("the lease was not renewed: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+
+    async def release(self) -> None:
+        """Let another replica act at once. Nothing may be written afterwards."""
+        record, self._record, self._valid_until = self._record, None, None
+        if record is None:
+            return
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                await self._leases.write(replace(record, holder="", renewed_at=self._clock.now()))
+        except (PortError, Conflict, TimeoutError) as error:
+            log.warning("the lease was not released: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+
+    async def _attempt(self) -> bool:
+        """Take the lease if it is free; return whether it is ours."""
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                found = await self._leases.read()
+                if found is not None and not self._is_free(found):
+                    return False
+                began = self._monotonic()
+                self._hold(await self._leases.write(self._claim(found)), began)
+        except Conflict:
+            return False
+        except (PortError, TimeoutError) as error:
+            log.warning("the lease cannot be taken: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+            return False
+        return True
+
+    def _is_free(self, found: LeaseRecord) -> bool:
+        """Return whether nobody holds it, we do, or its holder has not renewed it for as long as we have looked."""
+        if found.holder in {"", self._holder}:
+            return True
+        now = self._monotonic()
+        if self._seen is None or self._seen[0] != found.resource_version:
+            self._seen = (found.resource_version, now)
+        return now - self._seen[1] >= min(max(found.duration, DURATION), _LONGEST)
+
+    def _claim(self, found: LeaseRecord | None) -> LeaseRecord:
+        now = self._clock.now()
+        same = found is not None and found.holder == self._holder
+        return LeaseRecord(
+            holder=self._holder,
+            duration=DURATION,
+            acquired_at=found.acquired_at if found is not None and same else now,
+            renewed_at=now,
+            transitions=found.transitions + (not same) if found is not None else 0,
+            resource_version=found.resource_version if found is not None else "",
+        )
+
+    async def _renew(self) -> None:
+        began = self._monotonic()
+        record = self._record or self._claim(None)
+        try:
+            self._hold(await self._leases.write(replace(record, renewed_at=self._clock.now())), began)
+        except Conflict:
+            # A renewal of ours without an answer, or somebody else: the next one succeeds only over what is read here.
+            found = await self._leases.read()
+            if found is not None and found.holder != self._holder:
+                self._record = self._valid_until = None
+                raise LeaseLost(f"the lease is held by {found.holder or 'nobody'}") from None
+            began = self._monotonic()
+            self._hold(await self._leases.write(self._claim(found)), began)
+
+    def _hold(self, written: LeaseRecord, began: float) -> None:
+        self._record, self._valid_until = written, began + VALIDITY
+
+
+def _since_boot() -> float:
+    """Return seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _told(error: BaseException) -> str:
+    return str(error) or f"no answer within {REQUEST_TIMEOUT:.0f} s"

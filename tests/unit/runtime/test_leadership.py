@@ -1,0 +1,209 @@
+"""Of several replicas at most one may write, whatever becomes of processes, clocks and the API server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fakes.lease import START, FakeLeases, Replica
+from fencepost_operator.errors import NotLeading
+from fencepost_operator.ports import LeaseRecord
+from fencepost_operator.runtime.leadership import DURATION, RENEWAL, VALIDITY, LeaseLost
+
+TARGET = 20.0
+"""Seconds within which a successor acts."""
+
+
+class Enough(Exception):
+    """The test has seen what it wanted."""
+
+
+def stop_after(replica: Replica, seconds: float) -> None:
+    end = replica.seconds + seconds
+
+    def look() -> None:
+        if replica.seconds >= end:
+            raise Enough
+
+    replica.slept = look
+
+
+async def keep(replica: Replica, seconds: float) -> None:
+    stop_after(replica, seconds)
+    with pytest.raises(Enough):
+        await replica.leadership.keep()
+
+
+async def waited(replica: Replica) -> float:
+    began = replica.seconds
+    await replica.leadership.acquire()
+    return replica.seconds - began
+
+
+async def test_the_first_replica_takes_the_lease_and_nobody_writes_without_it() -> None:
+    replica = Replica(FakeLeases(), "a")
+    with pytest.raises(NotLeading):
+        replica.leadership.require()
+    await replica.leadership.acquire()
+    replica.leadership.require()
+    assert replica.leases.record is not None
+    assert (replica.leases.record.holder, replica.leases.record.transitions) == ("a", 0)
+
+
+async def test_a_holder_that_renews_keeps_the_lease() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    await first.leadership.acquire()
+    renewals = 0
+
+    def renew_meanwhile() -> None:
+        nonlocal renewals
+        assert leases.record is not None
+        leases.record = replace(leases.record, resource_version=f"renewed-{renewals}")
+        renewals += 1
+        if second.seconds > 10 * DURATION:
+            raise Enough
+
+    second.slept = renew_meanwhile
+    with pytest.raises(Enough):
+        await second.leadership.acquire()
+    assert not second.leadership.is_held
+
+
+async def test_a_killed_holder_is_succeeded_within_the_target() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    await first.leadership.acquire()
+    seconds = await waited(second)
+    assert DURATION <= seconds <= TARGET - RENEWAL
+    assert leases.record is not None
+    assert (leases.record.holder, leases.record.transitions) == ("b", 1)
+
+
+async def test_a_holder_that_ends_cleanly_is_succeeded_at_once() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    await first.leadership.acquire()
+    await first.leadership.release()
+    with pytest.raises(NotLeading):
+        first.leadership.require()
+    assert await waited(second) == 0
+
+
+async def test_a_container_that_restarts_takes_its_pods_lease_at_once() -> None:
+    leases = FakeLeases()
+    await Replica(leases, "pod_uid").leadership.acquire()
+    assert await waited(Replica(leases, "pod_uid")) == 0
+    assert leases.record is not None
+    assert leases.record.transitions == 0
+
+
+async def test_a_holder_that_was_frozen_writes_nothing_when_it_wakes_up() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    await first.leadership.acquire()
+    frozen = await waited(second)
+    first.pass_time(frozen)
+    with pytest.raises(NotLeading):
+        first.leadership.require()
+    with pytest.raises(LeaseLost, match="held by b"):
+        await first.leadership.keep()
+    with pytest.raises(NotLeading):
+        first.leadership.require()
+    await first.leadership.release()
+    assert leases.record is not None
+    assert leases.record.holder == "b"
+
+
+async def test_a_holder_that_was_frozen_and_not_succeeded_goes_on_only_after_a_renewal() -> None:
+    first = Replica(FakeLeases(), "a")
+    await first.leadership.acquire()
+    first.pass_time(3600)
+    with pytest.raises(NotLeading):
+        first.leadership.require()
+    await keep(first, 2 * RENEWAL)
+    first.leadership.require()
+
+
+async def test_the_holder_stops_before_a_successor_can_begin() -> None:
+    """Also when the renewal took effect as soon as it was asked for, and its answer came late."""
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    leases.before_write = lambda: first.pass_time(2.5)
+    await first.leadership.acquire()
+    leases.before_write = lambda: None
+    first.pass_time(VALIDITY - 2.5)
+    assert not first.leadership.is_held
+    assert await waited(second) >= DURATION > VALIDITY
+
+
+async def test_clocks_that_are_set_change_nothing() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b", wall=START + timedelta(days=400))
+    await first.leadership.acquire()
+    first.wall -= timedelta(days=400)
+    first.leadership.require()
+    assert await waited(second) >= DURATION
+    first.wall += timedelta(days=4000)
+    first.leadership.require()
+
+
+async def test_without_an_api_server_nothing_is_written_and_the_same_replica_goes_on() -> None:
+    leases = FakeLeases()
+    first = Replica(leases, "a")
+    await first.leadership.acquire()
+    leases.down = True
+    await keep(first, VALIDITY + RENEWAL)
+    with pytest.raises(NotLeading):
+        first.leadership.require()
+    leases.down = False
+    await keep(first, 2 * RENEWAL)
+    first.leadership.require()
+
+
+async def test_renewals_whose_answers_are_lost_do_not_count_and_are_no_stranger() -> None:
+    leases = FakeLeases()
+    first = Replica(leases, "a")
+    await first.leadership.acquire()
+    leases.loses_answers = True
+    await keep(first, VALIDITY + RENEWAL)
+    assert not first.leadership.is_held
+    leases.loses_answers = False
+    await keep(first, 2 * RENEWAL)
+    assert first.leadership.is_held
+
+
+async def test_of_two_replicas_that_take_it_at_once_one_gets_it() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    taken: list[LeaseRecord] = []
+
+    def overtake() -> None:
+        leases.before_write = lambda: None
+        leases.record = LeaseRecord(
+            holder="b", duration=DURATION, acquired_at=START, renewed_at=START, resource_version="b-1"
+        )
+        taken.append(leases.record)
+
+    leases.before_write = overtake
+    seconds = await waited(first)
+    assert taken
+    assert seconds >= DURATION
+    assert not second.leadership.is_held
+
+
+async def test_a_lease_that_is_deleted_is_made_again() -> None:
+    leases = FakeLeases()
+    first = Replica(leases, "a")
+    await first.leadership.acquire()
+    leases.record = None
+    await keep(first, 2 * RENEWAL)
+    assert first.leadership.is_held
+    assert leases.record is not None
+
+
+async def test_a_lease_written_by_hand_delays_for_a_minute_at_most() -> None:
+    record = LeaseRecord(holder="x", duration=1e9, acquired_at=START, renewed_at=START, resource_version="x-1")
+    assert await waited(Replica(FakeLeases(record), "a")) <= 60 + 2 * RENEWAL
