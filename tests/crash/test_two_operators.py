@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from fakes.drivers import Driver
 from fakes.interleaving import Operator, Schedule
+from fakes.lease import ElectedOperator, FakeLeases
 from fakes.manifests import KEY, body
 from fakes.stage import POLICY, Stage
+from fakes.world import START
 from fencepost_operator.api import State
 from fencepost_operator.desired import labels
 
@@ -79,7 +81,7 @@ def may_commit(driver: Driver) -> bool:
     return driver.alive and not driver.frozen and driver.row is not None
 
 
-def check(stage: Stage, operators: list[Operator]) -> None:
+def check(stage: Stage, operators: Sequence[Operator]) -> None:
     """Look at all that must hold at every moment."""
     for operator in operators:
         assert operator.failure() is None, operator.failure()
@@ -128,6 +130,86 @@ async def test_two_operators_never_let_two_drivers_commit_and_arrive(seed: int) 
         check_clusters(stage)
     check(stage, operators[:1])
     await operators[0].end()
+
+
+async def killed(operators: list[ElectedOperator]) -> None:
+    leader = next((operator for operator in operators if operator.leads), operators[0])
+    await leader.end()
+    leader.begin()
+
+
+def stop_or_continue(operators: list[ElectedOperator]) -> None:
+    leader = next((operator for operator in operators if operator.leads), operators[0])
+    frozen = next((operator for operator in operators if operator.frozen), leader)
+    frozen.frozen = not frozen.frozen
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_of_two_operators_with_a_lease_one_acts_and_they_arrive(seed: int) -> None:
+    """Also when the one that acts is killed, or frozen in the middle of whatever it does and awake again."""
+    stage, chance, leases = Stage(), random.Random(seed), FakeLeases()
+    schedule = Schedule(stage.world, chance)
+    operators = [ElectedOperator(schedule, KEY, POLICY, leases=leases, name=name) for name in ("a", "b")]
+    stage.world.apply(body(restart={"stallTimeout": "15s"}))
+    for operator in operators:
+        operator.begin()
+    end, leaders = stage.world.now.timestamp() + TROUBLED, set[str]()
+    while stage.world.now.timestamp() < end:
+        if chance.random() < 0.01:
+            chance.choice(TROUBLE)(stage, chance)
+        if chance.random() < 0.002:
+            await killed(operators)
+        if chance.random() < 0.004:
+            stop_or_continue(operators)
+        await schedule.step()
+        check_clusters(stage)
+        leading = [operator.name for operator in operators if operator.leads]
+        assert len(leading) <= 1, "two operators may write"
+        leaders.update(leading)
+    assert leaders
+    check(stage, operators)
+    end_trouble(stage)
+    schedule.faults = 0.0
+    for operator in operators:
+        operator.frozen = False
+    end = stage.world.now.timestamp() + CALM
+    while not arrived(stage):
+        assert stage.world.now.timestamp() < end, f"not arrived: {stage.pipeline.status}; {stage.world.events[-8:]}"
+        await schedule.step()
+        check_clusters(stage)
+    check(stage, operators)
+    for operator in operators:
+        await operator.end()
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_the_other_operator_acts_within_20_seconds(how: str) -> None:
+    stage, leases = Stage(), FakeLeases()
+    schedule = Schedule(stage.world, random.Random(7), faults=0.0)
+    operators = [ElectedOperator(schedule, KEY, POLICY, leases=leases, name=name) for name in ("a", "b")]
+    stage.world.apply(body())
+    for operator in operators:
+        operator.begin()
+    while not arrived(stage):
+        assert (stage.world.now - START).total_seconds() < CALM
+        await schedule.step()
+    leader, other = sorted(operators, key=lambda operator: not operator.leads)
+    began = stage.world.now
+    if how == "killed":
+        await leader.end()
+    leader.frozen = True
+    while not other.leads:
+        assert (stage.world.now - began).total_seconds() <= 20
+        await schedule.step()
+    wrote = len(leases.writes)
+    leader.frozen = False
+    for _ in range(200):
+        await schedule.step()
+        assert not leader.leads
+    assert {record.holder for record in leases.writes[wrote:]} == {other.name}
+    check(stage, operators)
+    for operator in operators:
+        await operator.end()
 
 
 def arrived(stage: Stage) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -91,14 +91,25 @@ class Operator:
     key: ObjectKey
     config: ReconcileConfig
     broken: list[str] = field(default_factory=list)
+    frozen: bool = False
+    """Whether its process is stopped, wherever it is."""
     _task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Start it; a new one knows nothing but what is recorded."""
-        ports = ports_of(self.schedule.world, InterleavedGate(self.schedule, self.broken))
-        self._task = asyncio.get_running_loop().create_task(
-            self._loop(Reconciler(ports=ports, config=self.config).reconcile)
-        )
+        self._task = asyncio.get_running_loop().create_task(self.work(lambda: None))
+
+    async def work(self, may_write: Callable[[], None]) -> None:
+        """Make passes; before each write it asks."""
+        gate = InterleavedGate(self.schedule, self.broken, sleep=self.sleep, may_write=may_write)
+        ports = replace(ports_of(self.schedule.world, gate), may_write=may_write)
+        await self._loop(Reconciler(ports=ports, config=self.config).reconcile)
+
+    async def sleep(self, seconds: float = 0.0) -> None:
+        """Wait for a turn, which a frozen process does not get."""
+        await self.schedule.sleep(seconds)
+        while self.frozen:
+            await self.schedule.sleep(0.5)
 
     async def end(self) -> None:
         """Kill it, wherever it is."""
@@ -116,21 +127,33 @@ class Operator:
                 again = await reconcile(self.key)
             except PortError:
                 again = 1.0
-            await self.schedule.sleep(1.0 if again is None else again)
+            await self.sleep(1.0 if again is None else again)
 
 
 class InterleavedGate(Gate):
     """A gate where others move, writes fail and land late, and what an operator may never do is noted."""
 
-    def __init__(self, schedule: Schedule, broken: list[str]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        broken: list[str],
+        *,
+        sleep: Callable[[], Coroutine[Any, Any, None]],
+        may_write: Callable[[], None],
+    ) -> None:
         super().__init__()
-        self._schedule, self._broken = schedule, broken
+        self._schedule, self._broken, self._sleep, self._may_write = schedule, broken, sleep, may_write
         self._unseen: set[str] = set()
         self._dangerous: list[str] = []
 
     async def point(self) -> None:
         """Let others move."""
-        await self._schedule.sleep()
+        await self._sleep()
+
+    async def write(self, name: str, effect: Callable[[], object]) -> None:
+        """Ask whether this operator may write, as the client of the API server does, then write at a later moment."""
+        self._may_write()
+        await super().write(name, effect)
 
     async def read(self, name: str, fact: Callable[[], T]) -> T:
         """Read, and note what could not be seen in this pass."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from fakes.interleaving import Operator
+from fakes.ports import FakeClock
 from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.ports import LeaseRecord
-from fencepost_operator.runtime.leadership import Leadership
+from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -74,3 +77,74 @@ class Replica:
         """Let that time pass, then what the test wants to happen."""
         self.pass_time(seconds)
         self.slept()
+
+
+@dataclass(slots=True, kw_only=True)
+class ElectedOperator(Operator):
+    """An operator that acts while it holds the lease; its container starts again when it has lost it."""
+
+    leases: FakeLeases
+    name: str
+    leadership: Leadership | None = None
+    _work: asyncio.Task[None] | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may write now."""
+        return self.leadership is not None and self.leadership.is_held
+
+    def begin(self) -> None:
+        """Start its process."""
+        self._task = asyncio.get_running_loop().create_task(self._live())
+
+    def failure(self) -> BaseException | None:
+        """Return what ended its loop."""
+        ended = [task for task in (self._task, self._work) if task is not None and task.done() and not task.cancelled()]
+        return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    def _seconds(self) -> float:
+        return self.schedule.world.now.timestamp()
+
+    async def _live(self) -> None:
+        while True:
+            leadership = self.leadership = Leadership(
+                _Slow(self),
+                holder=self.name,
+                clock=FakeClock(self.schedule.world),
+                monotonic=self._seconds,
+                sleep=self.sleep,
+            )
+            await leadership.acquire()
+            self._work = asyncio.get_running_loop().create_task(self.work(leadership.require))
+            try:
+                await leadership.keep()
+            except LeaseLost:
+                continue
+            finally:
+                self._work.cancel()
+                await asyncio.gather(self._work, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """The Lease as one operator reaches it: time passes before and after each effect, and answers are lost."""
+
+    operator: ElectedOperator
+
+    async def read(self) -> LeaseRecord | None:
+        await self.operator.sleep()
+        found = await self.operator.leases.read()
+        await self.operator.sleep()
+        return found
+
+    async def write(self, record: LeaseRecord) -> LeaseRecord:
+        schedule = self.operator.schedule
+        await self.operator.sleep()
+        draw = schedule.chance.random()
+        if draw < schedule.faults / 2:
+            raise Unreachable("the lease: no answer, and no effect")
+        written = await self.operator.leases.write(record)
+        await self.operator.sleep()
+        if draw < schedule.faults:
+            raise Unreachable("the lease: no answer")
+        return written

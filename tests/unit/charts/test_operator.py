@@ -142,7 +142,7 @@ def test_a_lost_node_costs_the_operator_seconds(found: list[Object]) -> None:
 
 def test_tolerations_and_an_anti_affinity_of_the_values_take_precedence() -> None:
     own = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
-    given = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+    given: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
     found = objects("fencepost", values={"tolerations": [own], "affinity": given})
     pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
     assert own in pod["tolerations"]

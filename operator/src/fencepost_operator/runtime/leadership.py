@@ -1,9 +1,9 @@
 """Which replica acts: the one that holds the Lease, for as long as it can be sure of that by its own clock.
 
-Each renewal is on condition of the resourceVersion, so it succeeds only while nobody else has written.  The holder stops
-writing VALIDITY seconds after it began the last renewal that succeeded; a successor takes over DURATION seconds after it
-saw that renewal.  The difference is left for requests that are on their way.  Both are measured by clocks that cannot be
-set: wall time is written to the Lease for people only.
+Each renewal is on condition of the resourceVersion, so it succeeds only while nobody else has written.  The holder
+stops writing VALIDITY seconds after it began the last renewal that succeeded; a successor takes over DURATION seconds
+after it saw that renewal.  The difference is left for requests that are on their way.  Both are measured by clocks that
+cannot be set: wall time is written to the Lease for people only.
 
 Renewals are made by the event loop that does the work: a loop that is blocked, or a process that is frozen, stops
 renewing and finds itself without a lease before its next write.
