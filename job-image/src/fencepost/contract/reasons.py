@@ -38,6 +38,7 @@ class Reason(StrEnum):
     IDLE = "Idle"
     FALLING_BEHIND = "FallingBehind"
     SUSPENDED = "Suspended"
+    PAUSED = "Paused"
     # A person must correct it
     INVALID_SPEC = "InvalidSpec"
     CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"

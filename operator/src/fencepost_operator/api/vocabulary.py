@@ -16,6 +16,7 @@ __all__ = [
     "FINALIZER",
     "GROUP",
     "KIND",
+    "PAUSED_ANNOTATION",
     "PLURAL",
     "RETRY_ANNOTATION",
     "REWIND_KIND",
@@ -41,6 +42,8 @@ ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
+PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
+"""'true' while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
 SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"
 """The name of a snapshot to take; each value is honoured once."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"

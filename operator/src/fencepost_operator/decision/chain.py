@@ -15,6 +15,7 @@ from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.pausing import is_paused, pause_events, paused
 from fencepost_operator.decision.retention import backlog
 from fencepost_operator.decision.rewind.progress import RewindUpdate, told
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
@@ -102,6 +103,8 @@ def decide(
     failures: Collection[ActionFailure] = (),
 ) -> Decision:
     """Return the one decision about a pipeline at this moment; `failures` are of its last actions."""
+    if is_paused(pipeline):
+        return _left_alone(pipeline, observation, config)
     context = Context(
         pipeline=pipeline,
         status=update_status(pipeline, observation, config),
@@ -137,6 +140,18 @@ def decide(
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
         rewinds=_rewinds(rewinds, context, failure, aside),
+    )
+
+
+def _left_alone(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Decision:
+    """Write that the pipeline is paused, once, and nothing else."""
+    status = paused(pipeline, observation.now)
+    return Decision(
+        reason=Reason.PAUSED,
+        status=status,
+        events=pause_events(pipeline.status, status),
+        action=None,
+        requeue_after=config.resync_interval,
     )
 
 

@@ -16,6 +16,7 @@ from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.losses import told
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.pausing import PAUSED
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
@@ -86,6 +87,8 @@ def _had_claimed(before: Status, epoch: int) -> bool:
 
 
 def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
+    if condition_of(before, PAUSED) is not None:
+        yield _normal(Reason.RESUMED, "The pipeline is not paused any more, and is looked after again")
     was = condition_of(before, "Ready")
     if was is not None and was.reason == Reason.SUSPENDED and outcome.reason not in {Reason.SUSPENDED, Reason.DELETING}:
         yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
