@@ -12,7 +12,7 @@ from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Ver
 from fencepost.driver import losses, plan
 from fencepost.driver.limit import RAISE_LIMIT
 from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT
-from fencepost.errors import DataLoss
+from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
@@ -108,6 +108,9 @@ class Driver:
                 )
             except DataLoss as error:
                 self._lose(now, error)
+                return
+            except BadSpec as error:
+                self.end(now, ExitCode.BAD_SPEC, str(error), reason=error.reason)
                 return
         elif ends is not None and self._due(now):
             self._batch(now, ends)
