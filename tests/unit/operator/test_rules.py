@@ -910,7 +910,7 @@ def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
     reason: str, repeats: int, limit: int | None
 ) -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
-    failure = replace(FAILED, count=repeats, repeats=repeats, reason=reason, next_attempt_at=NOW)
+    failure = replace(FAILED, count=repeats, repeats=repeats, attempts=1, reason=reason, next_attempt_at=NOW)
     assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
     changed = replace(failure, spec_hash="old")
     assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None

@@ -24,8 +24,6 @@ class ReconcileConfig:
     """Between two passes while a change is expected."""
     stop_margin: float = 30.0
     """How much longer than its grace period a stopped run may take before it counts as lost."""
-    start_timeout: float = 180.0
-    """How long a driver's container may run without claiming its epoch; doubled after each run that was too slow."""
     transaction_timeout: float = 120.0
     """How long an open transaction may hold a partition before it is reported; a producer's own default is 60 s."""
     stale_run_timeout: float = 60.0

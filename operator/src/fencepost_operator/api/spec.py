@@ -260,11 +260,13 @@ class CheckpointSpec(Model, CassandraEndpoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartSpec(Model):
-    """When a run is replaced; `max_attempts` 0 tries forever."""
+    """When a run is replaced; `max_attempts` 0 tries forever, another `nonce` tries again."""
 
     max_backoff: Seconds = 300.0
+    start_timeout: Seconds = 180.0
     stall_timeout: Seconds = 60.0
-    max_attempts: Count = 0
+    max_attempts: Count = 20
+    nonce: Annotated[str, Field(max_length=64)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,9 @@ class FailureStatus(Model):
     """The newest failed run, and how many failed in a row without progress between them.
 
     `repeats` counts those of them, up to the newest, that failed for the same reason; NeverClaimed and
-    Unresponsive count as one.
+    Unresponsive count as one.  `attempts` counts those that restart.maxAttempts bounds, None in the record of an older
+    release, which counted all: an outage of a dependency and the loss of a node or a pod are left out.
+    `batch_records` is how many offsets the planned batch covered, None without one.
     """
 
     count: int
@@ -179,10 +181,12 @@ class FailureStatus(Model):
     next_attempt_at: datetime | None = None
     spec_hash: str = ""
     repeats: int = 1
+    attempts: int | None = None
+    batch_records: int | None = None
     loss: str = ""
     """The id of the recorded loss that ended it; '' for any other failure."""
     retry: str = ""
-    """The retry annotation's value at that time; another one starts the budget anew."""
+    """The retry token at that time: restart.nonce and the annotation. Another one resets the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

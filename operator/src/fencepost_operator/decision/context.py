@@ -70,8 +70,8 @@ class Context:
 
     @property
     def retry_token(self) -> str:
-        """The value of the annotation that resets the restart budget."""
-        return self.pipeline.annotations.get(RETRY_ANNOTATION, "")
+        """What resets the restart budget when it changes."""
+        return retry_token(self.pipeline)
 
     @property
     def state(self) -> State:
@@ -100,6 +100,13 @@ class RunContext(SpecContext):
     row: FenceRow
     references: References
     desired: Fingerprints
+
+
+def retry_token(pipeline: Pipeline) -> str:
+    """Return the retry annotation, with restart.nonce in front where there is one."""
+    annotation, spec = pipeline.annotations.get(RETRY_ANNOTATION, ""), pipeline.spec
+    nonce = spec.restart.nonce if isinstance(spec, Spec) else ""
+    return f"{nonce} {annotation}" if nonce else annotation
 
 
 def job_of(run: RunStatus | None, runs: tuple[Run, ...]) -> Run | None:

@@ -12,6 +12,19 @@ from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
 from fencepost_operator.observation import NODE_LOST, Known, PodIssue, Run
 
+ENVIRONMENT: Final = frozenset(
+    {
+        Reason.DEPENDENCY_DOWN,
+        Reason.NO_EXECUTORS,
+        Reason.POD_LOST,
+        Reason.RUN_ENDED,
+        Reason.FENCED_OUT,
+    }
+)
+"""Ends of runs that the surroundings caused: they back off and do not use up restart.maxAttempts.
+
+An outage of Kafka may last for hours, and ends without a person's help.
+"""
 SIGKILL_EXIT: Final = 137
 SIGTERM_EXIT: Final = 143
 
@@ -26,6 +39,11 @@ class Diagnosis:
     remedy: str = ""
     exit_code: int | None = None
     loss: str = ""
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether the failure says nothing of the pipeline's own code and sizes."""
+        return self.category in ENVIRONMENT
 
     @property
     def message(self) -> str:

@@ -8,7 +8,6 @@ from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
-    RETRY_ANNOTATION,
     ClusterStatus,
     CommittedStatus,
     DeadLettersStatus,
@@ -24,7 +23,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import losses
-from fencepost_operator.decision.context import job_of
+from fencepost_operator.decision.context import job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
 from fencepost_operator.decision.lag import lags, readable
@@ -71,12 +70,14 @@ def _dead_letters(row: FenceRow) -> DeadLettersStatus | None:
 
 
 def failure_after(  # one place that counts, for runs that ended and runs that are given up
-    pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, progressed: bool, now: datetime
+    pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, row: FenceRow | None, now: datetime
 ) -> FailureStatus:
     """Return the failure of a run; the count continues unless there was a commit or a change since the last failure."""
-    before, retry = status.failure, pipeline.annotations.get(RETRY_ANNOTATION, "")
-    counts = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry) and not progressed
+    before, retry = status.failure, retry_token(pipeline)
+    same = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry)
+    counts = same and not has_progressed(run, row)
     count = (before.count if before is not None and counts else 0) + 1
+    attempts = attempts_used(before) if before is not None and counts else 0
     repeats = before.repeats if before is not None and count > 1 and _alike(before.reason, diagnosis.category) else 0
     longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
@@ -90,9 +91,23 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         next_attempt_at=now + restart_delay(count, longest=longest),
         spec_hash=run.spec_hash,
         repeats=repeats + 1,
+        attempts=attempts + (0 if diagnosis.is_environment else 1),
+        batch_records=planned_records(row),
         loss=diagnosis.loss,
         retry=retry,
     )
+
+
+def attempts_used(failure: FailureStatus) -> int:
+    """Return how much of restart.maxAttempts is used up."""
+    return failure.count if failure.attempts is None else failure.attempts
+
+
+def planned_records(row: FenceRow | None) -> int | None:
+    """Return how many offsets the planned batch covers, None when none is planned."""
+    if row is None:
+        return None
+    return sum(max(0, end - row.offsets.get(key, end)) for key, end in row.planned.items()) or None
 
 
 def _alike(before: str, now: str) -> bool:
@@ -136,9 +151,7 @@ def _run(
     first_seen = run.ended_at is None and run.stop_requested_at is None
     if not first_seen:
         return replace(status, run=ended)
-    failure = failure_after(
-        pipeline, status, run, diagnose_end(job, run.name), progressed=has_progressed(run, row), now=now
-    )
+    failure = failure_after(pipeline, status, run, diagnose_end(job, run.name), row=row, now=now)
     return replace(status, run=ended, failure=failure)
 
 

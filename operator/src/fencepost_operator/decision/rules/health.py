@@ -16,7 +16,7 @@ from fencepost_operator.decision.lag import readable, unanswered
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
-from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed, has_progressed
+from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Known, Unknown, UnknownReason
@@ -60,9 +60,7 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
     if diagnosis is None:
         return None
     status, row = context.status, context.row
-    failure = failure_after(
-        context.pipeline, status, run, diagnosis, progressed=has_progressed(run, row), now=context.now
-    )
+    failure = failure_after(context.pipeline, status, run, diagnosis, row=row, now=context.now)
     given_up = replace(run, ended_at=context.now, dead=False)
     return reconciling(
         context,
@@ -79,13 +77,15 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
     if run.claimed_at is not None or run.started_at is None:
         return None
-    timeout = _longer_after_slow_runs(context, context.config.start_timeout)
+    timeout = _longer_after_slow_runs(context, context.spec.restart.start_timeout)
     if not _elapsed(context, timeout, run.started_at):
         return None
     return Diagnosis(
         category=Reason.NEVER_CLAIMED,
         summary=f"{run.name} has not claimed its epoch within {format_duration(timeout.total_seconds())} of its start",
-        remedy="read the driver's log with kubectl logs; the next run gets twice the time",
+        remedy="read the driver's log with kubectl logs; raise restart.startTimeout "
+        f"({format_duration(context.spec.restart.start_timeout)}) if the imports take that long; the next run gets "
+        "twice the time",
     )
 
 

@@ -10,7 +10,9 @@ from fencepost_operator.actions import StopRun
 from fencepost_operator.api import RETRY_ANNOTATION, FailureStatus, Reason, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
+from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.takeover import state_before_run, take_over
 
 FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})
@@ -45,17 +47,18 @@ def failure_needs_a_person(context: RunContext) -> Outcome | None:
     failure = current_failure(context)
     if failure is None:
         return None
-    retry = f"or set the annotation {RETRY_ANNOTATION} to a new value"
+    retry = f"or set the annotation {RETRY_ANNOTATION} or restart.nonce to a new value"
     if failure.reason in FINAL:
         message = f"Run {failure.epoch} failed: {failure.message}"
         return stalled(context, Reason(failure.reason), message, failure.remedy, retry)
-    budget = context.spec.restart.max_attempts
-    if not budget or failure.count < budget:
+    budget, used = context.spec.restart.max_attempts, attempts_used(failure)
+    if not budget or used < budget:
         return None
     return stalled(
         context,
         Reason.RESTART_BUDGET_EXHAUSTED,
-        f"{failure.count} runs in a row failed without progress, the last one with {failure.reason}: {failure.message}",
+        f"{used} runs in a row failed without progress, as many as restart.maxAttempts allows, the last one with "
+        f"{failure.reason}: {failure.message}",
         failure.remedy,
         f"change the spec {retry}",
     )
@@ -72,12 +75,22 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
         context,
         Reason.BACKING_OFF,
         f"{failure.count} runs in a row failed without progress ({failure.reason}: {failure.message}); "
-        f"the next attempt starts {format_duration(delay)} after the last one",
+        f"the next attempt starts {format_duration(delay)} after the last one{_budget(context, failure)}",
         remedy=failure.remedy,
         state=State.RESTARTING,
         warning=True,
         requeue_after=min(left, context.config.resync_interval),
     )
+
+
+def _budget(context: RunContext, failure: FailureStatus) -> str:
+    """Return how much of the budget is used up, '' where there is none."""
+    budget, used = context.spec.restart.max_attempts, attempts_used(failure)
+    if not budget:
+        return ""
+    if failure.reason in ENVIRONMENT:
+        return "; such failures do not count towards restart.maxAttempts"
+    return f"; {used} of {budget} attempts of restart.maxAttempts are used up"
 
 
 def current_failure(context: RunContext) -> FailureStatus | None:

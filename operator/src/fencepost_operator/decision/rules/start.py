@@ -11,6 +11,7 @@ from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, v
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.status import attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.desired import names
 from fencepost_operator.desired.driver_config import driver_config
@@ -131,7 +132,7 @@ def first_batch_limit(context: RunContext) -> int | None:
         return None
     if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
         return None
-    planned = sum(max(0, end - row.offsets.get(key, end)) for key, end in row.planned.items())
+    planned = planned_records(row)
     return max(1, planned >> 1) if planned else None
 
 
@@ -148,9 +149,8 @@ def isolates(context: RunContext) -> bool:
         return True
     same = (failure.spec_hash, failure.retry) == (context.desired.run, context.retry_token)
     enough, budget = context.spec.on_poison.failures, context.spec.restart.max_attempts
-    if budget:
-        enough = min(enough, budget - 1)  # the last attempt of the budget looks for the record
-    return same and failure.reason == Reason.BATCH_FAILED and failure.repeats >= enough
+    is_last = bool(budget) and attempts_used(failure) >= budget - 1
+    return same and failure.reason == Reason.BATCH_FAILED and (is_last or failure.repeats >= enough)
 
 
 def _start(context: RunContext, run: RunStatus) -> StartRun:

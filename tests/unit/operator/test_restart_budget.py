@@ -1,0 +1,123 @@
+"""What uses up restart.maxAttempts, what does not, and what starts it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fencepost.contract import ExitCode
+from fencepost_operator.actions import StartRun
+from fencepost_operator.api import FailureStatus, Spec, State
+from fencepost_operator.decision.context import retry_token
+from fencepost_operator.desired.hashes import fingerprints
+from unit.operator.test_rules import BURIED, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, unclaimed_for
+
+ENDED = replace(RUN, ended_at=NOW, dead=True)
+
+
+def after(code: int, before: FailureStatus | None) -> FailureStatus:
+    """Return the failure that is recorded when the run ends so, after an earlier failure without progress since."""
+    pod = replace(POD, exit_code=code, phase="Failed", termination_reason="Error")
+    run = replace(RUN, resumed_from=ROW.committed_at)
+    seen = WELL.said(failure=before, run=run).seen(runs=(replace(JOB, finished=True, pod=pod),))
+    failure = seen.decide().status.failure
+    assert failure is not None
+    return failure
+
+
+def waiting(failure: FailureStatus) -> World:
+    return BURIED.said(run=ENDED, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("code", "counts"),
+    [
+        (ExitCode.FAILED, True),
+        (137, True),
+        (ExitCode.BAD_SPEC, True),
+        (ExitCode.DEPENDENCY_DOWN, False),
+        (ExitCode.NO_EXECUTORS, False),
+        (ExitCode.FENCED, False),
+        (ExitCode.STOPPED, False),
+    ],
+)
+def test_only_failures_of_the_pipeline_itself_use_the_budget_up(code: int, counts: bool) -> None:
+    before = replace(FAILED, count=7, attempts=3, epoch=1)
+    found = after(code, before)
+    assert (found.count, found.attempts) == (8, 4 if counts else 3)
+
+
+def test_a_record_of_an_older_release_counted_every_failure() -> None:
+    assert after(ExitCode.FAILED, replace(FAILED, count=7, epoch=1)).attempts == 8
+
+
+def test_an_outage_of_hours_backs_off_at_the_cap_and_stalls_nothing() -> None:
+    failure: FailureStatus | None = None
+    for _ in range(200):
+        failure = after(ExitCode.DEPENDENCY_DOWN, failure)
+    assert failure is not None
+    assert (failure.count, failure.attempts) == (200, 0)
+    assert failure.next_attempt_at == NOW + timedelta(seconds=300)
+    decision = waiting(failure).decide()
+    assert decision.status.state is State.RESTARTING
+    assert "such failures do not count towards restart.maxAttempts" in decision.status.message
+
+
+def test_code_that_always_fails_stalls_by_default_after_about_an_hour() -> None:
+    failure, backoff = after(ExitCode.FAILED, None), timedelta()
+    while waiting(failure).decide().status.state is not State.STALLED:
+        if failure.count > 1:
+            said = waiting(failure).decide().status.message
+            assert f"{failure.count} of 20 attempts of restart.maxAttempts are used up" in said
+        assert failure.next_attempt_at is not None
+        backoff += failure.next_attempt_at - NOW
+        failure = after(ExitCode.FAILED, failure)
+    assert failure.count == 20
+    assert timedelta(minutes=30) < backoff < timedelta(hours=1)
+    message = waiting(failure).decide().status.message
+    assert message.startswith("20 runs in a row failed without progress, as many as restart.maxAttempts allows")
+
+
+@pytest.mark.parametrize("how", ["nonce", "annotation"])
+def test_a_nonce_and_an_annotation_try_again(how: str) -> None:
+    failure = replace(FAILED, attempts=20, count=20, next_attempt_at=NOW)
+    stalled = FENCED.said(run=replace(ENDED, epoch=2), failure=failure)
+    assert stalled.decide().status.state is State.STALLED
+    again = (
+        stalled.asked(restart={"nonce": "2"})
+        if how == "nonce"
+        else stalled.with_pipeline(annotations={"streaming.fencepost.dev/retry": "2"})
+    )
+    assert isinstance(again.decide().action, StartRun)
+
+
+def test_a_nonce_restarts_no_run_that_streams() -> None:
+    spec = WELL.asked(restart={"nonce": "2", "startTimeout": "10m", "maxAttempts": 3}).pipeline.spec
+    assert isinstance(spec, Spec)
+    assert isinstance(GOOD.spec, Spec)
+    assert fingerprints(spec, {}) == fingerprints(GOOD.spec, {})
+
+
+def test_an_annotation_that_was_set_before_there_was_a_nonce_is_the_same_token() -> None:
+    assert retry_token(replace(GOOD, annotations={"streaming.fencepost.dev/retry": "7"})) == "7"
+
+
+def test_the_start_timeout_is_the_specs_and_its_message_names_it() -> None:
+    slow = unclaimed_for(599, None).asked(restart={"startTimeout": "10m"})
+    assert slow.decide().reason != "NeverClaimed"
+    late = unclaimed_for(601, None).asked(restart={"startTimeout": "10m"}).decide()
+    assert late.reason == "NeverClaimed"
+    assert "raise restart.startTimeout (10 min)" in late.status.message
+
+
+def test_a_topic_without_records_never_alarms() -> None:
+    """No reading, no commit, for ten days: neither replaced, nor counted, nor warned about."""
+    run = replace(RUN, claimed_at=NOW - timedelta(days=10), resumed_from=ROW.committed_at)
+    row = replace(ROW, committed_at=NOW - timedelta(days=10))
+    quiet = WELL.said(run=run).seen(fence=row)
+    decision = quiet.decide()
+    assert (decision.reason, decision.action, decision.status.state) == ("Streaming", None, State.RUNNING)
+    assert [c.type for c in decision.status.conditions if c.status == "True"] == ["Ready", "Streaming"]
+    assert [event for event in decision.events if event.type == "Warning"] == []
