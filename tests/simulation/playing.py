@@ -35,6 +35,7 @@ EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
     e.RecreateTopic: frozenset({Reason.TOPIC_RECREATED, Reason.LOG_TRUNCATED, Reason.OFFSET_OUT_OF_RANGE}),
     e.FailingCode: frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD}),
+    e.LoseTopic: frozenset({Reason.BAD_SPEC}),
 }
 """Why a pipeline may be stalled at the end: an event of the history asked for it."""
 

@@ -151,7 +151,12 @@ class Leadership:
                 self._record = self._valid_until = None
                 raise LeaseLost(f"the lease is held by {found.holder or 'nobody'}") from None
             began = self._monotonic()
-            self._hold(await self._leases.write(self._claim(found)), began)
+            try:
+                written = await self._leases.write(self._claim(found))
+            except Conflict:
+                self._record = self._valid_until = None
+                raise LeaseLost("another replica took the lease while this one renewed it") from None
+            self._hold(written, began)
 
     def _hold(self, written: LeaseRecord, began: float) -> None:
         self._record, self._valid_until = written, began + VALIDITY
