@@ -27,7 +27,7 @@ def measure(console: Console) -> Result:
     samples: list[Sample] = []
     for suffix, entrypoint in TRANSFORMS.items():
         samples += one(console, entrypoint, suffix)
-    return Result("batch", samples, {"rows a batch": ROWS, "batches": BACK_TO_BACK, "workers": 1})
+    return Result("batch", samples, {"rows per batch": ROWS, "batches": BACK_TO_BACK, "workers": 1})
 
 
 def one(console: Console, entrypoint: str, suffix: str) -> list[Sample]:

@@ -1,6 +1,6 @@
 """Two operator processes and one Lease on a real API server: the leader is killed, or frozen and awake again.
 
-The testbed's own operator may look after the pipeline as well; each process here has a proxy of its own, which records
+The testbed's own operator may reconcile the pipeline as well; each process here has a proxy of its own, which records
 what it asks for.
 """
 

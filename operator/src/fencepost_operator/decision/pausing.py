@@ -1,4 +1,4 @@
-"""Reconciliation paused by an annotation: what runs goes on, and nobody looks after it.
+"""Reconciliation paused by an annotation: a run goes on, and nothing restarts it.
 
 The status stays what it was when the pause began, with one condition more.  A pipeline that is being deleted is not
 paused: its finalizer would keep it forever.
