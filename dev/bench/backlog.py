@@ -56,7 +56,9 @@ def measure(console: Console, *, rows: int = ROWS) -> Result:
             report = reconcile(scene.cassandra, scene.tables[0], feed.ledger, history=scene.whole_history())
             notes.append(f"{workers}: {'every row is there once' if report.ok else '; '.join(report.lines())}")
             begin_again(scene)
-    return Result("backlog", samples, {"rows": rows, "of a year of": len(flights()), "rows per batch": PER_BATCH}, notes)
+    return Result(
+        "backlog", samples, {"rows": rows, "of a year of": len(flights()), "rows per batch": PER_BATCH}, notes
+    )
 
 
 def measure_long(console: Console, *, rows: int = LONG_ROWS) -> Result:
