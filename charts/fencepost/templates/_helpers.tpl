@@ -32,13 +32,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{- /* Values of an older chart, as `helm upgrade --reuse-values` brings them, have no replicas; 0 is a choice. */}}
+{{- define "fencepost.replicas" -}}
+{{- if kindIs "invalid" .Values.replicas -}}1{{- else -}}{{ int .Values.replicas }}{{- end -}}
+{{- end }}
+
 {{- /* A lost node costs the operator seconds instead of Kubernetes' five minutes, unless the values say otherwise. */}}
 {{- define "fencepost.tolerations" -}}
-{{- $tolerations := .Values.tolerations -}}
+{{- $tolerations := .Values.tolerations | default list -}}
 {{- $named := list -}}
-{{- range .Values.tolerations -}}{{- $named = append $named (.key | default "") -}}{{- end -}}
+{{- range $tolerations -}}{{- $named = append $named (.key | default "") -}}{{- end -}}
 {{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" -}}
-{{- if not (has . $named) -}}
+{{- if not (or (has . $named) (has "" $named)) -}}
 {{- $own := dict "key" . "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" 10 -}}
 {{- $tolerations = append $tolerations $own -}}
 {{- end -}}
@@ -52,7 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
 {{- $preferred := list (dict "weight" 100 "podAffinityTerm" $term) -}}
 {{- $apart := dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) -}}
-{{- toJson (merge (deepCopy .Values.affinity) (ternary dict $apart (hasKey .Values.affinity "podAntiAffinity"))) -}}
+{{- $affinity := .Values.affinity | default dict -}}
+{{- toJson (merge (deepCopy $affinity) (ternary dict $apart (hasKey $affinity "podAntiAffinity"))) -}}
 {{- end }}
 
 {{- /* What the operator does in the namespaces it watches. */}}

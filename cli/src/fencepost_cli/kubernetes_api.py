@@ -6,15 +6,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts, load_kube_config
 
-from fencepost.contract import ContractError, DriverConfig
+from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import Annotation, Found
+from fencepost_cli.ports import Annotation, Found, Unread
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.api import (
@@ -95,13 +94,16 @@ class KubeconfigCluster:
 
         return asyncio.run(self._with(key, merge, "patch the pipeline"))
 
-    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
-        """Return since when the oldest uncommitted record is in Kafka, if the operator says so. Raises CliError."""
+    def unread(self, key: ObjectKey) -> Unread:
+        """Return what the operator says of the pipeline's uncommitted records. Raises CliError."""
 
-        async def read(api: ApiServer) -> datetime | None:
+        async def read(api: ApiServer) -> Unread:
             body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
-            risk = read_status((body or {}).get("status")).data_risk
-            return risk.oldest_uncommitted_at if risk else None
+            status = read_status((body or {}).get("status"))
+            risk = status.data_risk
+            if risk is None or risk.partition is None:
+                return Unread(status.lag, None, None)
+            return Unread(status.lag, split_offset_key(risk.partition)[0], risk.oldest_uncommitted_at)
 
         return asyncio.run(self._with(key, read, "get the pipeline"))
 

@@ -75,6 +75,18 @@ class Annotation:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What the operator says of uncommitted records: how many, and since when Kafka has the one that it deletes first.
+
+    None is what it does not say.
+    """
+
+    lag: int | None
+    topic: str | None
+    oldest: datetime | None
+
+
 class Cluster(Protocol):
     """The Kubernetes API server. Raises CliError."""
 
@@ -94,8 +106,8 @@ class Cluster(Protocol):
         """Set an annotation of the pipeline as it was at this version, None removes it; False: it has changed since."""
         ...
 
-    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
-        """Return since when the oldest uncommitted record is in Kafka, as far as the operator says so."""
+    def unread(self, key: ObjectKey) -> Unread:
+        """Return what the operator says of the pipeline's uncommitted records."""
         ...
 
     def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:

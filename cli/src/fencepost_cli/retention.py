@@ -108,7 +108,9 @@ def noted(before: Noted | None, change: Change, found: TopicSettings, *, by: str
     settings = dict(before.settings) if before else {}
     for name, value in change.values.items():
         here = found.settings[name]
-        known = settings.get(name) or Before(here, ())
+        known = settings.get(name)
+        if known is None or not (here == known.setting or (here.is_own and here.value in known.set)):
+            known = Before(here, ())  # somebody has changed it since: theirs is what was there
         if value is not None:
             settings[name] = replace(known, set=(*known.set, value)[-_MOST_VALUES:])
     return Noted(settings=settings, by=by, at=at.isoformat(timespec="seconds"))

@@ -32,6 +32,7 @@ from fencepost_cli.retention import (
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="How long Kafka keeps the topics' records.")
 
+LOSS_REMEDY: Final = "let the pipeline read them first, or say --force to lose them"
 ATTEMPTS: Final = 5
 """At a note that somebody else changes meanwhile."""
 
@@ -170,8 +171,7 @@ def restore(
             _refuse_a_loss(target, notes)
         if not dry_run:
             if not yes:
-                _tell(target, changes, dry_run=True)
-                ask("Set this? Kafka then deletes what is older.")
+                _confirm(target, changes)
             for change, _ in changes:
                 if change.values:
                     settings.write(change)
@@ -181,19 +181,38 @@ def restore(
         raise typer.Exit(ExitCode.FOUND)
 
 
+def _confirm(target: Target, changes: list[tuple[Change, TopicSettings]]) -> None:
+    """Show what would be set, except in JSON, which is one document; then ask."""
+    if not target.is_json:
+        _tell(target, changes, dry_run=True)
+    ask("Set this? Kafka then deletes what is older.")
+
+
 def _refuse_a_loss(target: Target, notes: Mapping[str, Noted]) -> None:
-    """Raise CliError where the oldest uncommitted record is older than a topic's retention would be again."""
-    oldest = target.cluster.oldest_uncommitted(target.key)
-    if oldest is None:
+    """Raise CliError where Kafka may delete uncommitted records again, or where that is not known."""
+    unread = target.cluster.unread(target.key)
+    if unread.lag == 0:
         return
-    age = (datetime.now(UTC) - oldest) / timedelta(milliseconds=1)
     for topic, one in notes.items():
-        before = one.settings.get(TIME)
-        if before is not None and 0 <= before.setting.value < age:
+        size, time = one.settings.get(SIZE), one.settings.get(TIME)
+        if size is not None and size.setting.value >= 0:
             raise CliError(
-                f"the pipeline has uncommitted records of {timestamp(oldest)}, and"
-                f" retention.ms={before.setting.value} of topic {topic} would delete them",
-                remedy="let the pipeline read them first, or say --force to lose them",
+                f"the pipeline has uncommitted records, and retention.bytes={size.setting.value} of topic {topic} may "
+                "delete them",
+                remedy=LOSS_REMEDY,
+            )
+        if time is None or time.setting.value < 0:
+            continue
+        if unread.oldest is None or unread.topic != topic:
+            raise CliError(
+                f"the operator does not say how old the oldest uncommitted record of topic {topic} is",
+                remedy=LOSS_REMEDY,
+            )
+        if time.setting.value < (datetime.now(UTC) - unread.oldest) / timedelta(milliseconds=1):
+            raise CliError(
+                f"the pipeline has uncommitted records of {timestamp(unread.oldest)}, and"
+                f" retention.ms={time.setting.value} of topic {topic} would delete them",
+                remedy=LOSS_REMEDY,
             )
 
 

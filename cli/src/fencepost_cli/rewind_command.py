@@ -19,6 +19,7 @@ from fencepost_cli.options import Target, of_pipeline, parse_moment
 from fencepost_cli.output import Column, note, number, print_json, print_line, print_table, working
 from fencepost_operator.api import (
     COMPLETED,
+    PAUSED_ANNOTATION,
     ObjectKey,
     RewindSpec,
     RewindStatus,
@@ -73,6 +74,7 @@ def rewind(
         delete_output=delete_output,
         dry_run=dry_run,
     )
+    _refuse_a_pause(target)
     if not (dry_run or yes):
         rows = "Rows of the records after it are deleted, and the" if delete_output else "The"
         ask(f"Rewind {target.key}? {rows} records are read again.")
@@ -91,6 +93,16 @@ def rewind(
         _print_end(status)
     if status.phase != COMPLETED:
         raise typer.Exit(ExitCode.FOUND)
+
+
+def _refuse_a_pause(target: Target) -> None:
+    """Raise CliError for a paused pipeline: its rewind would wait, and begin when nobody expects it."""
+    paused = target.cluster.annotation(target.key, PAUSED_ANNOTATION).value or ""
+    if paused.strip().lower() not in {"", "false"}:
+        raise CliError(
+            f"{target.key} is paused, so the operator does not begin a rewind",
+            remedy=f"run kubectl annotate spl -n {target.key.namespace} {target.key.name} {PAUSED_ANNOTATION}- first",
+        )
 
 
 def _target(snapshot: str | None, timestamp: str | None, file: str | None) -> RewindTarget:

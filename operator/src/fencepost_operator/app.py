@@ -88,7 +88,13 @@ async def run(settings: Settings) -> None:
         fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
-        helm = Helm(binary=settings.helm, chart=settings.chart, kubeconfig=kubeconfig, timed=metrics.helm_took)
+        helm = Helm(
+            binary=settings.helm,
+            chart=settings.chart,
+            kubeconfig=kubeconfig,
+            timed=metrics.helm_took,
+            may_write=may_write,
+        )
         runs = KubernetesRuns(api=api, clock=clock)
         reconciler = Reconciler(
             ports=Ports(

@@ -114,12 +114,28 @@ def test_one_topic_is_restored_and_the_other_stays_noted(world: World) -> None:
 
 def test_unread_records_are_not_given_up(world: World) -> None:
     world.json(*extend("--to", "14d"))
-    world.oldest = datetime.now(UTC) - timedelta(days=2)
+    world.lag, world.oldest = 3, datetime.now(UTC) - timedelta(days=2)
     ended = world.run(*restore())
     assert ended.exit_code == 2
     assert "uncommitted records" in ended.stderr
     assert world.retention["orders"][TIME] == Setting(14 * DAY, True)
     world.json(*restore("--force"))
+
+
+def test_unread_records_whose_age_is_not_known_are_not_given_up(world: World) -> None:
+    world.json(*extend("--to", "14d"))
+    world.lag, world.oldest = 3, datetime.now(UTC) - timedelta(hours=1)  # of orders; of returns nothing is known
+    ended = world.run(*restore("--topic", "returns"))
+    assert ended.exit_code == 2
+    assert "does not say how old" in ended.stderr
+
+
+def test_what_somebody_set_between_two_extensions_is_restored(world: World) -> None:
+    world.json(*extend("--to", "14d", "--topic", "orders"))
+    world.retention["orders"][TIME] = Setting(30 * DAY, True)
+    world.json(*extend("--to", "60d", "--topic", "orders"))
+    world.json(*restore())
+    assert world.retention["orders"][TIME] == Setting(30 * DAY, True)
 
 
 def test_a_right_that_is_missing_leaves_no_note(world: World) -> None:

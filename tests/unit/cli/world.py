@@ -21,7 +21,7 @@ from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_o
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.ports import Annotation, CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports
+from fencepost_cli.ports import Annotation, CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports, Unread
 from fencepost_cli.retention import Change as RetentionChange
 from fencepost_cli.retention import Setting, TopicSettings
 from fencepost_operator.api import (
@@ -134,6 +134,7 @@ class World:
     """What Kafka answers to a change of a topic."""
     writes_until_outage: int | None = None
     oldest: datetime | None = None
+    lag: int | None = 0
     conflicts: int = 0
     """How often somebody else changes the pipeline between a read and a write of ours."""
     rewinds: list[RewindSpec] = field(default_factory=list)
@@ -210,9 +211,9 @@ class World:
             self.annotations[annotation] = value
         return True
 
-    def oldest_uncommitted(self, key: ObjectKey) -> datetime | None:
+    def unread(self, key: ObjectKey) -> Unread:
         assert key == KEY
-        return self.oldest
+        return Unread(self.lag, "orders" if self.oldest else None, self.oldest)
 
     def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:
         assert pipeline == KEY

@@ -291,6 +291,14 @@ def test_types_of_any_depth_become_the_bytes_of_the_cassandra_driver(data: st.Da
     )
 
 
+def test_lists_of_a_fixed_size_are_lists() -> None:
+    column = pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    kind = collection("list", simple("float")).cql
+    own = [kind.serialize(row, 5) if row else None for row in column.to_pylist()]
+    assert encoder(kind, 5)(column).cast(pa.binary()).to_pylist() == own
+    assert encoder(kind, 5)(column.slice(1)).cast(pa.binary()).to_pylist() == own[1:]
+
+
 def test_what_lies_below_a_null_is_not_written_nor_checked() -> None:
     """Arrow leaves open what the children of a null hold: here a null element, and a number that does not fit."""
     numbers = pa.array([1, 2**40, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -116,3 +117,9 @@ def test_a_report_comes_back_as_it_went() -> None:
     report = PurgeReport(rows=3, left=1, seconds=0.25)
     assert PurgeReport.from_json(report.to_json()) == report
     assert Verdict.from_json(report.to_json()) is None
+
+
+def test_a_purge_reaches_as_far_as_a_batch_that_was_cut_may_have_written() -> None:
+    row = replace(ROW, log_ends={"orders/0": 100_000, "orders/1": 9})
+    assert ranges(row, TARGET)["orders/0"] == (20, 100_000)
+    assert "orders/1" not in ranges(row, TARGET)

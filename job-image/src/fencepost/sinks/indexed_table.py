@@ -53,6 +53,7 @@ class IndexedTable:
         for part in slices(ranges):
             found, remaining = self._purge(part, timestamp)
             rows, left = rows + found, left + remaining
+        self.check(ranges)  # what expired meanwhile was not found
         return Purged(rows, left)
 
     def check(self, ranges: Mapping[str, tuple[int, int]]) -> None:

@@ -11,7 +11,7 @@ from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
 from fencepost.sinks import purge_index
 from fencepost.sinks.marks import ClosedLedger, Ledger, MarkTable, OpenLedger
-from fencepost.sinks.purge import finds_rows
+from fencepost.sinks.purge import needs_no_index
 from fencepost.sinks.queries import Queries
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def indexing(session: Session, sink: CassandraSink, pipeline: str) -> Indexing:
     found = tables.get(index_name(sink.table))
     if sink.purge_retention is None:
         return Indexing(ledger=ClosedLedger(marks) if found is not None and purge_index.is_index(found) else None)
-    if sink.table in tables and finds_rows(tables[sink.table]):
+    if sink.table in tables and needs_no_index(tables[sink.table]):
         raise BadSpec(
             f"sink {sink.name!r}: {sink.keyspace}.{sink.table} needs no purge index: its key has the coordinates",
             reason=Reason.SINK_INVALID,

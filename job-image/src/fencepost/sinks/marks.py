@@ -93,7 +93,7 @@ class OpenLedger:
         for key, (start, _) in batch.offsets.items():
             if key not in self._known:
                 self._known[key] = self._inherited(key, batch)
-            marks = self._known[key]
+            marks = [mark for mark in self._known[key] if mark.is_live(batch.token / _MICRO)]
             if self._is_due(marks, start, batch):
                 mark = Mark(start, batch.token, self.retention)
                 self.table.write(key, mark)
@@ -108,10 +108,12 @@ class OpenLedger:
         return []
 
     def _is_due(self, marks: list[Mark], start: int, batch: BatchToken) -> bool:
+        if batch.is_repeated:
+            return False  # an earlier try may have left rows whose entries expire before a new mark would
         if not marks:
-            return not batch.is_repeated
+            return True
         is_old = batch.token - max(mark.written for mark in marks) >= self.retention * _MICRO / PER_RETENTION
-        return is_old and start >= min(marks).offset
+        return is_old and start >= max(marks).offset
 
 
 @dataclass(slots=True)

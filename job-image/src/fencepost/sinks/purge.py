@@ -101,6 +101,11 @@ class PurgeableTable:
         return (tuple(found) for found in self.queries.ask(f"SELECT DISTINCT {columns} FROM {self._table}", []))  # noqa: S608
 
 
+def needs_no_index(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
+    """Return whether the key finds the rows of an offset, and has no column that may tell pipelines apart."""
+    return finds_rows(table) and {column.name for column in table.partition_key} <= KEY.keys()
+
+
 def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
     """Return whether the key of a table, as the cluster describes it, finds the rows of an offset."""
     partition_key = {column.name for column in table.partition_key}
@@ -122,7 +127,7 @@ def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> Purgeable
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist", reason=Reason.SINK_NOT_FOUND
         )
     queries = Queries(session, sink.name, sink.keyspace)
-    if finds_rows(table):
+    if needs_no_index(table) or (finds_rows(table) and sink.purge_retention is None):
         partition_key = tuple(column.name for column in table.partition_key)
         return PurgeableTable(queries, sink.name, sink.keyspace, sink.table, partition_key)
     index = keyspace.tables.get(index_name(sink.table))

@@ -39,7 +39,11 @@ def encoder(cql_type: Any, protocol_version: int) -> Encoder:  # noqa: ANN401 - 
     encode = _encoder(cql_type, protocol_version)
 
     def encoded(column: pa.Array) -> Cells:
-        return encode(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_fixed_size_list(column.type):  # it has no offsets
+            column = column.cast(pa.list_(column.type.value_field))
+        return encode(column)
 
     return encoded
 

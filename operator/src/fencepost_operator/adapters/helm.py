@@ -63,6 +63,8 @@ class Helm:
     home: Path = Path("/tmp/helm")  # noqa: S108 - the only place a read-only container can write
     patience: float = _PATIENCE
     timed: Callable[[str, float], None] = lambda _operation, _seconds: None
+    may_write: Callable[[], None] = lambda: None
+    """Asked when the turn has come, which may be minutes after the action began. Raises NotLeading."""
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -96,6 +98,7 @@ class Helm:
 
     async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
         async with self._turn(tenant), self.limit:
+            self.may_write()
             started = time.monotonic()
             try:
                 code, stderr = await self._finish(arguments, stdin)

@@ -216,10 +216,19 @@ def _index_contradictions(
     if len(sink.table) > LONGEST_INDEXED_TABLE:
         longest = LONGEST_INDEXED_TABLE
         yield Violation(place, f"is beside a table whose name has more than {longest} characters", "remove it")
+    if sink.create_table is not None and _has_coordinates(sink.create_table):
+        yield Violation(place, "is beside a table whose key has the record's coordinates", "remove it")
     target = (sink.keyspace, index_name(sink.table))
     if target in others:
         yield Violation(place, f"is the table {target[1]}, to which another sink writes", "name another table there")
     others.add(target)
+
+
+def _has_coordinates(table: CreateTableSpec) -> bool:
+    """Return whether a table's key finds the rows of an offset, and has no column that may tell pipelines apart."""
+    key, clustering = set(table.partition_key), [part.column for part in table.clustering_key]
+    placed = {"topic", "partition"} <= key <= {"topic", "partition", "offset"}
+    return placed and "offset" in {*key, *clustering[:1]}
 
 
 def _key_contradictions(sink: CassandraSinkSpec, table: CreateTableSpec, place: str) -> Iterator[Violation]:

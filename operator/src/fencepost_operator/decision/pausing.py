@@ -46,8 +46,8 @@ def pause_events(before: Status, after: Status) -> tuple[Event, ...]:
 def _condition(pipeline: Pipeline, kind: str, status: str, now: datetime) -> Condition:
     key = pipeline.key
     message = with_remedy(
-        f"Paused by the annotation {PAUSED_ANNOTATION}: nothing is started, replaced or stopped, and the rest of the "
-        "status is as it was before",
+        f"Paused by the annotation {PAUSED_ANNOTATION}: nothing is started, replaced or stopped, a "
+        "PipelineRewind waits, and the rest of the status is as it was before",
         f"to continue, run: kubectl annotate streamingpipeline {key.name} --namespace {key.namespace} "
         f"{PAUSED_ANNOTATION}-",
     )

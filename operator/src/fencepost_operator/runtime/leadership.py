@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import jittered
@@ -24,6 +24,8 @@ from fencepost_operator.errors import Conflict, FencepostError, NotLeading, Port
 from fencepost_operator.ports import Clock, LeaseRecord, Leases
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 DURATION: Final = 12.0
 """Seconds without a renewal after which another replica takes the lease."""
@@ -86,8 +88,7 @@ class Leadership:
         while True:
             await self._sleep(RENEWAL)
             try:
-                async with asyncio.timeout(REQUEST_TIMEOUT):
-                    await self._renew()
+                await self._renew()
             except (PortError, TimeoutError) as error:
                 log.warning("the lease was not renewed: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
 
@@ -105,12 +106,11 @@ class Leadership:
     async def _attempt(self) -> bool:
         """Take the lease if it is free; return whether it is ours."""
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                found = await self._leases.read()
-                if found is not None and not self._is_free(found):
-                    return False
-                began = self._monotonic()
-                self._hold(await self._leases.write(self._claim(found)), began)
+            found = await _in_time(self._leases.read())
+            if found is not None and not self._is_free(found):
+                return False
+            began = self._monotonic()
+            self._hold(await _in_time(self._leases.write(self._claim(found))), began)
         except Conflict:
             return False
         except (PortError, TimeoutError) as error:
@@ -143,16 +143,16 @@ class Leadership:
         began = self._monotonic()
         record = self._record or self._claim(None)
         try:
-            self._hold(await self._leases.write(replace(record, renewed_at=self._clock.now())), began)
+            self._hold(await _in_time(self._leases.write(replace(record, renewed_at=self._clock.now()))), began)
         except Conflict:
             # A renewal of ours without an answer, or somebody else: the next one succeeds only over what is read here.
-            found = await self._leases.read()
+            found = await _in_time(self._leases.read())
             if found is not None and found.holder != self._holder:
                 self._record = self._valid_until = None
                 raise LeaseLost(f"the lease is held by {found.holder or 'nobody'}") from None
             began = self._monotonic()
             try:
-                written = await self._leases.write(self._claim(found))
+                written = await _in_time(self._leases.write(self._claim(found)))
             except Conflict:
                 self._record = self._valid_until = None
                 raise LeaseLost("another replica took the lease while this one renewed it") from None
@@ -160,6 +160,12 @@ class Leadership:
 
     def _hold(self, written: LeaseRecord, began: float) -> None:
         self._record, self._valid_until = written, began + VALIDITY
+
+
+async def _in_time(request: Awaitable[_T]) -> _T:
+    """Limit one request, not a renewal of several: an API server that is slow but answers keeps its leader."""
+    async with asyncio.timeout(REQUEST_TIMEOUT):
+        return await request
 
 
 def _since_boot() -> float:

@@ -43,10 +43,16 @@ def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
 
 
 def ranges(row: FenceRow, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
-    """Return the offsets [start, until) of which there may be output beyond the target, also of a planned batch."""
+    """Return the offsets [start, until) of which there may be output beyond the target.
+
+    A batch that failed may have been planned further than the piece of it that is planned now, and never beyond the end
+    of the log that its plan recorded.
+    """
     reached = {key: max(row.offsets.get(key, 0), row.planned.get(key, 0)) for key in {*row.offsets, *row.planned}}
     found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
-    return {key: (start, until) for key, (start, until) in found.items() if start < until}
+    return {
+        key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until
+    }
 
 
 def is_purged(job: PurgeJob) -> bool:
