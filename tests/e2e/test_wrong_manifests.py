@@ -71,6 +71,7 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "ttl": 60, "ttlColumn": "seconds"}}]),
     ("spec.sinks", created({"partitionKey": ["a"], "clusteringKey": [{"column": "a"}]})),
     ("spec.sinks", created({"partitionKey": ["a"], "compaction": {"compaction_window_size": "1"}})),
+    ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "purgeIndex": {"retention": "1m"}}}]),
     ("spec.sinks", [{"name": "a", "kafka": {"topic": "t", "properties": {"security.protocol": "ssl"}}}]),
     ("spec.job.entrypoint", "flights"),
     ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),
@@ -101,6 +102,7 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.onPoison", {"retention": "1m"}),
     ("spec.restart", {"maxBackoff": "0s"}),
     ("spec.restart", {"stallTimeout": "1s"}),
+    ("spec.restart", {"startTimeout": "1s"}),
 ]
 
 

@@ -123,3 +123,9 @@ def test_a_purge_reaches_as_far_as_a_batch_that_was_cut_may_have_written() -> No
     row = replace(ROW, log_ends={"orders/0": 100_000, "orders/1": 9})
     assert ranges(row, TARGET)["orders/0"] == (20, 100_000)
     assert "orders/1" not in ranges(row, TARGET)
+
+
+def test_the_exit_codes_of_the_policy_are_in_the_order_that_the_api_server_demands() -> None:
+    (rule,) = start_count(context(), rewind(), TARGET).job["spec"]["podFailurePolicy"]["rules"]
+    values = rule["onExitCodes"]["values"]
+    assert values == sorted(values)

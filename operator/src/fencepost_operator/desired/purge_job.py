@@ -47,7 +47,7 @@ def purge_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, rewind: R
                     "onExitCodes": {
                         "containerName": labels.PURGE,
                         "operator": "In",
-                        "values": [*UNKNOWN_COMMAND, int(ExitCode.BAD_SPEC)],
+                        "values": sorted([*UNKNOWN_COMMAND, int(ExitCode.BAD_SPEC)]),
                     },
                 }
             ]
