@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from fencepost.fence import Fence, FenceRow
+from fencepost.fence import Fence, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_cli.history import AcceptedLoss, check_history
 from flights.dataset import flights
@@ -133,7 +133,10 @@ class Stream:
             fence = Fence(CassandraFenceTable.over(opened, self.place.fences), self.key)
 
             def drained() -> FenceRow | None:
-                row = read_row(fence)
+                try:
+                    row = read_row(fence)
+                except FenceSchemaMissing as error:  # the operator creates it
+                    raise AssertionError(str(error)) from error
                 assert row is not None, f"no fence row {self.key}"
                 left = {
                     key: end - row.offsets.get(key, 0) for key, end in ends.items() if row.offsets.get(key, 0) < end
