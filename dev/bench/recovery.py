@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -52,28 +52,18 @@ class Recovery:
 
 def measure(console: Console, *, kills: int = KILLS) -> Result:
     """Kill the driver over and over under load."""
-    found: list[Recovery] = []
-    notes: list[str] = []
     with staged() as scene:
+
+        def kill() -> Killed:
+            time.sleep(STEADY_SECONDS)
+            return scene.signal_driver("KILL")
+
         feed = source(scene)
         feed.burst(10_000)
         scene.apply()
         wait_for_commit(scene)
         with feed.flowing(RATE):
-            for number in range(kills):
-                try:
-                    row = wait_for_commit(scene, past=committed(scene.fence()))
-                    time.sleep(STEADY_SECONDS)
-                    killed = scene.signal_driver("KILL")
-                    after = committed(scene.fence())
-                    row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
-                    found.append(recovery(scene, killed, row.epoch))
-                    total = found[-1].between("killed", "committed")
-                    console.line(f"recovery: {number + 1} of {kills}: {total or 0:.1f} s")
-                except (NotInTimeError, KubectlError, NodeError) as error:
-                    notes.append(f"ended after {number}: {error}")
-                    console.line(f"recovery: {notes[-1]}")
-                    break
+            found, notes = recoveries("recovery", scene, console, kill, times=kills)
     samples = [
         Sample("kill to commit", "s", known(found, "killed", "committed")),
         *(Sample(f"  {name}", "s", known(found, first, last)) for name, first, last, _ in STEPS),
@@ -84,6 +74,27 @@ def measure(console: Console, *, kills: int = KILLS) -> Result:
         {"rows a second": RATE, "kills": kills},
         [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
     )
+
+
+def recoveries(
+    name: str, scene: Scene, console: Console, stop: Callable[[], Killed], *, times: int
+) -> tuple[list[Recovery], list[str]]:
+    """Stop the driver over and over; return each recovery, and why they ended early, if they did."""
+    found: list[Recovery] = []
+    for number in range(times):
+        try:
+            row = wait_for_commit(scene, past=committed(scene.fence()))
+            stopped = stop()
+            after = committed(scene.fence())
+            row = wait_for_commit(scene, past=after, epoch=row.epoch + 1)
+            found.append(recovery(scene, stopped, row.epoch))
+            total = found[-1].between("killed", "committed")
+            console.line(f"{name}: {number + 1} of {times}: {total or 0:.1f} s")
+        except (NotInTimeError, KubectlError, NodeError) as error:
+            note = f"ended after {number}: {error}"
+            console.line(f"{name}: {note}")
+            return found, [note]
+    return found, []
 
 
 def known(found: list[Recovery], first: str, last: str) -> list[float]:

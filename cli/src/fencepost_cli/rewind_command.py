@@ -25,6 +25,7 @@ from fencepost_operator.api import (
     RewindStatus,
     RewindTarget,
     StepState,
+    asks_for_pause,
     write_rewind_status,
 )
 from fencepost_operator.api.rewind import MOST_OFFSETS
@@ -97,8 +98,7 @@ def rewind(
 
 def _refuse_a_pause(target: Target) -> None:
     """Raise CliError for a paused pipeline: its rewind would wait, and begin when nobody expects it."""
-    paused = target.cluster.annotation(target.key, PAUSED_ANNOTATION).value or ""
-    if paused.strip().lower() not in {"", "false"}:
+    if asks_for_pause(target.cluster.annotation(target.key, PAUSED_ANNOTATION).value):
         raise CliError(
             f"{target.key} is paused, so the operator does not begin a rewind",
             remedy=f"run kubectl annotate spl -n {target.key.namespace} {target.key.name} {PAUSED_ANNOTATION}- first",

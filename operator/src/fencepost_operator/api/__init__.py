@@ -76,6 +76,7 @@ from fencepost_operator.api.vocabulary import (
     ObjectKey,
     Reason,
     State,
+    asks_for_pause,
 )
 
 __all__ = [
@@ -144,6 +145,7 @@ __all__ = [
     "Violation",
     "WeakSetting",
     "WorkerSpec",
+    "asks_for_pause",
     "parse",
     "read_pipeline",
     "read_rewind",

@@ -29,6 +29,7 @@ __all__ = [
     "ObjectKey",
     "Reason",
     "State",
+    "asks_for_pause",
 ]
 
 GROUP: Final = "streaming.fencepost.dev"
@@ -43,11 +44,16 @@ ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""'true' while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
+"""Set while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
 SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"
 """The name of a snapshot to take; each value is honoured once."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """Any new value starts the restart budget anew, e.g. the time of day."""
+
+
+def asks_for_pause(annotation: str | None) -> bool:
+    """Return whether the value of PAUSED_ANNOTATION pauses; any value but 'false' does, to be on the safe side."""
+    return (annotation or "").strip().lower() not in {"", "false"}
 
 
 @dataclass(frozen=True, slots=True)

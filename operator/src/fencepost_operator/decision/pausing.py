@@ -10,17 +10,24 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from fencepost_operator.api import PAUSED_ANNOTATION, Condition, Event, EventType, Pipeline, Reason, Status
+from fencepost_operator.api import (
+    PAUSED_ANNOTATION,
+    Condition,
+    Event,
+    EventType,
+    Pipeline,
+    Reason,
+    Status,
+    asks_for_pause,
+)
 from fencepost_operator.decision.messages import with_remedy
 
 PAUSED: Final = "Paused"
-_OFF: Final = frozenset({"", "false"})
 
 
 def is_paused(pipeline: Pipeline) -> bool:
-    """Return whether the annotation asks for nothing to be done; any value but 'false' does, to be on the safe side."""
-    asked = pipeline.annotations.get(PAUSED_ANNOTATION, "").strip().lower()
-    return pipeline.deleting_since is None and asked not in _OFF
+    """Return whether the annotation asks for nothing to be done."""
+    return pipeline.deleting_since is None and asks_for_pause(pipeline.annotations.get(PAUSED_ANNOTATION))
 
 
 def paused(pipeline: Pipeline, now: datetime) -> Status:

@@ -98,8 +98,7 @@ class Leadership:
         if record is None:
             return
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                await self._leases.write(replace(record, holder="", renewed_at=self._clock.now()))
+            await _in_time(self._leases.write(replace(record, holder="", renewed_at=self._clock.now())))
         except (PortError, Conflict, TimeoutError) as error:
             log.warning("the lease was not released: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
 
