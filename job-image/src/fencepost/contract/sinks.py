@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -15,6 +15,16 @@ LONGEST_INDEXED_TABLE: Final = 48 - len(INDEX_SUFFIX)
 def index_name(table: str) -> str:
     """Return the name of a table's purge index."""
     return f"{table}{INDEX_SUFFIX}"
+
+
+def finds_records(partition_key: Collection[str], clustering_key: Sequence[str]) -> bool:
+    """Return whether a primary key with these columns finds the rows of an offset."""
+    return {"topic", "partition"} <= {*partition_key} and "offset" in {*partition_key, *clustering_key[:1]}
+
+
+def is_of_records_alone(partition_key: Collection[str]) -> bool:
+    """Return whether a partition key has no column that may tell pipelines apart."""
+    return {*partition_key} <= {"topic", "partition", "offset"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

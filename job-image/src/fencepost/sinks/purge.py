@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import CassandraSink, Reason, split_offset_key
-from fencepost.contract.sinks import index_name
+from fencepost.contract.sinks import finds_records, index_name, is_of_records_alone
 from fencepost.errors import BadSpec
 from fencepost.sinks import purge_index
 from fencepost.sinks.indexed_table import IndexedTable
@@ -103,16 +103,15 @@ class PurgeableTable:
 
 def needs_no_index(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
     """Return whether the key finds the rows of an offset, and has no column that may tell pipelines apart."""
-    return finds_rows(table) and {column.name for column in table.partition_key} <= KEY.keys()
+    return finds_rows(table) and is_of_records_alone([column.name for column in table.partition_key])
 
 
 def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
     """Return whether the key of a table, as the cluster describes it, finds the rows of an offset."""
-    partition_key = {column.name for column in table.partition_key}
+    partition_key = [column.name for column in table.partition_key]
     clustering = [column.name for column in table.clustering_key]
     kinds = {column.name: column.cql_type for column in table.primary_key}
-    is_placed = {"topic", "partition"} <= partition_key and "offset" in {*partition_key, *clustering[:1]}
-    return is_placed and all(kinds.get(name) == kind for name, kind in KEY.items())
+    return finds_records(partition_key, clustering) and all(kinds.get(name) == kind for name, kind in KEY.items())
 
 
 def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> PurgeableTable | IndexedTable:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fencepost.contract import kafka_properties, spark_conf
-from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, index_name
+from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index_name, is_of_records_alone
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.size import size_violations
@@ -216,19 +216,17 @@ def _index_contradictions(
     if len(sink.table) > LONGEST_INDEXED_TABLE:
         longest = LONGEST_INDEXED_TABLE
         yield Violation(place, f"is beside a table whose name has more than {longest} characters", "remove it")
-    if sink.create_table is not None and _has_coordinates(sink.create_table):
+    made = sink.create_table
+    if (
+        made is not None
+        and finds_records(made.partition_key, [part.column for part in made.clustering_key])
+        and is_of_records_alone(made.partition_key)
+    ):
         yield Violation(place, "is beside a table whose key has the record's coordinates", "remove it")
     target = (sink.keyspace, index_name(sink.table))
     if target in others:
         yield Violation(place, f"is the table {target[1]}, to which another sink writes", "name another table there")
     others.add(target)
-
-
-def _has_coordinates(table: CreateTableSpec) -> bool:
-    """Return whether a table's key finds the rows of an offset, and has no column that may tell pipelines apart."""
-    key, clustering = set(table.partition_key), [part.column for part in table.clustering_key]
-    placed = {"topic", "partition"} <= key <= {"topic", "partition", "offset"}
-    return placed and "offset" in {*key, *clustering[:1]}
 
 
 def _key_contradictions(sink: CassandraSinkSpec, table: CreateTableSpec, place: str) -> Iterator[Violation]:
