@@ -65,7 +65,10 @@ def test_an_inherited_retention_is_extended_twice_and_inherited_again(scene: Sce
     assert noted[TIME] == {"before": DAY, "own": True, "set": [3 * DAY, 5 * DAY]}
     assert noted[SIZE] == {"before": 10**9, "own": True, "set": [-1]}
 
-    scene.json("retention", "restore", str(scene.key), "--yes")
+    unread = scene.fencepost("retention", "restore", str(scene.key), "--yes")
+    assert unread.returncode == 2
+    assert "uncommitted records, and retention.bytes=1000000000" in unread.stderr
+    scene.json("retention", "restore", str(scene.key), "--yes", "--force")
     assert settings_of(environment, topic).settings == {TIME: Setting(DAY, True), SIZE: Setting(10**9, True)}
     assert note_of(scene) is None
     ended = scene.fencepost("retention", "restore", str(scene.key), "--yes")
@@ -82,7 +85,10 @@ def test_an_override_that_was_not_there_is_deleted(scene: Scene) -> None:
     body = {"metadata": {"annotations": {ANNOTATION: json.dumps(note)}}}
     place = {"namespace": scene.key.namespace, "name": scene.key.name}
     on_the_api_server(environment, lambda api: api.merge(PIPELINES, body=body, **place))
-    scene.json("retention", "restore", str(scene.key), "--yes")
+    unread = scene.fencepost("retention", "restore", str(scene.key), "--yes")
+    assert unread.returncode == 2
+    assert "does not say how old the oldest uncommitted record" in unread.stderr
+    scene.json("retention", "restore", str(scene.key), "--yes", "--force")
     assert settings_of(environment, topic).settings == {TIME: Setting(-1, False), SIZE: Setting(-1, False)}
 
 
