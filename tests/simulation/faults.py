@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fakes.manifests import KEY, body
-from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, RETRY_ANNOTATION, Reason
+from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
 from simulation.drivers import SimulatedDriver
@@ -56,6 +56,19 @@ class Faults:
         for zombie in world.buried:
             if zombie.alive:
                 zombie.end(world.now, 137)
+
+    def confirm_death(self) -> None:
+        """Do what the pipeline asks a person for: see that nothing of the run lives, and say so."""
+        pipeline = self.world.pipeline(KEY)
+        run = pipeline.status.run if pipeline is not None else None
+        if pipeline is None or run is None or pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name:
+            return
+        if not any(condition.reason == Reason.DEATH_UNPROVEN for condition in pipeline.status.conditions):
+            return
+        for driver in self.world.processes:
+            if driver.alive and driver.config.epoch == run.epoch:
+                driver.end(self.world.now, 137)
+        self._annotate(CONFIRM_DEAD_ANNOTATION, run.name)
 
     def apply(self, event: e.Event) -> None:
         """Let it happen."""
@@ -258,7 +271,9 @@ class Faults:
 
     def _create(self) -> None:
         self.created += 1
-        restart = {"stallTimeout": "20s", "maxAttempts": self.setup.max_attempts}
+        restart: dict[str, Any] = {"stallTimeout": "20s", "maxAttempts": self.setup.max_attempts}
+        if self.setup.waits:
+            restart["onUnprovenDeath"] = "wait"
         policy = "Retain" if self.setup.retain else "Delete"
         made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy)
         self.world.apply(made)

@@ -34,6 +34,8 @@ class Setup:
     retain: bool = True
     rate: float = 10.0
     batch_takes: float = 1.0
+    waits: bool = False
+    """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class History:
             retain=chance.random() < 0.7,
             rate=chance.choice((0.0, 10.0, 10.0, 100.0)),
             batch_takes=chance.choice((1.0, 1.0, 3.0)),
+            waits=seed % 8 == 7,
         )
         made = [_event(chance, setup) for _ in range(chance.randint(1, MOST_EVENTS))]
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))

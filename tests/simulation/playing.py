@@ -142,6 +142,7 @@ class Play:
             pipeline = self.world.pipeline(KEY)
             status = pipeline.status if pipeline is not None else Status()
             require(self.world.now < end, f"not arrived: {status.state} {status.message}")
+            self.faults.confirm_death()
             self._step(end)
         for operator, passes in zip(self.operators, before, strict=True):
             require(operator.passes - passes <= PASSES, f"too many passes: {operator.passes - passes}")
@@ -173,6 +174,7 @@ class Play:
         end = self.world.now + timedelta(seconds=CATCHES_UP_IN)
         while not (self._has_arrived() and self._has_caught_up()):
             require(self.world.now < end, f"not caught up: {self._committed()} of {self.world.ends}")
+            self.faults.confirm_death()
             self._step(end)
 
     def _has_caught_up(self) -> bool:

@@ -113,6 +113,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     KILLED = "Killed"
     POD_LOST = "PodLost"
+    DEATH_UNPROVEN = "DeathUnproven"
     SUPERSEDED = "Superseded"
     UNRESPONSIVE = "Unresponsive"
     NEVER_CLAIMED = "NeverClaimed"

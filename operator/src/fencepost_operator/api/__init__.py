@@ -35,6 +35,7 @@ from fencepost_operator.api.spec import (
     SinkSpec,
     SnapshotsSpec,
     Spec,
+    UnprovenDeath,
     Violation,
     WorkerSpec,
 )
@@ -60,6 +61,7 @@ from fencepost_operator.api.status import (
 from fencepost_operator.api.vocabulary import (
     ACCEPT_LOSS_ANNOTATION,
     ADOPT_ANNOTATION,
+    CONFIRM_DEAD_ANNOTATION,
     FINALIZER,
     GROUP,
     KIND,
@@ -83,6 +85,7 @@ __all__ = [
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "COMPLETED",
+    "CONFIRM_DEAD_ANNOTATION",
     "FAILED",
     "FINALIZER",
     "FINISHED_LABEL",
@@ -142,6 +145,7 @@ __all__ = [
     "StepState",
     "StepStatus",
     "ThroughputStatus",
+    "UnprovenDeath",
     "Violation",
     "WeakSetting",
     "WorkerSpec",

@@ -52,6 +52,13 @@ class DeletionPolicy(StrEnum):
     DELETE = "Delete"
 
 
+class UnprovenDeath(StrEnum):
+    """What to do about a run whose driver may still live, as on a node that Kubernetes has lost."""
+
+    FENCE = "fence"
+    WAIT = "wait"
+
+
 class PoisonAction(StrEnum):
     """What becomes of a record that fails alone."""
 
@@ -267,6 +274,7 @@ class RestartSpec(Model):
     stall_timeout: Seconds = 60.0
     max_attempts: Count = 20
     nonce: Annotated[str, Field(max_length=64)] = ""
+    on_unproven_death: UnprovenDeath = UnprovenDeath.FENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from fencepost_operator.api.fields import Model
 __all__ = [
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
+    "CONFIRM_DEAD_ANNOTATION",
     "FINALIZER",
     "GROUP",
     "KIND",
@@ -43,6 +44,8 @@ ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
+CONFIRM_DEAD_ANNOTATION: Final = f"{GROUP}/confirm-dead"
+"""The name of the run whose driver a person has found dead; about another run it does nothing."""
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """Set while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
 SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"

@@ -47,6 +47,7 @@ RULES: Final[tuple[Rule, ...]] = (
     upgrade.run_is_outdated,
     upgrade.cluster_has_drifted,
     # Whether or not a run is active.
+    restart.unproven_death_is_waited_for,
     restart.unconfirmed_run_holds_the_fence,
     restart.unconfirmed_run_is_not_deleted,
     losses.loss_needs_an_acceptance,

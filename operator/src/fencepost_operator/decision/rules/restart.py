@@ -7,7 +7,14 @@ from typing import Final
 
 from fencepost.contract import LOSSES
 from fencepost_operator.actions import StopRun
-from fencepost_operator.api import RETRY_ANNOTATION, FailureStatus, Reason, State
+from fencepost_operator.api import (
+    CONFIRM_DEAD_ANNOTATION,
+    RETRY_ANNOTATION,
+    FailureStatus,
+    Reason,
+    State,
+    UnprovenDeath,
+)
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import ENVIRONMENT
@@ -17,6 +24,32 @@ from fencepost_operator.decision.takeover import state_before_run, take_over
 
 FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})
 """Failures that another attempt with the same spec would only repeat."""
+
+
+def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
+    """With onUnprovenDeath: wait, leave the fence to a driver that may live until there is proof or a person's word."""
+    run, job = context.unconfirmed_run, context.job
+    if run is None or context.spec.restart.on_unproven_death is not UnprovenDeath.WAIT:
+        return None
+    if context.pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name:
+        return None
+    key, where = context.pipeline.key, f" on node {run.node_name}" if run.node_name else ""
+    to_delete = job is not None and not job.deleting
+    return reconciling(
+        context,
+        Reason.DEATH_UNPROVEN,
+        f"Nothing proves that the driver of {run.name}{where} is dead; it may still commit, and the next run waits "
+        "(restart.onUnprovenDeath: wait)",
+        remedy="bring the node back; or make sure that its machine is off and run: kubectl annotate streamingpipeline "
+        f"{key.name} --namespace {key.namespace} --overwrite {CONFIRM_DEAD_ANNOTATION}={run.name}; "
+        "or set restart.onUnprovenDeath to fence",
+        state=State.RESTARTING,
+        action=StopRun(name=run.name) if to_delete else None,
+        # Asked to stop, so that a node that comes back proves the driver's end.
+        status=replace(context.status, run=replace(run, stop_requested_at=run.stop_requested_at or context.now)),
+        warning=True,
+        requeue_after=context.config.resync_interval,
+    )
 
 
 def unconfirmed_run_holds_the_fence(context: RunContext) -> Outcome | None:

@@ -1,0 +1,86 @@
+"""onUnprovenDeath: what becomes of a run whose driver may still live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost_operator.actions import StopRun, TakeOverFence
+from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, Reason, State
+from unit.operator.test_rules import JOB, LOST, NOW, POD, ROW, RUN, WELL, World
+
+WAIT = {"restart": {"onUnprovenDeath": "wait"}}
+AWAY = replace(POD, deleting_since=NOW, node_ready=False)
+GONE = WELL.said(**LOST).seen(runs=())
+
+
+def condition(world: World, kind: str) -> Any:
+    return next((c for c in world.decide().status.conditions if c.type == kind), None)
+
+
+def test_by_default_a_lost_driver_is_fenced() -> None:
+    assert isinstance(WELL.seen(runs=(replace(JOB, pod=AWAY),)).decide().action, TakeOverFence)
+    assert isinstance(GONE.decide().action, TakeOverFence)
+
+
+def test_with_wait_a_lost_drivers_fence_is_left_to_it_and_a_person_is_told() -> None:
+    world = WELL.asked(**WAIT).seen(runs=(replace(JOB, pod=AWAY),))
+    decision = world.decide()
+    assert (decision.reason, decision.action, decision.status.state) == (
+        Reason.DEATH_UNPROVEN, StopRun(name="orders-run-2"), State.RESTARTING,
+    )  # fmt: skip
+    assert decision.status.run is not None
+    assert (decision.status.run.ended_at, decision.status.run.dead) == (NOW, False)
+    assert "on node node-1" in decision.status.message
+    assert f"--overwrite {CONFIRM_DEAD_ANNOTATION}=orders-run-2" in decision.status.message
+    assert (condition(world, "Ready").status, condition(world, "Stalled")) == ("False", None)
+    assert condition(world, "Reconciling").reason == Reason.DEATH_UNPROVEN
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_with_wait_nothing_else_is_done_while_there_is_no_proof(claimed: bool) -> None:
+    row = ROW if claimed else replace(ROW, driver=None)
+    decision = GONE.asked(**WAIT).seen(fence=row).decide()
+    assert (decision.reason, decision.action) == (Reason.DEATH_UNPROVEN, None)
+
+
+def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
+    world = WELL.asked(**WAIT).said(**LOST).seen(runs=(replace(JOB, deleting=True, pod=AWAY),))
+    assert world.decide().action is None
+
+
+def test_proof_ends_the_wait() -> None:
+    ended = replace(JOB, deleting=True, pod=replace(AWAY, exit_code=137, phase="Failed", node_ready=True))
+    decision = WELL.asked(**WAIT).said(**LOST).seen(runs=(ended,)).decide()
+    assert decision.status.run is not None
+    assert decision.status.run.dead
+    assert isinstance(decision.action, TakeOverFence)
+
+
+def test_a_persons_word_ends_the_wait_for_that_run_alone() -> None:
+    world = GONE.asked(**WAIT)
+    wrong = world.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-1"})
+    assert wrong.decide().reason == Reason.DEATH_UNPROVEN
+    right = world.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
+    assert isinstance(right.decide().action, TakeOverFence)
+    assert right.decide().status.run == replace(RUN, ended_at=NOW, dead=False), (
+        "a word is no proof: no cluster is shared"
+    )
+
+
+def test_with_wait_a_dead_drivers_run_is_replaced_as_ever() -> None:
+    dead = WELL.asked(**WAIT).seen(runs=(replace(JOB, finished=True, pod=replace(POD, exit_code=137, phase="Failed")),))
+    assert dead.decide().reason != Reason.DEATH_UNPROVEN
+
+
+def test_suspension_and_deletion_fence_as_ever() -> None:
+    suspended = WELL.asked(suspend=True, **WAIT).said(**LOST).seen(runs=())
+    assert isinstance(suspended.decide().action, TakeOverFence)
+    deleted = GONE.asked(**WAIT).with_pipeline(deleting_since=NOW).seen(release=None)
+    assert isinstance(deleted.decide().action, TakeOverFence)
+
+
+def test_a_change_of_the_policy_starts_no_run() -> None:
+    assert WELL.asked(**WAIT).decide().reason == Reason.STREAMING
