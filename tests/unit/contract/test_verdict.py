@@ -132,3 +132,33 @@ def test_a_long_message_leaves_the_loss_in() -> None:
     found = Verdict.from_json(named.to_json())
     assert found is not None
     assert found.loss == "3f0c5a9b7d21"
+
+
+@pytest.mark.parametrize("log", ["text", 3, None, {"a": "b"}, [1, None, "", ["x"]]], ids=repr)
+def test_a_log_that_is_none_is_read_as_empty(log: object) -> None:
+    found = read(log=log)
+    assert found is not None
+    assert found.log == ()
+
+
+def test_a_log_is_bounded_whoever_wrote_it() -> None:
+    found = read(log=[f"{number}\n\u2028{'y' * 999}" for number in range(999)])
+    assert found is not None
+    assert all(line.isprintable() and len(line) <= 300 for line in found.log)
+    assert 0 < sum(map(len, found.log)) <= 2048
+    assert found.log[-1].startswith("998 ")
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "\u4e2d", '"', "\\"])
+def test_the_log_gives_way_to_what_the_verdict_says(letter: str) -> None:
+    """The kubelet keeps 4096 bytes, and cuts what is longer: then nothing could be read."""
+    written = Verdict(
+        exit_code=1, reason=Reason.FAILED, message=letter * 1000, remedy="r" * 300, batch={"t/0": (1, 2)},
+        log=tuple(f"{number} {letter * 150}" for number in range(20)),
+    )  # fmt: skip
+    text = written.to_json()
+    assert len(text.encode()) <= Verdict.LIMIT
+    found = Verdict.from_json(text)
+    assert found is not None
+    assert (found.message, found.batch) == (written.message, written.batch)
+    assert found.log == written.log[len(written.log) - len(found.log) :]

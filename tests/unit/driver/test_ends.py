@@ -306,12 +306,46 @@ def test_settings_that_spark_refuses_are_told_from_a_master_that_is_silent(words
         ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 52", OutOfMemory),
         ("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space", OutOfMemory),
         ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 30", BatchFailed),
-        ("Python worker exited unexpectedly (crashed)", BatchFailed),
+        ("Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault", BatchFailed),
     ],
 )  # fmt: skip
 def test_too_little_memory_is_named(text: str, kind: type[BatchFailed]) -> None:
     assert type(failures.of_job(UnknownException(message=text), is_warm_up=False)) is kind
     assert type(failures.of_transform(UnknownException(message=text), is_warm_up=False)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "process"),
+    [
+        ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 137", "an executor's JVM"),
+        ("ExecutorLostFailure (executor 0 exited ...) Reason: Command exited with code 3", "an executor's JVM"),
+        ("Job aborted due to stage failure: Lost task 0.0: java.lang.OutOfMemoryError: Java heap", "an executor's JVM"),
+        ("java.lang.OutOfMemoryError: Java heap space\n\tat org.apache.spark.sql.Dataset.collect", "the driver's JVM"),
+        ("Job aborted due to stage failure: Lost task 0.1: Python worker exited unexpectedly (crashed)",
+         "a Python worker"),
+        ("Job aborted due to stage failure: Traceback ...\nMemoryError", "a Python worker"),
+        ("Traceback ...\npyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed", "a Python worker"),
+    ],
+)  # fmt: skip
+def test_the_process_that_ran_out_of_memory_is_named(text: str, process: str) -> None:
+    """Each of them arrived as 'the transform raised' where the transform itself ran the job."""
+    for found in (
+        failures.of_job(UnknownException(message=text), is_warm_up=False),
+        failures.of_transform(UnknownException(message=text), is_warm_up=False),
+    ):
+        assert isinstance(found, OutOfMemory)
+        assert found.message.startswith(f"{process} ran out of memory: ")
+
+
+def test_memory_that_the_driver_itself_lacks_is_the_drivers() -> None:
+    found = failures.of_transform(MemoryError(), is_warm_up=False)
+    assert found.message.startswith("the driver's Python process ran out of memory")
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("fares:443"), TimeoutError("no answer")], ids=repr)
+def test_a_service_of_the_authors_that_is_away_is_a_dependency(error: Exception) -> None:
+    found = failures.of_transform(error, is_warm_up=False)
+    assert (type(found), found.reason, found.code) == (BatchFailed, "DependencyDown", 1)
 
 
 def test_an_error_that_an_author_raises_in_a_python_worker_keeps_its_kind() -> None:

@@ -193,15 +193,26 @@ def test_a_python_function_that_raises_on_the_empty_batch_is_a_bad_spec(make: Ca
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError("the model's server"), TimeoutError("slow")])
+@pytest.mark.parametrize("in_a_worker", [False, True])
 def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(
-    make: Callable[..., SparkEngine], error: Exception
+    make: Callable[..., SparkEngine], error: Exception, in_a_worker: bool
 ) -> None:
-    def remote(*_: Any) -> DataFrame:
+    """It is DependencyDown as in a batch: that counts for no restart budget, so an outage stalls nothing."""
+
+    def fail(*_: Any) -> Iterator[Any]:
+        raise error
+
+    def remote(batch: DataFrame, context: BatchContext) -> DataFrame:
+        assert context.pipeline
+        if in_a_worker:
+            return batch.mapInArrow(fail, batch.schema)
         raise error
 
     found = failure(make(remote).warm)
     assert isinstance(found, BatchFailed)
-    assert found.reason == "TransformFailed"
+    assert found.reason == "DependencyDown"
+    assert f"{type(error).__name__}: {error}" in found.message, "it names what failed"
+    assert "empty batch" not in found.message
 
 
 class Later:

@@ -53,7 +53,7 @@ from fencepost.contract.sinks import (
     KafkaSink,
     PluginSink,
 )
-from fencepost.contract.verdict import ExitCode, Verdict
+from fencepost.contract.verdict import LOG_LINES, ExitCode, Verdict, last_lines
 
 __all__ = [
     "ABANDON",
@@ -65,6 +65,7 @@ __all__ = [
     "EARLIEST",
     "KAFKA_PROPERTIES_DIR",
     "LOCAL_SERIAL",
+    "LOG_LINES",
     "LONGEST_CHOICE",
     "LONGEST_REQUEST",
     "LOSSES",
@@ -98,6 +99,7 @@ __all__ = [
     "Verdict",
     "choice_problem",
     "commit_ms",
+    "last_lines",
     "offset_key",
     "split_offset_key",
     "starts_of",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any, Final
@@ -11,6 +11,12 @@ from typing import Any, Final
 from fencepost.contract.losses import LOSS_ID
 from fencepost.contract.reasons import Reason
 
+LOG_LINES: Final = 20
+"""Lines of a driver's log that outlive its pod."""
+LOG_LIMIT: Final = 2048
+"""Characters of them together."""
+LONGEST_LINE: Final = 300
+"""Characters of one of them."""
 _LARGEST: Final = 2**63 - 1
 """Of an integer in a verdict: Cassandra's bigint and the CRD's int64."""
 _LONGEST_KEY: Final = 300
@@ -45,6 +51,7 @@ class Verdict:
     `message` says what happened, `remedy` what to do; `batch` holds the offsets of the batch in progress,
     {'topic/partition': [from, until)}, when there was one.  `suspect` says that one of its records may be why it
     failed; `record`, {'topic/partition': offset}, is the one that fails alone while others pass.
+    `log` has the last lines that the driver logged before, the oldest first: they outlive the pod.
     `loss` is the id of the recorded loss that ended the run, '' for any other end: it does not fit in here itself.
     """
 
@@ -58,15 +65,19 @@ class Verdict:
     suspect: bool = False
     record: Mapping[str, int] = field(default_factory=dict)
     loss: str = ""
+    log: tuple[str, ...] = ()
 
     LIMIT = 4096
 
     def to_json(self) -> str:
         """Return JSON of at most LIMIT bytes in UTF-8 (the kubelet's limit).
 
-        The batch is dropped first, then the end of the message, then the end of the remedy.
+        The oldest lines of the log are dropped first, then the batch, the end of the message, the end of the remedy.
         """
         record = asdict(self)
+        record["log"] = list(last_lines(self.log))
+        while record["log"] and _excess(record) > 0:
+            del record["log"][0]
         if _excess(record) > 0:
             record["batch"] = {}
         for name in ("message", "remedy"):
@@ -104,7 +115,21 @@ class Verdict:
             suspect=raw.get("suspect") is True,
             record=_record(raw.get("record")),
             loss=_loss_id(raw.get("loss")),
+            log=_log(raw.get("log")),
         )
+
+
+def last_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the last LOG_LINES of what is not empty, each cut at its end, of LOG_LIMIT characters together."""
+    kept: list[str] = []
+    left = LOG_LIMIT
+    for line in reversed([line for line in lines if line.strip()][-LOG_LINES:]):
+        cut = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+        left -= len(cut)
+        if left < 0:
+            break
+        kept.append(cut)
+    return tuple(reversed(kept))
 
 
 def _reason(word: str) -> Reason | None:
@@ -123,6 +148,10 @@ def _text(raw: object) -> str:
     if not isinstance(raw, str):
         return ""
     return "".join(character if character.isprintable() else " " for character in raw[: Verdict.LIMIT])
+
+
+def _log(raw: object) -> tuple[str, ...]:
+    return last_lines(_text(line) for line in raw) if isinstance(raw, list) else ()
 
 
 def _loss_id(raw: object) -> str:

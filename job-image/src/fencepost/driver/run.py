@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -28,8 +28,10 @@ from fencepost.contract import (
     Reason,
     Variable,
     Verdict,
+    kafka_properties,
 )
 from fencepost.driver import logs, signals, verdict, watches
+from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.loop import InProgress, Loop, ignore
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from fencepost.fence.tls import TlsMaterial
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
+    from fencepost.spark.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,8 @@ SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
 CASSANDRA_LIMIT: Final = 60.0
 """Seconds for the first connection to Cassandra."""
+JVM_LOG_LIMIT: Final = 1.0
+"""Seconds for the JVM's last lines."""
 GRACE_RESERVE: Final = 2.0
 """Seconds of the grace period kept for the verdict."""
 
@@ -82,6 +87,16 @@ class Environment:
             termination_log=termination_log,
         )
 
+    def secrets(self) -> Iterator[str]:
+        """Yield the texts that this pod was given as secrets, as far as the driver knows them for such."""
+        yield from self.credentials or ()
+        yield self.variables.get(Variable.SPARK_AUTH_SECRET, "")
+        for path in (*self.kafka_properties.glob("*"), *self.sink_options.glob("*/*")):
+            of_kafka = path.parent == self.kafka_properties
+            if path.is_file() and (not of_kafka or path.name in kafka_properties.SECRETS):
+                with suppress(OSError, ValueError):
+                    yield path.read_text(encoding="utf-8").strip()
+
 
 class Driver:
     """One run. `run` does not return: it ends the process with a verdict."""
@@ -93,6 +108,7 @@ class Driver:
         self._loop: Loop | None = None
         self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
+        self._jvm_log: JvmLog | None = None
         self._leaving = threading.Lock()
 
     def run(self) -> NoReturn:
@@ -131,9 +147,25 @@ class Driver:
 
     def _leave(self, last: Verdict) -> NoReturn:
         self._leaving.acquire()  # the first word is the last one; a second thread waits here for the end
+        if last.exit_code:
+            self._read_jvm_log()
+            last = replace(last, log=logs.LAST.without(self._environment.secrets()))
         level = logging.INFO if last.exit_code == 0 else logging.ERROR
         log.log(level, "%s: %s", last.reason, last.message, extra={"fields": {"exit_code": last.exit_code}})
         verdict.leave(last, path=self._environment.termination_log)
+
+    def _read_jvm_log(self) -> None:
+        """Read what the JVM logged since the watch looked last; a JVM that hangs is not waited for."""
+        if (jvm_log := self._jvm_log) is None:
+            return
+
+        def read() -> None:
+            with suppress(Exception):
+                logs.LAST.add(jvm_log.read())
+
+        reading = threading.Thread(target=read, daemon=True)
+        reading.start()
+        reading.join(JVM_LOG_LIMIT)
 
     def _work(self) -> None:
         config = self._config
@@ -190,6 +222,7 @@ class Driver:
             properties=properties,
         )
         self._watch_executors(spark)
+        self._watch_log(spark)
         self._watch_resources(spark)
         # Not after the first executor but before it: analysis and code generation overlap its start, and the tasks wait
         # for it in Spark's queue.
@@ -324,6 +357,13 @@ class Driver:
                 limit=self._config.executor_patience,
             ),
         )
+
+    def _watch_log(self, spark: SparkSession) -> None:
+        from fencepost.spark.jvm_log import JvmLog  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+        read = self._jvm_log = JvmLog(spark)
+        loop = CrashLoop(self._config.executors)
+        watches.start("log", lambda: watches.watch_log(read.read, show=logs.LAST.add, judge=loop.see, end=self.end))
 
     @contextmanager
     def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:

@@ -121,6 +121,28 @@ def watch_progress(
         last = reached
 
 
+def watch_log(
+    read: Callable[[], list[str]],
+    *,
+    show: Callable[[list[str]], object],
+    judge: Callable[[list[str]], BaseException | None],
+    end: End,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Show what the JVM logs, and end the run when `judge` says so. Ends by itself when `read` raises."""
+    while True:
+        sleep(EXECUTOR_CHECK)
+        try:
+            lines = read()
+        except Exception as error:  # noqa: BLE001 - Py4J raises many kinds for a JVM that is gone
+            log.warning("the JVM's log cannot be read: %s", error)
+            return
+        show(lines)
+        if (found := judge(lines)) is not None:
+            end(found)
+            return
+
+
 def watch_resources(measure: Callable[[], dict[str, int]], *, sleep: Callable[[float], object] = time.sleep) -> None:
     """Log what the driver's JVM uses once per minute, so that a leak shows before memory runs out.
 

@@ -8,12 +8,16 @@ from typing import Final
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, RecordFailed, from_text
 
-OUT_OF_MEMORY: Final = re.compile(
-    r"OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|ArrowMemoryError|\bMemoryError\b|OOMKilled"
-    # A JVM with ExitOnOutOfMemoryError ends with 3, and Spark's own handler with 52.
-    r"|exited with code (?:3|52)\b"
+PYTHON_OUT_OF_MEMORY: Final = re.compile(r"ArrowMemoryError|\bMemoryError\b")
+EXECUTOR_OUT_OF_MEMORY: Final = re.compile(
+    # A JVM with ExitOnOutOfMemoryError ends with 3, Spark's own handler with 52, and the kernel kills with SIGKILL.
+    r"exited with code (?:3|52|137)\b|OOMKilled|UNABLE_TO_ACQUIRE_MEMORY"
 )
+JAVA_OUT_OF_MEMORY: Final = "OutOfMemoryError"
+OF_TASK: Final = re.compile(r"Lost task |Job aborted due to stage failure")
 PYTHON_WORKER_CRASHED: Final = "Python worker exited unexpectedly"
+CRASHED_BY_ITSELF: Final = "Fatal Python error"
+"""What Python's faulthandler says of every signal but SIGKILL, which nobody survives to tell of."""
 OF_DATA: Final = re.compile(r"SQLSTATE: (?:22|39|P0)")
 """SQL's classes of data exceptions, of functions that fail, and of errors that a query raises itself."""
 OWN_CODE: Final = re.compile(r'File "[^"]*/fencepost/(?:sinks|kafka)/')
@@ -43,6 +47,8 @@ def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
     if (known := _known(error)) is not None:
         return known
     message = f"the transform raised {type(error).__name__}: {short(error)}"
+    if (down := outage(error, message)) is not None:
+        return down
     if is_warm_up and not _is_infrastructure(error):
         return _fails_on_empty_batch(message)
     return _kind(error)(message, reason=Reason.TRANSFORM_FAILED)
@@ -52,17 +58,11 @@ def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
     """Return why the job of a batch failed."""
     if (known := _known(error)) is not None:
         return known
+    if (down := outage(error, short(error))) is not None:
+        return down
     if is_warm_up and not _is_infrastructure(error):
         return _fails_on_empty_batch(short(error))
-    if PYTHON_WORKER_CRASHED in str(error):
-        return BatchFailed(short(error), remedy=_CRASHED_REMEDY)
     return _kind(error)(short(error))
-
-
-_CRASHED_REMEDY: Final = (
-    "If the kernel killed the Python worker for memory (see the worker's pod and node), raise"
-    " spec.cluster.worker.memory or lower spec.source.kafka.maxRecordsPerBatch."
-)
 
 
 def _known(error: Exception) -> DriverError | None:
@@ -71,9 +71,42 @@ def _known(error: Exception) -> DriverError | None:
     crossed = from_text(text)
     if crossed is not None:
         return crossed
-    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(text):
-        return OutOfMemory(short(error))
-    return None
+    if PYTHON_WORKER_CRASHED in text and CRASHED_BY_ITSELF in text:
+        return BatchFailed(f"a Python worker crashed: {short(error)}", remedy=_CRASHED_REMEDY)
+    process = _without_memory(error, text)
+    return OutOfMemory(f"{process} ran out of memory: {short(error)}") if process else None
+
+
+_CRASHED_REMEDY: Final = (
+    "See the frames after 'Fatal Python error': a native library that the transform calls may be the cause."
+)
+
+
+def _without_memory(error: Exception, text: str) -> str:
+    """Return which process had too little memory, '' when none had.
+
+    A Python worker that ends without a word was killed with SIGKILL: that is what the kernel does for memory.
+    """
+    if isinstance(error, MemoryError):
+        from pyspark import TaskContext  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+        return "the driver's Python process" if TaskContext.get() is None else "a Python worker"
+    if EXECUTOR_OUT_OF_MEMORY.search(text) or (JAVA_OUT_OF_MEMORY in text and OF_TASK.search(text)):
+        return "an executor's JVM"
+    if PYTHON_OUT_OF_MEMORY.search(text) or PYTHON_WORKER_CRASHED in text:
+        return "a Python worker"
+    return "the driver's JVM" if JAVA_OUT_OF_MEMORY in text else ""
+
+
+def outage(error: Exception, message: str) -> BatchFailed | None:
+    """Return BatchFailed, reason DependencyDown, when a service that the author's function calls is the cause."""
+    if not (OUTAGE.search(str(error)) or OUTAGE.search(type(error).__name__)) or OF_DATA.search(short(error)):
+        return None
+    return BatchFailed(
+        message,
+        reason=Reason.DEPENDENCY_DOWN,
+        remedy="Restore the service that the transform calls; the batch is repeated, and nothing is lost.",
+    )
 
 
 def _fails_on_empty_batch(message: str) -> BadSpec:
@@ -106,8 +139,7 @@ def _kind(error: Exception) -> type[BatchFailed]:
     """Return RecordFailed when what is in a record may be the cause, and not the cluster or a service."""
     if OF_DATA.search(short(error)):
         return RecordFailed
-    is_outage = OUTAGE.search(str(error)) or OUTAGE.search(type(error).__name__)
-    return BatchFailed if is_outage or _is_infrastructure(error) else RecordFailed
+    return BatchFailed if _is_infrastructure(error) else RecordFailed
 
 
 def short(error: BaseException) -> str:

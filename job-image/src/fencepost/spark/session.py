@@ -38,6 +38,9 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.executor.heartbeat.maxFailures": "3",
     "spark.network.timeout": "60s",
     "spark.python.worker.reuse": "true",
+    # A worker that a signal ends says so, except for SIGKILL: that tells a crash from too little memory.
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # Over TCP each task waits 40 ms for a delayed acknowledgement (a job of 1,000 records: p50 118 ms, and 78 so).
     "spark.python.unix.domain.socket.enabled": "true",
     # The sink has its own retries; a failed task is tried once more, on another executor.

@@ -1,0 +1,51 @@
+"""The last lines of the driver's log: they go into its verdict, and outlive its pod there."""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from fencepost.contract import LOG_LINES, last_lines
+
+JAVA_FRAME: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more|JVM stacktrace:")
+"""Of a Java stack: there are pages of it, and the cause stands before."""
+SHORTEST_SECRET: Final = 4
+"""Characters. A shorter one would cover words that are none."""
+MASK: Final = "***"
+
+
+class LastLines(logging.Handler):
+    """Keeps the newest lines that are logged, as a person reads them, without their keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record, with the exception that it tells."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        self._lines.append(f"{at:%H:%M:%S} {record.levelname} {record.name}: {record.getMessage()}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self.add(_told(record.exc_info[1]))
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Keep lines of another log, that of Spark's JVM."""
+        self._lines.extend(lines)
+
+    def without(self, secrets: Iterable[str]) -> tuple[str, ...]:
+        """Return the lines, with each of these texts covered."""
+        words = sorted({word for word in secrets if len(word) >= SHORTEST_SECRET}, key=len, reverse=True)
+        lines = list(self._lines)
+        for word in words:
+            lines = [line.replace(word, MASK) for line in lines]
+        return last_lines(lines)
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    for part in traceback.format_exception(error):
+        yield from (line for line in part.splitlines() if JAVA_FRAME.match(line) is None)

@@ -1,0 +1,45 @@
+"""The last lines of the log, as the verdict keeps them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.driver.last_lines import LastLines
+
+
+@pytest.fixture
+def log() -> Iterator[tuple[logging.Logger, LastLines]]:
+    logger, kept = logging.getLogger("fencepost.test"), LastLines()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(kept)
+    yield logger, kept
+    logger.removeHandler(kept)
+
+
+def test_the_newest_lines_are_kept_without_their_keys(log: tuple[logging.Logger, LastLines]) -> None:
+    logger, kept = log
+    for number in range(50):
+        logger.info("batch %d", number, extra={"fields": {"a": "b"}})
+    lines = kept.without(())
+    assert len(lines) == 20
+    assert lines[-1].endswith("INFO fencepost.test: batch 49")
+
+
+def test_an_exception_is_told_without_the_pages_of_java(log: tuple[logging.Logger, LastLines]) -> None:
+    logger, kept = log
+    java = "".join(f"\n\tat org.apache.spark.X.f(X.scala:{number})" for number in range(500))
+    error = RuntimeError(f"Job aborted: ZeroDivisionError in line 7{java}\n\t... 12 more")
+    logger.error("the run failed", exc_info=error)
+    lines = kept.without(())
+    assert lines[-1] == "RuntimeError: Job aborted: ZeroDivisionError in line 7"
+
+
+def test_secrets_are_covered_the_longest_first(log: tuple[logging.Logger, LastLines]) -> None:
+    logger, kept = log
+    logger.error("cannot log in with hunter2-prod or hunter2 as a")
+    kept.add(["WARN sasl hunter2-prod"])
+    assert kept.without(["hunter2", "hunter2-prod", "", "a"])[0].endswith("cannot log in with *** or *** as a")
+    assert kept.without(["hunter2", "hunter2-prod"])[-1] == "WARN sasl ***"
