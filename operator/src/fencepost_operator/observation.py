@@ -91,6 +91,15 @@ class PodIssue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryKill:
+    """A container of the cluster that the kernel killed for memory; `limit` as the pod has it, '' without one."""
+
+    pod: str
+    at: datetime
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCluster:
     """The Spark cluster as it exists: its StatefulSets, by their labels and annotations.
 
@@ -103,6 +112,8 @@ class SparkCluster:
     ready_workers: int
     master_ready: bool
     issues: tuple[PodIssue, ...] = ()
+    memory_kills: tuple[MemoryKill, ...] = ()
+    """The newest of each pod, as far as its status has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +155,11 @@ class DriverPod:
     finished_at: datetime | None
     verdict: Verdict | None
     issue: PodIssue | None
+    log: tuple[str, ...] = ()
+    """The last lines of its log, from its verdict or as the kubelet kept them."""
+    disruption: str = ""
+    """Why Kubernetes ended it: the reason of its condition DisruptionTarget, or Evicted, Preempting … of its status."""
+    disruption_message: str = ""
     force_deleted: bool = False
     """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fencepost_operator.adapters import pods
-from fencepost_operator.observation import NODE_LOST, PodIssue
+from fencepost_operator.adapters.warnings import NamespaceWarnings
+from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -102,3 +103,65 @@ def test_a_pod_whose_end_nobody_confirms_is_lost() -> None:
 def test_a_pod_that_ended_is_not_lost() -> None:
     late = (NOW - timedelta(hours=1)).isoformat()
     assert pods.lost({"metadata": {"name": "a", "deletionTimestamp": late}, "status": {"phase": "Failed"}}, NOW) is None
+
+
+DRAINED = {
+    "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting", "lastTransitionTime": "2026-01-01T11:59:00Z",
+}  # fmt: skip
+PRESSURE = {
+    "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. Threshold: 100Mi",
+    "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "m"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"conditions": [DRAINED]}, ("EvictionByEvictionAPI", "Eviction API: evicting")),
+        (PRESSURE, ("Evicted", "The node was low on resource: memory. Threshold: 100Mi")),
+        ({"conditions": [{**DRAINED, "status": "False"}]}, ("", "")),
+        ({"reason": "NodeLost"}, ("", "")),
+        ({}, ("", "")),
+    ],
+)
+def test_who_ends_a_pod_is_read_from_its_status(status: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert pods.disruption({"metadata": {"name": "a"}, "status": status}) == expected
+
+
+def killed(**state: Any) -> dict[str, Any]:
+    seen = pod({"name": "worker", "ready": True, **state})
+    spec = {"containers": [{"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}]}
+    return {**seen, "spec": spec}
+
+
+def test_a_container_that_the_kernel_killed_for_memory_is_seen_after_its_restart() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T11:59:00Z"}
+    found = pods.memory_kill(killed(state={"running": {}}, lastState={"terminated": ended}))
+    assert found == MemoryKill(pod="a", at=NOW - timedelta(minutes=1), limit="1Gi")
+    assert pods.memory_kill(killed(lastState={"terminated": {**ended, "reason": "Error"}})) is None
+    assert pods.memory_kill(killed(state={"running": {}})) is None
+    assert pods.memory_kill({"metadata": {"name": "a"}}) is None
+
+
+class Warnings(NamespaceWarnings):
+    """Has one Event about every object."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def newest(self, uid: str, reasons: frozenset[str]) -> dict[str, Any] | None:
+        del uid
+        found = {"reason": "Unhealthy", "message": "Readiness probe failed: connection refused"}
+        return found if "Unhealthy" in reasons else None
+
+
+@pytest.mark.parametrize(("seconds", "ready", "told"), [(61, False, True), (59, False, False), (61, True, False)])
+async def test_a_container_that_runs_and_stays_unready_fails_its_probe(seconds: int, ready: bool, told: bool) -> None:
+    since = (NOW - timedelta(seconds=seconds)).isoformat()
+    seen = pod({"name": "master", "ready": ready, "state": {"running": {"startedAt": since}}})
+    seen["metadata"]["creationTimestamp"] = since
+    found = await pods.find_issue(Warnings(), seen, NOW)
+    assert (found is not None) is told
+    if found is not None:
+        assert (found.reason, found.message) == ("Unhealthy", "Readiness probe failed: connection refused")

@@ -203,12 +203,26 @@ async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
         suspect=True,
         record={"t/0": 2},
         loss="0123456789ab",
+        log=("12:00:00 ERROR fencepost.driver.run: the run failed",),
     )
     unset = [one.name for one in fields(Verdict) if one.default == getattr(told, one.name)]
     assert unset == [], "a new field: give it a value here"
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(told.to_json(), code=53)}])
     assert run.pod is not None
     assert run.pod.verdict == told
+
+
+async def test_without_a_verdict_the_kubelets_lines_of_the_log_reach_the_decision() -> None:
+    """FallbackToLogsOnError: the tail of the log is the termination message of a driver that was killed."""
+    text = '{"level": "info", "message": "ready: kafka"}\n\n' + "x" * 5000 + "\u202e\nlast words\n"
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(text, code=137)}])
+    assert run.pod is not None
+    assert run.pod.log[0] == '{"level": "info", "message": "ready: kafka"}'
+    assert run.pod.log[-1] == "last words"
+    assert all(line.isprintable() and len(line) <= 300 for line in run.pod.log)
+    assert sum(map(len, run.pod.log)) <= 2048
+    found = diagnose_end(run, run.name)
+    assert (found.category, found.detail, found.log) == ("Killed", "last words", run.pod.log)
 
 
 HOSTILE_VERDICTS = {

@@ -11,7 +11,7 @@ from fencepost.contract import Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import jittered, restart_delay, retry_delay
 from fencepost_operator.decision.diagnosis import POD_ISSUES, diagnose_end, diagnose_pod_issue
-from fencepost_operator.observation import DriverPod, PodIssue, Run
+from fencepost_operator.observation import DriverPod, MemoryKill, PodIssue, Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POD = DriverPod(
@@ -101,6 +101,119 @@ def test_a_driver_that_disappeared_is_lost() -> None:
     evicted = replace(POD, exit_code=None, termination_reason="Evicted")
     found = diagnose_end(replace(RUN, pod=evicted), RUN.name)
     assert (found.category, "Evicted" in found.summary) == (Reason.POD_LOST, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "category", "counts"),
+    [
+        (54, Reason.SPARK_UNREACHABLE, Reason.SPARK_UNREACHABLE, False),
+        (54, Reason.KAFKA_UNREACHABLE, Reason.DEPENDENCY_DOWN, False),
+        (54, Reason.JVM_FAILED, Reason.JVM_FAILED, True),
+        (55, Reason.NO_EXECUTORS, Reason.NO_EXECUTORS, False),
+        (55, Reason.EXECUTOR_CRASH_LOOP, Reason.EXECUTOR_CRASH_LOOP, True),
+        (1, Reason.DEPENDENCY_DOWN, Reason.DEPENDENCY_DOWN, False),
+        (1, Reason.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, True),
+        (51, Reason.ENTRYPOINT_NOT_FOUND, Reason.BAD_SPEC, True),
+    ],
+)
+def test_the_drivers_reason_says_more_than_its_exit_code(
+    code: int, told: Reason, category: Reason, counts: bool
+) -> None:
+    verdict = Verdict(exit_code=code, reason=told, message="m", remedy="do that", log=("a", "b"))
+    pod = replace(POD, exit_code=code, verdict=verdict, log=verdict.log)
+    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    assert (found.category, found.is_environment) == (category, not counts)
+    assert found.detail == f"{told}: m"
+    assert (found.remedy, found.log) == ("do that", ("a", "b"))
+
+
+@pytest.mark.parametrize("code", [0, 137, 143, None])
+@pytest.mark.parametrize(
+    ("reason", "category"),
+    [
+        ("EvictionByEvictionAPI", Reason.DRAINED),
+        ("DeletionByTaintManager", Reason.DRAINED),
+        ("Terminated", Reason.DRAINED),
+        ("PreemptionByScheduler", Reason.PREEMPTED),
+        ("Preempting", Reason.PREEMPTED),
+        ("Evicted", Reason.EVICTED),
+        ("TerminationByKubelet", Reason.EVICTED),
+        ("DeletionByPodGC", Reason.POD_LOST),
+        ("OfALaterRelease", Reason.EVICTED),
+    ],
+)
+def test_who_ended_the_driver_is_named(reason: str, category: Reason, code: int | None) -> None:
+    pod = replace(POD, exit_code=code, disruption=reason, disruption_message="low on ephemeral-storage")
+    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    assert (found.category, found.is_environment) == (category, True)
+    assert "low on ephemeral-storage" in found.message
+    gone = diagnose_end(None, RUN.name, disruption=reason)
+    assert gone.category is category, "its pod was gone when somebody looked"
+
+
+def test_a_driver_that_failed_by_itself_was_not_disrupted() -> None:
+    pod = replace(POD, exit_code=51, disruption="EvictionByEvictionAPI")
+    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category is Reason.BAD_SPEC
+    pod = replace(POD, exit_code=137, termination_reason="OOMKilled", disruption="EvictionByEvictionAPI")
+    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category is Reason.OUT_OF_MEMORY
+
+
+KILL = MemoryKill(pod="orders-g1-worker-0", at=NOW, limit="1Gi")
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "category"),
+    [
+        (1, Reason.BATCH_FAILED, Reason.OUT_OF_MEMORY),
+        (1, Reason.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+        (55, Reason.NO_EXECUTORS, Reason.OUT_OF_MEMORY),
+        (51, Reason.ENTRYPOINT_FAILED, Reason.BAD_SPEC),
+        (54, Reason.KAFKA_UNREACHABLE, Reason.DEPENDENCY_DOWN),
+    ],
+)
+def test_a_worker_that_the_kernel_killed_is_why_its_executor_was_lost(
+    code: int, told: Reason, category: Reason
+) -> None:
+    """The kernel ends all processes of a container at once, so that nothing in it can say why."""
+    verdict = Verdict(exit_code=code, reason=told, message="Remote RPC client disassociated", remedy="")
+    pod = replace(POD, exit_code=code, verdict=verdict)
+    found = diagnose_end(replace(RUN, pod=pod), RUN.name, kills=[KILL])
+    assert found.category is category
+    if category is Reason.OUT_OF_MEMORY:
+        assert found.summary.startswith("The container of pod orders-g1-worker-0 (limit 1Gi) ran out of memory")
+        assert "cluster.worker.memory" in found.remedy
+
+
+def test_memory_of_the_drivers_container_is_its_own() -> None:
+    pod = replace(POD, exit_code=137, termination_reason="OOMKilled")
+    found = diagnose_end(replace(RUN, pod=pod), RUN.name, kills=[KILL])
+    assert found.summary == "The driver's container ran out of memory"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "category"),
+    [
+        ("FailedCreate", 'pods "a" is forbidden: exceeded quota: team, requested: memory=2Gi', Reason.QUOTA_EXCEEDED),
+        (
+            "FailedCreate",
+            'admission webhook "policy" denied: no image of that registry',
+            Reason.POD_REFUSED,
+        ),
+        (
+            "Unschedulable",
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            Reason.VOLUME_PENDING,
+        ),
+        ("Unschedulable", "0/3 nodes are available: 3 Insufficient memory.", Reason.UNSCHEDULABLE),
+        ("ImagePullBackOff", 'Back-off pulling image "a:b"', Reason.IMAGE_PULL_FAILED),
+        ("Unhealthy", "Liveness probe failed: dial tcp 10.0.0.1:7077: connect: refused", Reason.PROBE_FAILED),
+        ("CrashLoopBackOff", "back-off 10s", Reason.CRASH_LOOP),
+    ],
+)
+def test_what_keeps_a_pod_from_running_is_named(reason: str, message: str, category: Reason) -> None:
+    found = diagnose_pod_issue(PodIssue(pod="p", reason=reason, message=message))
+    assert found.category is category
+    assert message in found.message
 
 
 @pytest.mark.parametrize("reason", [*POD_ISSUES, "SomethingNew"])

@@ -13,7 +13,7 @@ from typing import Final
 
 from fencepost_operator.adapters.api_server import Json
 from fencepost_operator.adapters.warnings import NamespaceWarnings
-from fencepost_operator.observation import NODE_LOST, PodIssue
+from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 from fencepost_operator.text import single_line
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
@@ -26,8 +26,13 @@ _SILENT: Final = timedelta(seconds=60)
 A kubelet is heard of again within seconds of the API server's or its machine's return.
 """
 _OVER: Final = frozenset({"Succeeded", "Failed"})
+_KUBELETS_REASONS: Final = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeAffinity"})
+"""Of the status of a pod that its kubelet ended or did not admit."""
 _INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _INT64: Final = 2**63 - 1
+_PROBING: Final = frozenset({"Unhealthy"})
+_UNREADY: Final = timedelta(seconds=60)
+"""A container that runs for longer than this and is not ready may fail its probe."""
 _MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
 
 
@@ -93,6 +98,38 @@ def startup_issue(pod: Json) -> PodIssue | None:
     return None
 
 
+def disruption(pod: Json) -> tuple[str, str]:
+    """Return why Kubernetes itself ends or ended a pod, in its word and its text; '' where it did not.
+
+    The condition DisruptionTarget (Kubernetes 1.26) names who asked; a kubelet under pressure writes its own reason.
+    """
+    status = pod.get("status") or {}
+    if status.get("reason") in _KUBELETS_REASONS:
+        return single_line(status["reason"], limit=64), single_line(status.get("message"), limit=512)
+    found = condition(pod, "DisruptionTarget") or {}
+    if found.get("status") != "True":
+        return "", ""
+    reason = single_line(found.get("reason") or "DisruptionTarget", limit=64)
+    return reason, single_line(found.get("message"), limit=512)
+
+
+def memory_kill(pod: Json) -> MemoryKill | None:
+    """Return when the kernel last killed a container of a pod for memory, None when it is not known to have."""
+    limits = {
+        container.get("name"): ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        for container in (pod.get("spec") or {}).get("containers") or []
+    }
+    found: list[MemoryKill] = []
+    for status in statuses(pod):
+        for state in ("state", "lastState"):
+            ended = (status.get(state) or {}).get("terminated") or {}
+            at = instant(ended.get("finishedAt"))
+            if ended.get("reason") == "OOMKilled" and at is not None:
+                limit = single_line(limits.get(status.get("name")), limit=32)
+                found.append(MemoryKill(pod=pod["metadata"]["name"], at=at, limit=limit))
+    return max(found, key=lambda kill: kill.at, default=None)
+
+
 def may_live(pod: Json) -> bool:
     """Return whether a pod has not ended for good, as far as the API server knows."""
     return (pod.get("status") or {}).get("phase") not in _OVER
@@ -129,9 +166,21 @@ async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> P
     creating = any(
         ((status.get("state") or {}).get("waiting") or {}).get("reason") in _ON_THE_WAY for status in statuses(pod)
     )
-    if found is not None or not creating or created is None or now - created < _SLOW:
+    if found is not None or created is None or now - created < _SLOW:
         return found
-    return await newest_warning(warnings, pod, _MOUNTING)
+    if creating:
+        return await newest_warning(warnings, pod, _MOUNTING)
+    return await newest_warning(warnings, pod, _PROBING) if _is_unready(pod, now) else None
+
+
+def _is_unready(pod: Json, now: datetime) -> bool:
+    """Return whether a container has run for long and its kubelet says that it is not ready."""
+    started = (
+        instant(((status.get("state") or {}).get("running") or {}).get("startedAt"))
+        for status in statuses(pod)
+        if status.get("ready") is False
+    )
+    return any(at is not None and now - at >= _UNREADY for at in started)
 
 
 async def newest_warning(warnings: NamespaceWarnings, found: Json, reasons: frozenset[str]) -> PodIssue | None:

@@ -100,6 +100,7 @@ class HelmReleases:
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
             issues=await self._issues(key, list(current.values()), mine),
+            memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
         )
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from fencepost.contract import Verdict
+from fencepost.contract import Verdict, last_lines
+from fencepost.contract.verdict import LONGEST_LINE
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import (
@@ -183,6 +184,7 @@ class KubernetesRuns:
         ended = state.get("terminated") or {}
         reason = ended.get("reason") or (status.get("reason") if not state.get("running") else None)
         node = None if ended else await self._node_of(pod)
+        verdict, (disruption, why) = _verdict(ended), pods.disruption(pod)
         return DriverPod(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -196,7 +198,10 @@ class KubernetesRuns:
             exit_code=ended.get("exitCode"),
             termination_reason=single_line(reason, limit=64) or None,
             finished_at=pods.instant(ended.get("finishedAt")),
-            verdict=_verdict(ended),
+            verdict=verdict,
+            log=_log(ended, verdict),
+            disruption=disruption,
+            disruption_message=why,
             issue=await pods.find_issue(warnings, pod, self.clock.now()),
         )
 
@@ -335,7 +340,16 @@ def _verdict(ended: Json) -> Verdict | None:
         exit_code=ended["exitCode"],
         message=single_line(told.message),
         remedy=single_line(told.remedy, limit=512),
+        log=tuple(single_line(line, limit=LONGEST_LINE) for line in told.log),
     )
+
+
+def _log(ended: Json, verdict: Verdict | None) -> tuple[str, ...]:
+    """Return the last lines of the log: the kubelet keeps them where the driver wrote no verdict."""
+    if verdict is not None:
+        return verdict.log
+    text: str = ended.get("message") or ""
+    return last_lines(single_line(line, limit=LONGEST_LINE) for line in text.splitlines())
 
 
 def _by_liveness(pod: Json) -> tuple[bool, str]:

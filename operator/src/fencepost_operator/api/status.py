@@ -43,6 +43,8 @@ class RunStatus(Model):
     """Its pod was seen to be deleted with a grace period of zero: that it is gone proves nothing."""
     termination_grace: int | None = None
     """Its Job's terminationGracePeriodSeconds."""
+    disruption: str | None = None
+    """Why Kubernetes ended its pod, in Kubernetes' word; the pod itself may be gone when its end is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,8 @@ class FailureStatus(Model):
     repeats: int = 1
     attempts: int | None = None
     batch_records: int | None = None
+    log: tuple[str, ...] = ()
+    """The last lines of its log; the Job and its pod may be gone."""
     loss: str = ""
     """The id of the recorded loss that ended it; '' for any other failure."""
     retry: str = ""

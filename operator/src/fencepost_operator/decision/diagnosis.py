@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.contract import LOSSES, ExitCode, Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
-from fencepost_operator.observation import NODE_LOST, Known, PodIssue, Run
+from fencepost_operator.observation import NODE_LOST, DriverPod, Known, MemoryKill, PodIssue, Run
 
 ENVIRONMENT: Final = frozenset(
     {
         Reason.DEPENDENCY_DOWN,
+        Reason.SPARK_UNREACHABLE,
         Reason.NO_EXECUTORS,
         Reason.POD_LOST,
+        Reason.EVICTED,
+        Reason.PREEMPTED,
+        Reason.DRAINED,
         Reason.RUN_ENDED,
         Reason.FENCED_OUT,
     }
@@ -39,6 +43,7 @@ class Diagnosis:
     remedy: str = ""
     exit_code: int | None = None
     loss: str = ""
+    log: tuple[str, ...] = ()
 
     @property
     def is_environment(self) -> bool:
@@ -87,6 +92,11 @@ POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "keeps crashing",
         "read its log with kubectl logs --previous; common causes are too little memory and an image of another kind",
     ),
+    "Unhealthy": (
+        Reason.PROBE_FAILED,
+        "does not pass its probe",
+        "read its log with kubectl logs; an overloaded node, or too little CPU for it, is a common cause",
+    ),
     NODE_LOST: (
         Reason.POD_LOST,
         "is on a node that does not respond",
@@ -100,9 +110,33 @@ POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
 }
 
 
+BY_MESSAGE: Final[tuple[tuple[str, str, tuple[Reason, str, str]], ...]] = (
+    (
+        "FailedCreate",
+        "exceeded quota",
+        (
+            Reason.QUOTA_EXCEEDED,
+            "is more than the quota of the namespace allows",
+            "raise the ResourceQuota that the message names, or request less (cluster.worker, job.resources)",
+        ),
+    ),
+    (
+        "Unschedulable",
+        "PersistentVolumeClaim",
+        (
+            Reason.VOLUME_PENDING,
+            "waits for its volume",
+            "see kubectl describe pvc; set cluster.master.storage.storageClassName to a class that can provide it",
+        ),
+    ),
+)
+"""What a reason of Kubernetes means when its message holds a text."""
+
+
 def diagnose_pod_issue(issue: PodIssue) -> Diagnosis:
     """Return why a pod cannot start."""
-    category, summary, remedy = POD_ISSUES.get(
+    by_message = (found for reason, text, found in BY_MESSAGE if reason == issue.reason and text in issue.message)
+    category, summary, remedy = next(by_message, None) or POD_ISSUES.get(
         issue.reason,
         (Reason.POD_ISSUE, f"cannot start ({issue.reason})", "see kubectl describe pod"),
     )
@@ -123,6 +157,12 @@ def pod_issue(context: Context) -> Diagnosis | None:
     return diagnose_pod_issue(found[0]) if found else None
 
 
+NOTHING: Final = "nothing: the next run starts on another node"
+PRIORITY: Final = "set cluster.priorityClassName to a higher class if this repeats"
+PRESSURE: Final = (
+    "see kubectl describe node; request what the driver needs with job.resources, or raise job.scratchSize, so that it "
+    "is not the first to go"
+)
 LOGS: Final = "read the driver's log with kubectl logs"
 ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
     ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver stopped, and the operator did not request it", ""),
@@ -157,9 +197,83 @@ ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
 }
 
 
-def diagnose_end(run: Run | None, name: str) -> Diagnosis:
-    """Return how a run ended; `run` is its Job, None when it was deleted."""
+DISRUPTIONS: Final[Mapping[str, tuple[Reason, str, str]]] = {
+    "EvictionByEvictionAPI": (Reason.DRAINED, "was evicted through the API, as kubectl drain does", NOTHING),
+    "DeletionByTaintManager": (
+        Reason.DRAINED,
+        "was removed from its node by a NoExecute taint, of a drain, a reclaimed machine or a lost node",
+        NOTHING,
+    ),
+    "Terminated": (Reason.DRAINED, "ended with its node, which shuts down", NOTHING),
+    "NodeShutdown": (Reason.DRAINED, "ended with its node, which shuts down", NOTHING),
+    "PreemptionByScheduler": (Reason.PREEMPTED, "gave way to a pod of a higher priority", PRIORITY),
+    "Preempting": (Reason.PREEMPTED, "gave way to a critical pod of its node", PRIORITY),
+    "TerminationByKubelet": (Reason.EVICTED, "was ended by its kubelet", PRESSURE),
+    "Evicted": (Reason.EVICTED, "was evicted: its node ran short of a resource, or it of its own limit", PRESSURE),
+    "DeletionByPodGC": (Reason.POD_LOST, "was deleted because its node is gone", ""),
+}
+"""What Kubernetes means by the reason of a disruption."""
+STOPS: Final = frozenset({None, int(ExitCode.STOPPED), SIGKILL_EXIT, SIGTERM_EXIT})
+"""Exit codes of a driver that somebody else ended."""
+
+
+def diagnose_end(run: Run | None, name: str, *, disruption: str = "", kills: Sequence[MemoryKill] = ()) -> Diagnosis:
+    """Return how a run ended; `run` is its Job, None when it was deleted.
+
+    `disruption` is why Kubernetes ended its pod, as far as it was seen before the pod was gone; `kills` are of the
+    cluster during the run.
+    """
     pod = run.pod if run else None
+    found = _by_disruption(pod, name, disruption) or _of_end(run, pod, name)
+    is_drivers = pod is not None and pod.termination_reason == "OOMKilled"
+    if kills and not is_drivers and found.category in BY_LOST_EXECUTOR:
+        found = _of_killed_worker(found, max(kills, key=lambda kill: kill.at))
+    return replace(found, log=pod.log) if pod else found
+
+
+BY_LOST_EXECUTOR: Final = frozenset(
+    {
+        Reason.RUN_FAILED,
+        Reason.BATCH_FAILED,
+        Reason.NO_EXECUTORS,
+        Reason.EXECUTOR_CRASH_LOOP,
+        Reason.OUT_OF_MEMORY,
+    }
+)
+"""What a run may end with when a worker's container is killed under it."""
+
+
+def _of_killed_worker(found: Diagnosis, kill: MemoryKill) -> Diagnosis:
+    limit = f" (limit {kill.limit})" if kill.limit else ""
+    return replace(
+        found,
+        category=Reason.OUT_OF_MEMORY,
+        summary=f"The container of pod {kill.pod}{limit} ran out of memory: its executor or a Python worker",
+        detail=found.message,
+        remedy="raise cluster.worker.memory, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
+        "its size",
+    )
+
+
+def _by_disruption(pod: DriverPod | None, name: str, seen: str) -> Diagnosis | None:
+    """Return why Kubernetes ended the driver; None when nothing says so, or it ended by itself before that."""
+    disruption = (pod.disruption if pod else "") or seen
+    code, verdict = (pod.exit_code, pod.verdict) if pod else (None, None)
+    stopped = code in STOPS or (verdict is not None and verdict.reason is Reason.STOP_TIMED_OUT)
+    if not disruption or not stopped or (pod is not None and pod.termination_reason == "OOMKilled"):
+        return None
+    category, what, remedy = DISRUPTIONS.get(disruption, (Reason.EVICTED, f"was disrupted ({disruption})", ""))
+    told = [pod.disruption_message if pod else "", f"{verdict.reason}: {verdict.message}" if verdict else ""]
+    return Diagnosis(
+        category=category,
+        summary=f"The driver of {name} {what}",
+        detail=detail("; ".join(part for part in told if part)),
+        remedy=remedy,
+        exit_code=code,
+    )
+
+
+def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
     if run is None or pod is None:
         return Diagnosis(
             category=Reason.POD_LOST,
@@ -190,7 +304,7 @@ def diagnose_end(run: Run | None, name: str) -> Diagnosis:
             detail=detail(pod.issue.message) if pod.issue else "",
             remedy="check the node that the pod was on",
         )
-    return _of_exit(pod.exit_code, run)
+    return _of_exit(pod.exit_code, pod)
 
 
 def _is_suspicion(code: int, verdict: Verdict | None) -> bool:
@@ -200,15 +314,34 @@ def _is_suspicion(code: int, verdict: Verdict | None) -> bool:
     return code == ExitCode.FAILED and verdict is not None and verdict.suspect
 
 
-def _of_exit(code: int, run: Run) -> Diagnosis:
+TOLD: Final[Mapping[tuple[int, Reason], tuple[Reason, str]]] = {
+    (ExitCode.FAILED, Reason.OUT_OF_MEMORY): (Reason.OUT_OF_MEMORY, "A process of the run ran out of memory"),
+    (ExitCode.FAILED, Reason.DEPENDENCY_DOWN): (
+        Reason.DEPENDENCY_DOWN,
+        "A service that the transform or a sink calls did not answer",
+    ),
+    (ExitCode.DEPENDENCY_DOWN, Reason.SPARK_UNREACHABLE): (
+        Reason.SPARK_UNREACHABLE,
+        "The Spark master did not answer, or it dropped the run",
+    ),
+    (ExitCode.DEPENDENCY_DOWN, Reason.JVM_FAILED): (Reason.JVM_FAILED, "The driver's JVM ended"),
+    (ExitCode.NO_EXECUTORS, Reason.EXECUTOR_CRASH_LOOP): (
+        Reason.EXECUTOR_CRASH_LOOP,
+        "Executors end as fast as Spark launches them",
+    ),
+}
+"""Ends of which the driver's own reason says more than the exit code."""
+
+
+def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
     category, summary, remedy = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}", LOGS))
-    verdict = run.pod.verdict if run.pod else None
+    verdict = pod.verdict
     if _is_suspicion(code, verdict):
         category, summary = Reason.BATCH_FAILED, "The batch failed, and one of its records may be the cause"
     if verdict is None:
-        return Diagnosis(category=category, summary=summary, remedy=remedy, exit_code=code)
-    if verdict.reason == Reason.OUT_OF_MEMORY:
-        category = Reason.OUT_OF_MEMORY
+        last = detail(pod.log[-1]) if pod.log else ""
+        return Diagnosis(category=category, summary=summary, detail=last, remedy=remedy, exit_code=code)
+    category, summary = TOLD.get((code, verdict.reason), (category, summary))
     return Diagnosis(
         category=_category(category, verdict.reason),
         summary=summary,

@@ -33,10 +33,12 @@ from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.decision.snapshots import snapshots_seen
 from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Known, Liveness, Observation, Run
+from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run
 
 _LARGEST: Final = 2**63 - 1
 """Of a lag: the API server takes no larger integer, and refuses the whole status."""
+MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
+"""Between the kill of a worker's container and the end of the run that lost its executors by it."""
 TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
 """Why a run that a timeout ended was replaced; failures for one of these count as repeats of each other."""
 
@@ -94,6 +96,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         attempts=attempts + (0 if diagnosis.is_environment else 1),
         batch_records=planned_records(row),
         loss=diagnosis.loss,
+        log=diagnosis.log,
         retry=retry,
     )
 
@@ -151,8 +154,16 @@ def _run(
     first_seen = run.ended_at is None and run.stop_requested_at is None
     if not first_seen:
         return replace(status, run=ended)
-    failure = failure_after(pipeline, status, run, diagnose_end(job, run.name), row=row, now=now)
+    diagnosis = diagnose_end(job, run.name, disruption=run.disruption or "", kills=_kills(run, observation))
+    failure = failure_after(pipeline, status, run, diagnosis, row=row, now=now)
     return replace(status, run=ended, failure=failure)
+
+
+def _kills(run: RunStatus, observation: Observation) -> tuple[MemoryKill, ...]:
+    """Return the containers of the cluster that the kernel killed for memory shortly before the run ended."""
+    seen = observation.cluster.value if isinstance(observation.cluster, Known) else None
+    since = max(run.started_at or run.recorded_at, observation.now - MEMORY_KILL_WINDOW)
+    return tuple(kill for kill in seen.memory_kills if kill.at >= since) if seen is not None else ()
 
 
 def _is_claimed(run: RunStatus, row: FenceRow | None) -> bool:
@@ -204,6 +215,7 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
         node_uid=pod.node_uid or run.node_uid,
         started_at=pod.started_at or run.started_at,
         force_deleted=True if pod.force_deleted else run.force_deleted,
+        disruption=pod.disruption or run.disruption,
     )
 
 

@@ -98,6 +98,8 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
         "name": labels.DRIVER,
         "image": job.image,
         "args": ["fencepost", "run"],
+        # A driver that is killed writes no verdict.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "envFrom": encode(job.env_from),
         "env": [*encode(job.env), *_environment(spec, config=config, auth_secret=auth_secret)],
         "ports": [
