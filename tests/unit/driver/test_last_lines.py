@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from fencepost.contract import Variable
 from fencepost.driver.last_lines import LastLines
+from fencepost.driver.run import Environment
 
 
 @pytest.fixture
@@ -35,6 +39,31 @@ def test_an_exception_is_told_without_the_pages_of_java(log: tuple[logging.Logge
     logger.error("the run failed", exc_info=error)
     lines = kept.without(())
     assert lines[-1] == "RuntimeError: Job aborted: ZeroDivisionError in line 7"
+
+
+def test_the_secrets_are_those_that_the_pod_was_given(tmp_path: Path) -> None:
+    for name, text in {
+        "kafka/sasl.password": "hunter2\n",
+        "kafka/sasl.username": "reader",
+        "sinks/api/token": "s3cr3t",
+        "tls/tls.key": "-----BEGIN-----\nMIIE\n",
+        "tls/ca.crt": "public",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    environment = Environment(
+        driver="d",
+        credentials=("cassandra", "pa55"),
+        variables={Variable.SPARK_AUTH_SECRET: "hush"},
+        termination_log=tmp_path / "log",
+        kafka_properties=tmp_path / "kafka",
+        sink_options=tmp_path / "sinks",
+        cassandra_tls=tmp_path / "tls",
+    )
+    assert set(environment.secrets()) == {"pa55", "hush", "hunter2", "s3cr3t", "-----BEGIN-----", "MIIE"}
+    absent = replace(environment, credentials=None, kafka_properties=tmp_path / "no", sink_options=tmp_path / "no")
+    assert set(absent.secrets()) == {"hush", "-----BEGIN-----", "MIIE"}
 
 
 def test_secrets_are_covered_the_longest_first(log: tuple[logging.Logger, LastLines]) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fencepost.contract import ExitCode
+from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
 from fencepost_operator.decision.context import retry_token
@@ -121,3 +121,36 @@ def test_a_topic_without_records_never_alarms() -> None:
     assert (decision.reason, decision.action, decision.status.state) == ("Streaming", None, State.RUNNING)
     assert [c.type for c in decision.status.conditions if c.status == "True"] == ["Ready", "Streaming"]
     assert [event for event in decision.events if event.type == "Warning"] == []
+
+
+def out_of_memory(before: FailureStatus | None, *, planned: int, row_epoch: int = 2) -> FailureStatus:
+    """Return the failure of a run whose planned batch of so many records ran out of memory."""
+    verdict = Verdict(exit_code=1, reason=Reason.OUT_OF_MEMORY, message="a Python worker ran out of memory", remedy="r")
+    pod = replace(POD, exit_code=1, phase="Failed", termination_reason="Error", verdict=verdict)
+    row = replace(ROW, epoch=row_epoch, planned={"orders/0": 50 + planned})
+    seen = WELL.said(failure=before, run=replace(RUN, resumed_from=ROW.committed_at))
+    failure = seen.seen(runs=(replace(JOB, finished=True, pod=pod),), fence=row).decide().status.failure
+    assert failure is not None
+    return failure
+
+
+def test_a_batch_that_does_not_fit_is_cut_and_the_event_says_so() -> None:
+    failure = replace(out_of_memory(None, planned=1000), next_attempt_at=NOW)
+    assert (failure.reason, failure.batch_records, failure.smallest) == ("OutOfMemory", 1000, 0)
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    decision = FENCED.said(failure=failure).seen(fence=row).decide()
+    assert decision.status.message.endswith("; the planned batch of 1000 records ran out of memory and is cut to 500")
+    assert [event.message for event in decision.events if event.reason == "RunStarted"] == [decision.status.message]
+
+
+def test_one_record_that_does_not_fit_twice_stalls_with_the_sizes() -> None:
+    once = replace(out_of_memory(None, planned=1), next_attempt_at=NOW)
+    assert waiting(once).decide().status.state is not State.STALLED
+    twice = replace(out_of_memory(replace(once, epoch=1), planned=1), next_attempt_at=NOW)
+    decision = waiting(twice).decide()
+    assert (decision.reason, decision.status.state) == ("OutOfMemory", State.STALLED)
+    message = decision.status.message
+    assert "2 runs in a row ran out of memory with a batch of one record" in message
+    assert "cluster.worker.memory is 1024Mi, the driver's limit 896Mi" in message
+    assert "a Python worker ran out of memory" in message
+    assert out_of_memory(replace(twice, epoch=1), planned=9).smallest == 0, "a larger batch can be cut"

@@ -33,10 +33,11 @@ from fencepost.contract import (
 from fencepost.driver import logs, signals, verdict, watches
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.loop import InProgress, Loop, ignore
+from fencepost.driver.measuring import with_size
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
 from fencepost.driver.report import Report
-from fencepost.errors import BatchFailed, DependencyDown, DriverError
+from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.spark import gateway, session
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from fencepost.fence.tls import TlsMaterial
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
+    from fencepost.kafka.record import KafkaRecords
     from fencepost.spark.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
 CASSANDRA_LIMIT: Final = 60.0
 """Seconds for the first connection to Cassandra."""
+MEASURING_LIMIT: Final = 5.0
+"""Seconds that Kafka has to give the record that ran out of memory."""
 JVM_LOG_LIMIT: Final = 1.0
 """Seconds for the JVM's last lines."""
 GRACE_RESERVE: Final = 2.0
@@ -89,13 +93,12 @@ class Environment:
 
     def secrets(self) -> Iterator[str]:
         """Yield the texts that this pod was given as secrets, as far as the driver knows them for such."""
-        yield from self.credentials or ()
+        yield from (self.credentials or ())[1:]
         yield self.variables.get(Variable.SPARK_AUTH_SECRET, "")
-        for path in (*self.kafka_properties.glob("*"), *self.sink_options.glob("*/*")):
-            of_kafka = path.parent == self.kafka_properties
-            if path.is_file() and (not of_kafka or path.name in kafka_properties.SECRETS):
-                with suppress(OSError, ValueError):
-                    yield path.read_text(encoding="utf-8").strip()
+        of_kafka = [self.kafka_properties / name for name in sorted(kafka_properties.SECRETS)]
+        for path in (*of_kafka, *self.sink_options.glob("*/*"), self.cassandra_tls / "tls.key"):
+            with suppress(OSError, ValueError):
+                yield from path.read_text(encoding="utf-8").splitlines()
 
 
 class Driver:
@@ -109,6 +112,7 @@ class Driver:
         self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
         self._jvm_log: JvmLog | None = None
+        self._records: KafkaRecords | None = None
         self._leaving = threading.Lock()
 
     def run(self) -> NoReturn:
@@ -135,6 +139,8 @@ class Driver:
         loop = self._loop
         if self._jvm is not None:
             error = self._jvm.cause(error)
+        if isinstance(error, OutOfMemory) and loop is not None and self._records is not None:
+            error = with_size(error, loop.hand, self._records)
         judged = verdict.judge(
             error,
             epoch=self._config.epoch,
@@ -202,6 +208,7 @@ class Driver:
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
         from fencepost.entrypoint import load  # noqa: PLC0415
+        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
@@ -229,6 +236,7 @@ class Driver:
         engine.warm()
         self._lap("warm")
         fence = Fence(table, config.pipeline, patience=config.patience)
+        self._records = KafkaRecords(properties, MEASURING_LIMIT)
         mirror = self._mirror(properties)
         self._loop = Loop(
             config=config,
@@ -359,11 +367,19 @@ class Driver:
         )
 
     def _watch_log(self, spark: SparkSession) -> None:
+        """Follow the JVM's log, beside the start, which that would delay; an author's class path may break it."""
         from fencepost.spark.jvm_log import JvmLog  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
-        read = self._jvm_log = JvmLog(spark)
-        loop = CrashLoop(self._config.executors)
-        watches.start("log", lambda: watches.watch_log(read.read, show=logs.LAST.add, judge=loop.see, end=self.end))
+        def follow() -> None:
+            try:
+                found = self._jvm_log = JvmLog(spark)
+            except Exception as error:  # noqa: BLE001 - Py4J raises many kinds
+                log.warning("the JVM's log cannot be read: %s", error)
+                return
+            loop = CrashLoop(self._config.executors)
+            watches.watch_log(found.read, show=logs.LAST.add, judge=loop.see, end=self.end)
+
+        watches.start("log", follow)
 
     @contextmanager
     def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:

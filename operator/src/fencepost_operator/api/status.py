@@ -170,7 +170,8 @@ class FailureStatus(Model):
     `repeats` counts those of them, up to the newest, that failed for the same reason; NeverClaimed and
     Unresponsive count as one.  `attempts` counts those that restart.maxAttempts bounds, None in the record of an older
     release, which counted all: an outage of a dependency and the loss of a node or a pod are left out.
-    `batch_records` is how many offsets the planned batch covered, None without one.
+    `batch_records` is how many offsets the planned batch covered, None without one; `smallest` counts the failures in a
+    row in which a batch of one record ran out of memory.
     """
 
     count: int
@@ -185,6 +186,7 @@ class FailureStatus(Model):
     repeats: int = 1
     attempts: int | None = None
     batch_records: int | None = None
+    smallest: int = 0
     log: tuple[str, ...] = ()
     """The last lines of its log; the Job and its pod may be gone."""
     loss: str = ""

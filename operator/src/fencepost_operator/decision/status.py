@@ -95,10 +95,18 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         repeats=repeats + 1,
         attempts=attempts + (0 if diagnosis.is_environment else 1),
         batch_records=planned_records(row),
+        smallest=_smallest(before if counts else None, diagnosis, row),
         loss=diagnosis.loss,
         log=diagnosis.log,
         retry=retry,
     )
+
+
+def _smallest(before: FailureStatus | None, diagnosis: Diagnosis, row: FenceRow | None) -> int:
+    """Return how many runs in a row ran out of memory with a batch that cannot be cut."""
+    if diagnosis.category is not Reason.OUT_OF_MEMORY or planned_records(row) != 1:
+        return 0
+    return (before.smallest if before is not None else 0) + 1
 
 
 def attempts_used(failure: FailureStatus) -> int:

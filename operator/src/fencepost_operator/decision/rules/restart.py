@@ -12,18 +12,22 @@ from fencepost_operator.api import (
     RETRY_ANNOTATION,
     FailureStatus,
     Reason,
+    Spec,
     State,
     UnprovenDeath,
 )
-from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.api.quantities import format_duration, mebibytes
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.takeover import state_before_run, take_over
+from fencepost_operator.desired.resources import driver_memory, resources
 
 FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})
 """Failures that another attempt with the same spec would only repeat."""
+SMALLEST_ATTEMPTS: Final = 2
+"""Runs that may run out of memory with one record: the first may have met what else took the memory then."""
 
 
 def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
@@ -84,6 +88,12 @@ def failure_needs_a_person(context: RunContext) -> Outcome | None:
     if failure.reason in FINAL:
         message = f"Run {failure.epoch} failed: {failure.message}"
         return stalled(context, Reason(failure.reason), message, failure.remedy, retry)
+    if failure.smallest >= SMALLEST_ATTEMPTS:
+        message = (
+            f"{failure.smallest} runs in a row ran out of memory with a batch of one record, which cannot be cut "
+            f"({_limits(context.spec)}): {failure.message}"
+        )
+        return stalled(context, Reason.OUT_OF_MEMORY, message, failure.remedy, f"change the spec {retry}")
     budget, used = context.spec.restart.max_attempts, attempts_used(failure)
     if not budget or used < budget:
         return None
@@ -114,6 +124,12 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
         warning=True,
         requeue_after=min(left, context.config.resync_interval),
     )
+
+
+def _limits(spec: Spec) -> str:
+    """Return the memory limits of the pods, for a message."""
+    driver = resources(spec.job.resources, cpu="", memory=driver_memory(spec.job.memory))["limits"]["memory"]
+    return f"cluster.worker.memory is {mebibytes(spec.cluster.worker.memory)}, the driver's limit {driver}"
 
 
 def _budget(context: RunContext, failure: FailureStatus) -> str:

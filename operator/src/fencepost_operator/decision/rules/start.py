@@ -114,11 +114,20 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
     return reconciling(
         context,
         Reason.RUN_STARTED,
-        f"Starting {recorded.name} on cluster generation {cluster.generation}",
+        f"Starting {recorded.name} on cluster generation {cluster.generation}{_cut(context)}",
         state=State.RESTARTING if replaces_failed else State.STARTING,
         action=_start(context, recorded),
         status=replace(status, run=recorded, restarts=status.restarts + replaces_failed),
     )
+
+
+def _cut(context: RunContext) -> str:
+    """Return that the planned batch is cut, and why; '' when it is not."""
+    limit, failure, planned = first_batch_limit(context), context.status.failure, planned_records(context.row)
+    if limit is None or failure is None or planned is None or limit >= planned:
+        return ""
+    why = "ran out of memory" if failure.reason == Reason.OUT_OF_MEMORY else "made no progress"
+    return f"; the planned batch of {planned} records {why} and is cut to {limit}"
 
 
 def first_batch_limit(context: RunContext) -> int | None:
