@@ -27,6 +27,7 @@ from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines
 from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.revisions import KubernetesRevisions
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import (
@@ -161,6 +162,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
                 rewinds=KubernetesRewinds(api, recorder),
                 purges=KubernetesPurges(api, runs),
                 runs=runs,
+                revisions=KubernetesRevisions(api),
                 objects=objects,
                 fences=fences,
                 offsets=offsets,

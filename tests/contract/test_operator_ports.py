@@ -14,10 +14,12 @@ import pytest
 from contract.operator_stages import Stage, in_memory, on_the_testbed
 from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Spec, State
+from fencepost_operator.adapters.revisions import KEPT
+from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Revision, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.names import release_name
+from fencepost_operator.desired.revision import controller_revision
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Known, Release, ReleaseState, Retention, Run, UnreadRecords, Watermarks
@@ -368,3 +370,60 @@ async def test_the_durability_settings_of_topics_and_keyspaces_are_read(stage: S
     keyspace = found.keyspaces["system_auth"]
     assert keyspace is not None
     assert "class" in keyspace.replication
+
+
+# The specs that are kept
+
+
+async def test_a_revision_is_stored_once_and_read_back(stage: Stage) -> None:
+    seen, revisions = await pipeline(stage), stage.ports.revisions
+    kept = Revision.of(
+        stage.key.name, {"job": {"image": "é", "n": 1.5}}, {"ConfigMap/code": "abc", "ConfigMap/x": None}
+    )
+    assert await revisions.find(stage.key, stage.owner, kept.name) is None
+    for _ in range(2):
+        await revisions.store(stage.key, _owned(stage, controller_revision(seen, kept)), ())
+    assert await revisions.find(stage.key, stage.owner, kept.name) == kept
+    with pytest.raises(Rejected, match="belongs to"):
+        await revisions.find(stage.key, stage.stranger["uid"], kept.name)
+
+
+async def test_a_revision_of_other_content_is_refused_and_replaced(stage: Stage) -> None:
+    seen, revisions = await pipeline(stage), stage.ports.revisions
+    kept = Revision.of(stage.key.name, {"job": {}}, {})
+    wanted = _owned(stage, controller_revision(seen, kept))
+    await revisions.store(stage.key, {**wanted, "data": {"spec": {"job": {"image": "evil"}}}}, ())
+    with pytest.raises(Rejected, match="has been changed"):
+        await revisions.find(stage.key, stage.owner, kept.name)
+    await revisions.store(stage.key, wanted, ())
+    assert await revisions.find(stage.key, stage.owner, kept.name) == kept
+
+
+async def test_a_revision_of_somebody_else_is_left_alone(stage: Stage) -> None:
+    seen, revisions = await pipeline(stage), stage.ports.revisions
+    kept = Revision.of(stage.key.name, {"job": {}}, {})
+    theirs = _owned(stage, controller_revision(seen, kept), **stage.stranger)
+    await revisions.store(stage.key, theirs, ())
+    with pytest.raises(Rejected, match="belongs to"):
+        await revisions.store(stage.key, _owned(stage, controller_revision(seen, kept)), ())
+
+
+async def test_old_revisions_go_and_needed_ones_stay(stage: Stage) -> None:
+    seen, revisions = await pipeline(stage), stage.ports.revisions
+    made = [Revision.of(stage.key.name, {"number": number}, {}) for number in range(KEPT + 3)]
+    needed = made[0].name
+    for number, each in enumerate(made):
+        await revisions.store(stage.key, _owned(stage, controller_revision(seen, each)), (needed,))
+        if number < 3:
+            await stage.wait()  # the API server dates objects to the second
+            await stage.wait()
+    found = [each for each in made if await revisions.find(stage.key, stage.owner, each.name) is not None]
+    assert len(found) in {KEPT, KEPT + 1}
+    assert made[0] in found
+    assert made[-1] in found
+    assert made[1] not in found
+
+
+def _owned(stage: Stage, manifest: Mapping[str, Any], **other: str) -> dict[str, Any]:
+    reference = {**stage.reference, **other}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}

@@ -10,6 +10,7 @@ from fakes.fence_port import FakeFences
 from fakes.gate import Gate
 from fakes.kafka_port import FakeOffsets
 from fakes.objects_ports import FakeObjects, FakePipelines, FakeRewinds
+from fakes.revisions_port import FakeRevisions
 from fakes.workload_ports import FakePurges, FakeReleases, FakeRuns
 from fakes.world import World
 from fencepost_operator.api import (
@@ -62,6 +63,7 @@ def ports_of(world: World, gate: Gate | None = None) -> Ports:
         pipelines=FakePipelines(world, gate),
         releases=FakeReleases(world, gate),
         runs=FakeRuns(world, gate),
+        revisions=FakeRevisions(world, gate),
         rewinds=FakeRewinds(world, gate),
         purges=FakePurges(world, gate),
         objects=FakeObjects(world, gate),

@@ -109,6 +109,12 @@ class Purge:
     """How its pod ended without saying why."""
 
 
+def owner_uid(manifest: Mapping[str, Any]) -> str:
+    """Return the uid of an object's owner."""
+    uid: str = manifest["metadata"]["ownerReferences"][0]["uid"]
+    return uid
+
+
 class RefusedError(Exception):
     """The API server refuses an object."""
 
@@ -151,6 +157,8 @@ class World:
     """Drivers whose pod is gone; those on a lost node may live."""
     nodes: dict[str, Node] = field(default_factory=lambda: {"node-1": Node()})
     table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    revisions: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
+    """ControllerRevisions by their own key."""
     rewinds: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """PipelineRewind objects by their own key."""
     purges: dict[str, Purge] = field(default_factory=dict)
@@ -288,6 +296,8 @@ class World:
             self.jobs.remove(job)
         self.parts.pop(key, None)
         self.sets.pop(key, None)
+        for name in [name for name, found in self.revisions.items() if owner_uid(found) == uid]:
+            del self.revisions[name]
 
     # what the operator does
 

@@ -26,6 +26,8 @@ TYPES: Final = frozenset(
 REASONS: Final = frozenset(Reason)
 NOT_REPEATED: Final = frozenset({"start", "take_over", "install", "uninstall", "create", "delete_fence"})
 """Writes that a stalled pipeline has no reason to repeat. Deletions of what is left over may fail and be repeated."""
+RUNS_WHILE_INVALID: Final = 10
+"""Under an invalid spec the last valid one stays in effect: runs that fail are replaced."""
 HOT_LOOP: Final = 30
 
 
@@ -189,7 +191,9 @@ class Statuses:
         if pipeline is None or pipeline.status.state is not State.STALLED or call not in NOT_REPEATED:
             return
         self.while_stalled[call] += 1
-        require(self.while_stalled[call] < 3, f"a stalled pipeline loops: {call} {_reason(pipeline.status)}")
+        reason = _reason(pipeline.status)
+        limit = RUNS_WHILE_INVALID if reason == Reason.INVALID_SPEC else 3
+        require(self.while_stalled[call] < limit, f"a stalled pipeline loops: {call} {reason}")
 
     def _transition(self, before: Condition, after: Condition) -> None:
         moved, kind = after.last_transition_time - before.last_transition_time, after.type

@@ -30,6 +30,8 @@ SETTLES_IN: Final = 200.0
 QUIET: Final = 130.0
 SLOW_TICK: Final = timedelta(seconds=5)
 """How the world moves while nothing happens."""
+STILL: Final = timedelta(seconds=60)
+"""Longer than a run waits after some failures."""
 EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.BreakSpec: frozenset({Reason.INVALID_SPEC}),
     e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
@@ -64,6 +66,8 @@ class Play:
     operators: list[Operator] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     _told: tuple[str, str] = ("", "")
+    _row_since: tuple[int, datetime] = (0, START)
+    """How many changes the fence's rows have had, and since when."""
 
     def __post_init__(self) -> None:
         setup = self.history.setup
@@ -155,7 +159,9 @@ class Play:
         if status.observed_generation != pipeline.generation or pipeline.deleting_since is not None:
             return False
         if status.state is State.STALLED:
-            return self._is_lawful(conditions["Stalled"].reason)
+            return self._is_lawful(reason := conditions["Stalled"].reason) and (
+                reason != Reason.INVALID_SPEC or self._is_driven() or self._is_still()
+            )
         if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
             return True
         return self._are_rewinds_over() and self._does_as_asked(status, conditions)
@@ -164,10 +170,21 @@ class Play:
         return all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
 
     def _does_as_asked(self, status: Status, conditions: Mapping[str, Condition]) -> bool:
-        is_ready, row = conditions["Ready"].status == "True", next(iter(self.world.table.rows.values()), None)
+        is_ready = conditions["Ready"].status == "True"
         if status.state is State.SUSPENDED or not is_ready:
             return is_ready
+        return self._is_driven()
+
+    def _is_driven(self) -> bool:
+        row = next(iter(self.world.table.rows.values()), None)
         return row is not None and row.driver in {driver.uid for driver in self.world.processes if driver.alive}
+
+    def _is_still(self) -> bool:
+        """Return whether nothing becomes of the last valid spec, as where it is suspended: the row stays as it is."""
+        changes = len(self.world.table.history)
+        if changes != self._row_since[0]:
+            self._row_since = (changes, self.world.now)
+        return self.world.now - self._row_since[1] >= STILL
 
     def _catch_up(self) -> None:
         """Let a pipeline that runs read what there is: batches that once were too large are small for minutes."""
@@ -179,9 +196,14 @@ class Play:
 
     def _has_caught_up(self) -> bool:
         pipeline = self.world.pipeline(KEY)
-        if pipeline is None or pipeline.status.state not in RUNNING:
+        is_running = pipeline is not None and (pipeline.status.state in RUNNING or self._goes_on(pipeline.status))
+        if not is_running:
             return True
         return all(self._committed().get(key, 0) >= end for key, end in self.world.ends.items())
+
+    def _goes_on(self, status: Status) -> bool:
+        """Return whether the last valid spec streams while the pipeline is stalled for an invalid one."""
+        return status.state is State.STALLED and self._is_driven()
 
     def _committed(self) -> Mapping[str, int]:
         row = next(iter(self.world.table.rows.values()), None)

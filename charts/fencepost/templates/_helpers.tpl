@@ -88,6 +88,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, update, patch, delete]
+# Specs that were in effect.
+- apiGroups: [apps]
+  resources: [controllerrevisions]
+  verbs: [get, list, create, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, update, patch, delete]

@@ -80,6 +80,18 @@ class StartRun:
     epoch: int
     job: Manifest
     config_map: Manifest
+    revision: Manifest
+    """The spec that it runs with, stored before the Job exists."""
+    keep: tuple[str, ...] = ()
+    """Names of other revisions that are needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRevision:
+    """Store a spec that the run already runs with, as after a change that needs no other run."""
+
+    revision: Manifest
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +171,7 @@ Action: TypeAlias = (
     | TakeOverFence
     | AcceptLoss
     | StartRun
+    | KeepRevision
     | StopRun
     | DeleteRun
     | TakeSnapshot

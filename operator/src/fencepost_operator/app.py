@@ -26,6 +26,7 @@ from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.revisions import KubernetesRevisions
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import Reason, ReconcileConfig
@@ -101,6 +102,7 @@ async def run(settings: Settings) -> None:
                 pipelines=pipelines,
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
                 runs=runs,
+                revisions=KubernetesRevisions(api),
                 rewinds=KubernetesRewinds(api, recorder),
                 purges=KubernetesPurges(api, runs),
                 objects=objects,

@@ -381,6 +381,8 @@ class Observation:
     """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
+    stored_revision: Fact[str | None] = Known(None)
+    """The name of the revision of this very spec, if it is stored; Known(None) also when nobody needed to look."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

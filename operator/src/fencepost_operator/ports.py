@@ -6,7 +6,7 @@ Every write is idempotent: done twice, it is done once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -21,6 +21,7 @@ from fencepost_operator.api import (
     KafkaConnection,
     ObjectKey,
     Pipeline,
+    Revision,
     Rewind,
     RewindStatus,
     Status,
@@ -196,6 +197,24 @@ class Runs(Protocol):
 
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
+        ...
+
+
+class Revisions(Protocol):
+    """Specs that were in effect, as a pipeline's ControllerRevisions keep them."""
+
+    async def find(self, key: ObjectKey, uid: str, name: str) -> Revision | None:
+        """Return the revision of this name, None where there is none.
+
+        Raises Rejected for one whose content does not match its name, or that the pipeline does not own.
+        """
+        ...
+
+    async def store(self, key: ObjectKey, revision: Manifest, keep: Collection[str]) -> None:
+        """Create the revision unless it is there, and delete the oldest ones, but none that is in `keep`.
+
+        Raises Rejected when an object of that name belongs to somebody else.
+        """
         ...
 
 

@@ -44,6 +44,7 @@ from fencepost_operator.decision.chain import ActionFailure, Decision, decide
 from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.desired import run_config
 from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.observation import (
     NODE_LOST,
     ClusterObject,
@@ -92,7 +93,7 @@ CLUSTER = SparkCluster(generation=1, config_hash=PRINTS.cluster, workers=1, read
 RUN = RunStatus(
     name="orders-run-2", epoch=2, spec_hash=PRINTS.run, cluster_generation=1, recorded_at=LONG_AGO,
     created_at=LONG_AGO, pod_name=POD.name, pod_uid="pod-2", node_name="node-1", node_uid="node-uid",
-    started_at=LONG_AGO, claimed_at=LONG_AGO,
+    started_at=LONG_AGO, claimed_at=LONG_AGO, revision=revision_of(GOOD, GOOD.spec, {}).name,
 )  # fmt: skip
 RECORDED = ClusterStatus(
     release="orders", generation=1, config_hash=PRINTS.cluster, requested_at=LONG_AGO, ready_at=LONG_AGO, workers=1,

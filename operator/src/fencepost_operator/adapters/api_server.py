@@ -76,6 +76,7 @@ def _segment(name: str) -> str:
 
 
 CONFIG_MAPS: Final = Resource(prefix="/api/v1", plural="configmaps")
+CONTROLLER_REVISIONS: Final = Resource(prefix="/apis/apps/v1", plural="controllerrevisions")
 EVENTS: Final = Resource(prefix="/api/v1", plural="events")
 JOBS: Final = Resource(prefix="/apis/batch/v1", plural="jobs")
 NAMESPACES: Final = Resource(prefix="/api/v1", plural="namespaces")

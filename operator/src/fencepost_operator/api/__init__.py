@@ -6,6 +6,7 @@ from fencepost_operator.api.connections import CassandraConnection, KafkaConnect
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
+from fencepost_operator.api.revision import Revision, is_revision_of
 from fencepost_operator.api.rewind import (
     COMPLETED,
     FAILED,
@@ -129,6 +130,7 @@ __all__ = [
     "ReplacedTopic",
     "ResolvedTarget",
     "RestartSpec",
+    "Revision",
     "Rewind",
     "RewindSpec",
     "RewindStatus",
@@ -150,6 +152,7 @@ __all__ = [
     "WeakSetting",
     "WorkerSpec",
     "asks_for_pause",
+    "is_revision_of",
     "parse",
     "read_pipeline",
     "read_rewind",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from fencepost_operator.api.codec import decode_leniently, encode
 from fencepost_operator.api.parsing import parse
+from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
@@ -29,11 +30,28 @@ class Pipeline:
     annotations: Mapping[str, str] = field(default_factory=dict)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """As far as it can be read even in a spec that is invalid."""
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """The spec as it was written, with the API server's defaults."""
+    refused: tuple[Violation, ...] = ()
+    """What is wrong with the spec of the object while `spec` and `written` are the last valid ones."""
+    irretrievable: str = ""
+    """Why the last valid spec is not in effect although a revision of it was kept, and what to do."""
 
     @property
     def has_finalizer(self) -> bool:
         """Whether the API server waits for our cleanup."""
         return FINALIZER in self.finalizers
+
+    def restored(self, revision: Revision, spec: Spec) -> Pipeline:
+        """Return the pipeline with the last valid spec in place of the one that is refused."""
+        refused = () if isinstance(self.spec, Spec) else self.spec
+        return replace(self, spec=spec, written=revision.written, refused=refused)
+
+    def under(self, seen: Pipeline) -> Pipeline:
+        """Return the pipeline with the spec that was in effect when it was seen."""
+        return replace(
+            self, spec=seen.spec, written=seen.written, refused=seen.refused, irretrievable=seen.irretrievable
+        )
 
 
 def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
@@ -51,6 +69,7 @@ def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
         finalizers=tuple(metadata.get("finalizers") or ()),
         annotations=dict(metadata.get("annotations") or {}),
+        written=written if isinstance(written := body.get("spec"), Mapping) else {},
         deletion_policy=spec.deletion_policy if isinstance(spec, Spec) else DeletionPolicy.RETAIN,
     )
 

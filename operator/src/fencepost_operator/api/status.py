@@ -26,6 +26,8 @@ class RunStatus(Model):
     spec_hash: str
     cluster_generation: int
     recorded_at: datetime
+    revision: str = ""
+    """The ControllerRevision with the spec that it runs with."""
     resumed_from: datetime | None = None
     resumed_offsets: int | None = None
     resumed_dead_letters: int | None = None

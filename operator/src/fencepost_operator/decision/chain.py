@@ -17,6 +17,7 @@ from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
 from fencepost_operator.decision.retention import backlog
+from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
 from fencepost_operator.decision.rewind.progress import RewindUpdate, told
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
 from fencepost_operator.decision.rules import deletion, health, losses, preconditions, restart, start, suspend, upgrade
@@ -118,6 +119,7 @@ def decide(
     failure = next((failure for failure in failures if failure.action == outcome.action), None)
     if failure is not None:
         outcome = _with_failure(outcome, failure)
+    outcome = under_invalid_spec(context, outcome)
     aside = next((failure for failure in failures if failure.action == rewinds.aside), None)
     status = replace(
         outcome.status,
@@ -132,7 +134,8 @@ def decide(
     status, snapshot = with_snapshots(context, status, asked, unwritten)
     action = snapshot or asked
     if asked is None:
-        action = _housekeeping(context, failures, rewinds.aside, snapshot)
+        status, keep = with_revision(context, status)
+        action = _housekeeping(context, failures, rewinds.aside, keep, snapshot)
     return Decision(
         reason=outcome.reason,
         status=status,
@@ -182,11 +185,9 @@ def _action(context: Context, outcome: Outcome, failures: Collection[ActionFailu
     return prune or outcome.action
 
 
-def _housekeeping(
-    context: Context, failures: Collection[ActionFailure], aside: Action | None, snapshot: Action | None
-) -> Action | None:
+def _housekeeping(context: Context, failures: Collection[ActionFailure], *others: Action | None) -> Action | None:
     """Return what is due while no rule asks for anything: first what failed least often, so that nothing starves."""
-    candidates = (aside, prune_runs(context), stale_generations(context), snapshot)
+    candidates = (*others, prune_runs(context), stale_generations(context))
     due = [action for action in candidates if action is not None]
     return min(due, key=lambda action: _tries(action, failures), default=None)
 

@@ -18,6 +18,12 @@ CONFIG_HASH: Final = f"{GROUP}/config-hash"
 DRIVER: Final = "driver"
 WORKER: Final = "worker"
 PURGE: Final = "purge"
+REVISION: Final = "revision"
+
+
+def revision_labels(key: ObjectKey) -> dict[str, str]:
+    """Return the labels of a ControllerRevision with a spec that was in effect."""
+    return {"app.kubernetes.io/managed-by": "fencepost", PIPELINE: key.name, COMPONENT: REVISION}
 
 
 def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:

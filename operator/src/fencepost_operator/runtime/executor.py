@@ -14,6 +14,7 @@ from fencepost_operator.actions import (
     DeleteRun,
     DropSnapshots,
     InstallCluster,
+    KeepRevision,
     PruneCluster,
     ReleaseFence,
     RemoveFinalizer,
@@ -29,7 +30,7 @@ from fencepost_operator.api import CassandraConnection, Pipeline, Reason, Reconc
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
-from fencepost_operator.ports import FenceStore, Pipelines, Purges, Releases, Runs
+from fencepost_operator.ports import FenceStore, Pipelines, Purges, Releases, Revisions, Runs
 
 
 class Targets(Protocol):
@@ -41,6 +42,8 @@ class Targets(Protocol):
     def releases(self) -> Releases: ...  # noqa: D102
     @property
     def runs(self) -> Runs: ...  # noqa: D102
+    @property
+    def revisions(self) -> Revisions: ...  # noqa: D102
     @property
     def purges(self) -> Purges: ...  # noqa: D102
     @property
@@ -71,8 +74,11 @@ class Executor:
                 await ports.releases.uninstall(key)
             case PruneCluster(objects=objects):
                 await ports.releases.prune(key, objects)
-            case StartRun(job=job, config_map=config_map):
+            case StartRun(job=job, config_map=config_map, revision=revision, keep=keep):
+                await ports.revisions.store(key, revision, keep)
                 await ports.runs.start(key, job, config_map)
+            case KeepRevision(revision=revision, keep=keep):
+                await ports.revisions.store(key, revision, keep)
             case StopRun(name=name) | DeleteRun(name=name):
                 await ports.runs.stop(key, name)
             case CreateFence(owner=owner):
@@ -128,7 +134,7 @@ class Executor:
 def reason_of_failure(action: Action, error: FencepostError) -> Reason:
     """Return the word for an action that failed."""
     match action:
-        case AddFinalizer() | RemoveFinalizer():
+        case AddFinalizer() | RemoveFinalizer() | KeepRevision():
             return Reason.UPDATE_FAILED
         case InstallCluster():
             return Reason.INSTALL_FAILED

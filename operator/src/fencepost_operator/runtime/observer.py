@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
-from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RunStatus, Spec, Status
+from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RunStatus, Spec, Status, Violation
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
+from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
+from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
@@ -35,7 +37,17 @@ from fencepost_operator.observation import (
     Watermarks,
     may_report_progress,
 )
-from fencepost_operator.ports import Clock, FenceStore, Objects, Offsets, Purges, Releases, Rewinds, Runs
+from fencepost_operator.ports import (
+    Clock,
+    FenceStore,
+    Objects,
+    Offsets,
+    Purges,
+    Releases,
+    Revisions,
+    Rewinds,
+    Runs,
+)
 from fencepost_operator.runtime.rewind_observer import RewindObserver
 
 T = TypeVar("T")
@@ -62,6 +74,8 @@ class Sources(Protocol):
     @property
     def purges(self) -> Purges: ...  # noqa: D102
     @property
+    def revisions(self) -> Revisions: ...  # noqa: D102
+    @property
     def clock(self) -> Clock: ...  # noqa: D102
 
 
@@ -71,6 +85,21 @@ class Observer:
 
     ports: Sources
     config: ReconcileConfig
+
+    async def with_valid_spec(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with its last valid spec in place of one that is invalid, as far as it is kept."""
+        run = pipeline.status.run
+        if isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None or run is None or not run.revision:
+            return pipeline
+        found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, run.revision))
+        if isinstance(found, Unknown):
+            return replace(pipeline, irretrievable=with_remedy(found.message, found.remedy))
+        if found.value is None:
+            return replace(pipeline, irretrievable=f"its revision {run.revision} is missing")
+        spec = found.value.spec
+        if isinstance(spec, Spec):
+            return pipeline.restored(found.value, spec)
+        return replace(pipeline, irretrievable=_refused(run.revision, spec))
 
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
@@ -83,13 +112,15 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread, loss, durability, (snapshots, (rewinds, rewind)) = await asyncio.gather(
+        run_node, objects, unread, loss, durability, (snapshots, stored, (rewinds, rewind)) = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
-            asyncio.gather(self._snapshots(pipeline, fence), self._rewinds(pipeline)),
+            asyncio.gather(
+                self._snapshots(pipeline, fence), self._stored_revision(pipeline, references), self._rewinds(pipeline)
+            ),
         )
         return Observation(
             now=whole_milliseconds(self.ports.clock.now()),
@@ -106,6 +137,7 @@ class Observer:
             loss=loss,
             durability=durability,
             snapshots=snapshots,
+            stored_revision=stored,
             rewinds=rewinds,
             rewind=rewind,
             run_terminated=self._run_terminated(pipeline.status.run),
@@ -208,6 +240,25 @@ class Observer:
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
 
+    async def _stored_revision(self, pipeline: Pipeline, references: Fact[References]) -> Fact[str | None]:
+        """Look whether this spec is stored while the recorded run names another one, as after a change of workers."""
+        run, spec = pipeline.status.run, pipeline.spec
+        if run is None or run.ended_at is not None or run.created_at is None or not isinstance(spec, Spec):
+            return Known(None)
+        if isinstance(references, Unknown) or pipeline.deleting_since is not None:
+            return Known(None)
+        wanted = revision_of(pipeline, spec, references.value.hashes).name
+        if run.revision == wanted:
+            return Known(None)
+        return await self._see(self._stored(pipeline, wanted))
+
+    async def _stored(self, pipeline: Pipeline, name: str) -> str | None:
+        try:
+            found = await self.ports.revisions.find(pipeline.key, pipeline.uid, name)
+        except Rejected:
+            return None  # it is replaced
+        return found.name if found is not None else None
+
     async def _rewinds(self, pipeline: Pipeline) -> tuple[Fact[tuple[Rewind, ...]], RewindFacts]:
         expected = pipeline.status.rewind is not None
         rewinds = await self._see(self.ports.rewinds.unfinished(pipeline.key, expected=expected))
@@ -243,6 +294,12 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+
+
+def _refused(name: str, violations: Sequence[Violation]) -> str:
+    """Return why a revision cannot be used that an older release wrote."""
+    what = detail("; ".join(str(violation) for violation in violations))
+    return f"this release of the operator refuses its revision {name}: {what}"
 
 
 def _loss_of(status: Status, runs: Fact[tuple[Run, ...]]) -> str:

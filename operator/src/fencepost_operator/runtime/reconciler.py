@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost_operator.actions import Action, DropSnapshots, StartPurge, TakeSnapshot
+from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
 from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
@@ -25,6 +25,7 @@ from fencepost_operator.ports import (
     Pipelines,
     Purges,
     Releases,
+    Revisions,
     Rewinds,
     Runs,
 )
@@ -55,6 +56,7 @@ class Ports:
     pipelines: Pipelines
     releases: Releases
     runs: Runs
+    revisions: Revisions
     rewinds: Rewinds
     purges: Purges
     objects: Objects
@@ -101,7 +103,9 @@ class Reconciler:
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             self.ports.metrics.forget(key)
             return None, _GONE
-        observation = await Observer(self.ports, self.config).observe(pipeline)
+        observer = Observer(self.ports, self.config)
+        pipeline = await observer.with_valid_spec(pipeline)
+        observation = await observer.observe(pipeline)
         attempts = self._attempts.setdefault(key, Attempts())
         decision = decide(pipeline, observation, self.config, failures=attempts.failures)
         recorded = await self._record(pipeline, decision)
@@ -115,7 +119,7 @@ class Reconciler:
             again, outcome = (last.retry_at - observation.now).total_seconds(), "waiting"
         else:
             again, outcome = await self._act(recorded, observation, action, attempts)
-        if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge):
+        if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision):
             # A copy that cannot be made must not keep the loop from looking after the run, nor hide that it cannot.
             return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
         return again, outcome
@@ -123,7 +127,8 @@ class Reconciler:
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
         if decision.status != pipeline.status:
-            pipeline = await self.ports.pipelines.write_status(pipeline, decision.status)
+            written = await self.ports.pipelines.write_status(pipeline, decision.status)
+            pipeline = written.under(pipeline)
         await self._publish_events(pipeline, decision.events)
         await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed

@@ -42,6 +42,8 @@ def require_spec(context: Context) -> SpecContext | Outcome:
     spec = context.pipeline.spec
     if not isinstance(spec, Spec):
         effect = "the run of the last valid spec continues" if context.active_run else "nothing is started"
+        if context.pipeline.irretrievable:
+            effect += f", and the last valid spec cannot be used: {context.pipeline.irretrievable.rstrip('.')}"
         fields = "; ".join(str(violation) for violation in spec)
         return stalled(context, Reason.INVALID_SPEC, f"{fields} ({effect})", "correct the spec")
     return SpecContext(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from fencepost_operator.actions import InstallCluster, StartRun
-from fencepost_operator.api import ClusterStatus, Reason, RunStatus, State
+from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
 from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
@@ -15,6 +15,7 @@ from fencepost_operator.decision.status import attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.desired import names
 from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
@@ -100,6 +101,7 @@ def epoch_is_used(context: RunContext) -> Outcome | None:
 def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
     """Record the run under the row's epoch, then create its Job."""
     status, row, run = context.status, context.row, context.run
+    revision = revision_of(context.pipeline, context.spec, context.references.hashes)
     recorded = RunStatus(
         name=names.job_name(context.pipeline.key.name, row.epoch),
         epoch=row.epoch,
@@ -109,6 +111,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         resumed_from=row.committed_at,
         resumed_offsets=sum(row.offsets.values()),
         resumed_dead_letters=row.dead_letters,
+        revision=revision.name,
     )
     replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
     return reconciling(
@@ -116,7 +119,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         Reason.RUN_STARTED,
         f"Starting {recorded.name} on cluster generation {cluster.generation}{_cut(context)}",
         state=State.RESTARTING if replaces_failed else State.STARTING,
-        action=_start(context, recorded),
+        action=_start(context, recorded, revision),
         status=replace(status, run=recorded, restarts=status.restarts + replaces_failed),
     )
 
@@ -162,7 +165,7 @@ def isolates(context: RunContext) -> bool:
     return same and failure.reason == Reason.BATCH_FAILED and (is_last or failure.repeats >= enough)
 
 
-def _start(context: RunContext, run: RunStatus) -> StartRun:
+def _start(context: RunContext, run: RunStatus, revision: Revision) -> StartRun:
     config = driver_config(
         key=context.pipeline.key,
         spec=context.spec,
@@ -181,4 +184,9 @@ def _start(context: RunContext, run: RunStatus) -> StartRun:
         generation=run.cluster_generation,
         spec_hash=run.spec_hash,
     )
-    return StartRun(epoch=run.epoch, job=job, config_map=run_config(pipeline=context.pipeline, config=config))
+    return StartRun(
+        epoch=run.epoch,
+        job=job,
+        config_map=run_config(pipeline=context.pipeline, config=config),
+        revision=controller_revision(context.pipeline, revision),
+    )

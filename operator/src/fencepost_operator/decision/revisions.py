@@ -1,0 +1,58 @@
+"""The kept specs: stored before a run that they start, and while a run goes on under a spec that needs no other run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fencepost_operator.actions import KeepRevision
+from fencepost_operator.api import Reason, Spec, State, Status
+from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.desired.revision import controller_revision, revision_of
+from fencepost_operator.observation import Known
+
+
+def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevision | None]:
+    """Return the status with the revision of the spec that the run runs with, once that is stored, or its storing.
+
+    Stored first and named then: an operator that dies in between stores the same one again.
+    """
+    run, spec, references = context.active_run, context.pipeline.spec, context.observation.references
+    recorded, stored = status.run, context.observation.stored_revision
+    if run is None or recorded is None or recorded.name != run.name:
+        return status, None
+    if not isinstance(spec, Spec) or not isinstance(references, Known) or not isinstance(stored, Known):
+        return status, None
+    if context.pipeline.deleting_since is not None or run.stop_requested_at is not None:
+        return status, None
+    hashes = references.value.hashes
+    wanted = revision_of(context.pipeline, spec, hashes)
+    if recorded.revision == wanted.name or run.spec_hash != fingerprints(spec, hashes).run:
+        return status, None
+    if stored.value == wanted.name:
+        return replace(status, run=replace(recorded, revision=wanted.name)), None
+    keep = (recorded.revision,) if recorded.revision else ()
+    return status, KeepRevision(revision=controller_revision(context.pipeline, wanted), keep=keep)
+
+
+def under_invalid_spec(context: Context, outcome: Outcome) -> Outcome:
+    """Report the spec that is refused, while all rules go on with the last valid one."""
+    refused, run = context.pipeline.refused, context.status.run
+    if not refused or context.pipeline.deleting_since is not None:
+        return outcome
+    fields = detail("; ".join(str(violation) for violation in refused))
+    revision = run.revision if run is not None else ""
+    return replace(
+        outcome,
+        reason=Reason.INVALID_SPEC,
+        message=with_remedy(
+            f"{fields} (the last valid spec, revision {revision}, stays in effect: {outcome.message})",
+            "correct the spec",
+        ),
+        state=State.STALLED,
+        ready=False,
+        stalled=True,
+        warning=True,
+    )
