@@ -292,6 +292,70 @@ def test_stop_ends_after_the_batch_in_hand() -> None:
     assert len(engine.batches) == 1
 
 
+@pytest.mark.parametrize("moment", ["midway", "after the commit"])
+def test_a_stop_leaves_nothing_planned_that_is_not_begun(moment: str) -> None:
+    """So that an upgrade finds no batch of which the old code may have written a part."""
+    world = World()
+    loop, engine = world.loop(world.take_over())
+    if moment == "midway":
+        engine.midway = loop._stop.set
+    else:
+        loop._report = lambda _report: loop._stop.set()
+    loop.run()
+    assert world.row().planned == world.row().offsets
+    assert sum(world.row().offsets.values()) == 10
+
+
+def test_a_stop_leaves_a_batch_that_a_predecessor_began() -> None:
+    world = World()
+    died(world)
+    planned = world.row().planned
+    loop, engine = world.loop(world.take_over())
+    loop.claim()
+    loop._stop.set()
+    loop.run()
+    assert world.row().planned == planned
+    assert engine.batches == []
+
+
+def died(world: World) -> None:
+    """A run that wrote a part of its first batch."""
+    loop, engine = world.loop(world.take_over(), driver="old")
+
+    def crash() -> None:
+        raise Crash
+
+    engine.midway = crash
+    with pytest.raises(Crash):
+        loop.run()
+
+
+@pytest.mark.parametrize("limit", [10, 4])
+def test_a_finishing_run_does_exactly_what_was_begun_and_ends(limit: int) -> None:
+    """Also where the batch was cut after a part of it may have been written."""
+    world = World()
+    died(world)
+    began = dict(world.row().planned)
+    assert sum(began.values()) == 10
+    loop, engine = world.loop(world.take_over(), finish_until=began, first_batch_limit=limit, limit=limit)
+    loop.run()
+    assert not loop._stop.is_set()
+    assert world.row().offsets == world.row().planned == began
+    assert max(batch.records for batch in engine.batches) <= limit
+    assert world.row().offsets != world.log.ends
+
+
+def test_a_finishing_run_that_finds_all_done_writes_nothing() -> None:
+    world = World()
+    died(world)
+    began = dict(world.row().planned)
+    for _ in range(2):
+        loop, engine = world.loop(world.take_over(), finish_until=began)
+        loop.run()
+    assert engine.batches == []
+    assert world.row().offsets == world.row().planned == began
+
+
 def test_a_stop_before_the_first_batch_claims_and_ends() -> None:
     world = World()
     loop, engine = world.loop(world.take_over())

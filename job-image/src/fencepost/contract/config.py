@@ -110,6 +110,9 @@ class DriverConfig:
     dead_letter_retention: float | None = None
     """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there (since contract
     1.1)."""
+    finish_until: Mapping[str, int] = field(default_factory=dict)
+    """Where a run ends that only finishes what its code began, {'topic/partition': next offset to read}; empty for a
+    run that goes on (since contract 1.1)."""
     contract_version: str = CONTRACT_VERSION
 
     @property
@@ -188,7 +191,15 @@ class DriverConfig:
 
 
 _SINCE_1_0: Final = frozenset(
-    {"owner", "first_batch_limit", "stall_timeout", "contract_version", "isolate", "dead_letter_retention"}
+    {
+        "owner",
+        "first_batch_limit",
+        "stall_timeout",
+        "contract_version",
+        "isolate",
+        "dead_letter_retention",
+        "finish_until",
+    }
 )
 _SOURCE_SINCE_1_1: Final = frozenset(
     {"min_records_per_batch", "target_batch_duration", "max_bytes_per_batch", "split_partitions", "mirror_to_group"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from fencepost.batch import Watermarks
+from fencepost.batch import Watermarks, between
 from fencepost.contract import DriverConfig, Reason
 from fencepost.driver import losses, plan
 from fencepost.driver.looks import Looks
@@ -65,6 +66,10 @@ class Claiming:
             first_limit=self._config.first_batch_limit,
             replaced=going_on.starts,
         )
+        if bound := self._config.finish_until:
+            batch = between(found.offsets, found.planned)
+            planned = {**found.offsets, **plan.up_to(batch, found.offsets, bound).until}
+            found = replace(found, planned=planned)
         for report in going_on.accepted:
             log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
         return found

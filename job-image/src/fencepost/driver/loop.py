@@ -6,6 +6,7 @@ What holds at each step:
   a part of it that its claim records first;
 - the offsets move only after all its rows are written, in one conditional update; so a crash anywhere repeats the
   batch, and the repetition overwrites every row that the first try left;
+- a run that is asked to stop leaves nothing planned of which nothing is written, so that other code can go on at once;
 - any exception leaves the loop, and nothing after it is written or committed, except that a run with an isolator tries
   smaller pieces of a batch that failed for what is in its records.
 """
@@ -16,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
@@ -162,8 +163,8 @@ class Loop:
         )
 
     def _stream(self) -> None:
-        batch = self._planned()
-        while not self._stop.is_set():
+        batch, is_begun = self._planned(), True  # a predecessor may have written a part of it
+        while not self._stop.is_set() and not self._is_finished():
             watch = Stopwatch(self._now)
             self._limit.rise()
             if batch.is_empty:
@@ -172,9 +173,16 @@ class Loop:
                 self._idle()
                 continue
             full = batch.records >= self._limit.records
-            batch = self._do(batch, watch)
+            batch, is_begun = self._do(batch, watch), False
             if batch.is_empty and not full:
                 self._pause(watch)
+        if not batch.is_empty and not is_begun:
+            self._row = self._fence.plan(self.row, offsets=self.row.offsets, planned=self.row.offsets)
+
+    def _is_finished(self) -> bool:
+        """Return whether this run was to finish what its code began, and has."""
+        bound = self._config.finish_until
+        return bool(bound) and all(self.row.offsets.get(key, end) >= end for key, end in bound.items())
 
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
@@ -216,7 +224,9 @@ class Loop:
     def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
         """Return the plan of a batch of the size that is right now. Raises DataLoss."""
         position = Position(offsets=offsets, barrier=self.row.growth_barrier, log_ends=self.row.log_ends)
-        return plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._limit.records)
+        found = plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._limit.records)
+        bound = self._config.finish_until
+        return replace(found, batch=plan.up_to(found.batch, found.position.offsets, bound)) if bound else found
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Do one batch, without the records that fail alone; return the next one when there is a full one."""
@@ -325,6 +335,8 @@ class Loop:
 
     def _looked_ahead(self, offsets: Mapping[str, int]) -> tuple[Plan | None, DriverError | None]:
         """Return the plan after `offsets` when Kafka has answered, or why not: the finished batch comes first."""
+        if self._stop.is_set():
+            return None, None
         try:
             state = self._looks.within(self._look_ahead)
             return None if state is None else self._after(offsets, state), None

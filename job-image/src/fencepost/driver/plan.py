@@ -175,6 +175,13 @@ def after(position: Position, topic_ids: Mapping[str, str], log: Watermarks, top
     )
 
 
+def up_to(batch: Batch, offsets: Mapping[str, int], bound: Mapping[str, int]) -> Batch:
+    """Return what of a batch after `offsets` lies before the offsets of `bound`; nothing of other partitions."""
+    until = {key: min(end, max(bound.get(key, 0), offsets[key])) for key, end in batch.until.items()}
+    found = between(offsets, until)
+    return Batch(ranges=found.ranges, until={**offsets, **found.until}, leader_epochs=batch.leader_epochs)
+
+
 def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
     """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others.
 

@@ -125,10 +125,13 @@ class Driver:
         self._leave(self._stopped())
 
     def _stopped(self) -> Verdict:
+        finishes = bool(self._config.finish_until) and not self._stop.is_set()
         return Verdict(
             exit_code=int(ExitCode.STOPPED),
             reason=Reason.STOPPED,
-            message="stopped on request; the batch in progress is committed",
+            message="finished what this code began"
+            if finishes
+            else "stopped on request; the batch in progress is committed",
             remedy="",
             epoch=self._config.epoch,
             version=self._loop.version if self._loop else None,
