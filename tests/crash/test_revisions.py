@@ -131,11 +131,13 @@ async def test_a_revision_that_is_missing_or_changed_starts_nothing(harm: str) -
 
 async def test_the_newest_revisions_are_kept_and_the_one_in_effect() -> None:
     stage = await running()
+    first = in_effect(stage)
     for number in range(2, KEPT + 5):
         stage.world.change(KEY, cluster={"workers": number})
         before = in_effect(stage)
         await stage.until(lambda: in_effect(stage) != before)  # noqa: B023
-    assert len(stored(stage)) == KEPT
+    assert len(stored(stage)) == KEPT + 1
+    assert first in stored(stage), "the fence row names it"
     assert stored(stage)[in_effect(stage)]["cluster"]["workers"] == KEPT + 4
     stage.world.delete(KEY)
     await stage.until(lambda: KEY not in stage.world.objects)

@@ -50,6 +50,10 @@ class Driver:
     limit: int = field(init=False)
     """Maximum number of records of a batch; a reduced one doubles once in a while."""
     limited_since: datetime | None = None
+    knows_finishing: bool = True
+    """False: it is of an older release, and goes on after what it was to finish."""
+    wrote: list[tuple[str, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
+    """Batches that it began: the code, the offsets before and after."""
     lost: Mapping[str, Any] = field(default_factory=dict)
     """How the log differs from one that has everything; fields of Watermarks."""
     claiming: FenceRow | None = None
@@ -100,22 +104,30 @@ class Driver:
             return
         ends = self.ends()
         if self.row is None:
-            if ends is None:
+            if ends is None or not self._claim(now):
                 return
-            try:
-                self.row = self.fence.claim(
-                    epoch=self.config.epoch, driver=self.uid, code="code", start=self._start, owner=self.config.owner
-                )
-            except DataLoss as error:
-                self._lose(now, error)
-                return
-            except BadSpec as error:
-                self.end(now, ExitCode.BAD_SPEC, str(error), reason=error.reason)
-                return
+        elif self._is_finished(self.row):
+            self.end(now, ExitCode.STOPPED)
+            return
         elif ends is not None and self._due(now):
             self._batch(now, ends)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
             self.end(now, ExitCode.STOPPED)
+
+    def _claim(self, now: datetime) -> bool:
+        try:
+            self.row = self.fence.claim(
+                epoch=self.config.epoch,
+                driver=self.uid,
+                code=self.config.code,
+                start=self._start,
+                owner=self.config.owner,
+            )
+        except DataLoss as error:
+            self._lose(now, error)
+        except BadSpec as error:
+            self.end(now, ExitCode.BAD_SPEC, str(error), reason=error.reason)
+        return self.alive
 
     def _start(self, row: FenceRow) -> Starting:
         source = self.config.source
@@ -132,6 +144,8 @@ class Driver:
             first_limit=self.config.first_batch_limit,
             replaced=going_on.starts,
         )
+        if bound := self.config.finish_until if self.knows_finishing else {}:
+            found = replace(found, planned=self._bounded(found.offsets, found.planned, bound))
         self.moved = (row.offsets, found.offsets) if going_on.accepted else None
         return found
 
@@ -146,6 +160,14 @@ class Driver:
         self.end(now, ExitCode.DATA_LOSS, lost.message, reason=lost.reason)
         assert self.verdict is not None
         self.verdict = replace(self.verdict, loss=lost.loss.id)
+
+    def _is_finished(self, row: FenceRow) -> bool:
+        bound = self.config.finish_until if self.knows_finishing else {}
+        return bool(bound) and all(row.offsets[key] >= end for key, end in bound.items())
+
+    @staticmethod
+    def _bounded(offsets: Mapping[str, int], until: Mapping[str, int], bound: Mapping[str, int]) -> dict[str, int]:
+        return {key: min(end, max(offsets[key], bound.get(key, offsets[key]))) for key, end in until.items()}
 
     def _due(self, now: datetime) -> bool:
         interval = timedelta(seconds=self.config.batch_interval)
@@ -163,6 +185,8 @@ class Driver:
             self.batch_since = now
             if (self.batch_takes or self.fits is not None) and row.planned != until:
                 row = self.row = self.fence.plan(row, offsets=row.offsets, planned=until)
+        if self.batch_since == now and row.planned != row.offsets:
+            self.wrote.append((self.config.code, row.offsets, row.planned))
         if self.fits is not None and _records(row.offsets, row.planned) > self.fits:
             self.end(now, ExitCode.FAILED, reason=Reason.OUT_OF_MEMORY)
             return
@@ -180,7 +204,9 @@ class Driver:
             self.limited_since = now
 
     def _after(self, row: FenceRow, ends: Mapping[str, int]) -> Mapping[str, int]:
-        return plan.next_batch(row.offsets, _log(ends), self.config.source.topics, self.limit).until
+        until = plan.next_batch(row.offsets, _log(ends), self.config.source.topics, self.limit).until
+        bound = self.config.finish_until if self.knows_finishing else {}
+        return self._bounded(row.offsets, until, bound) if bound else until
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row
@@ -189,6 +215,7 @@ class Driver:
         if after == row.offsets:
             return
         records = _records(row.offsets, after)
+        self.wrote.append((self.config.code, row.offsets, after))
         self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200)
         self.commits.append((self.config.epoch, row.offsets, after))
         self.committed_at = now

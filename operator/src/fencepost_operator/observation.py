@@ -16,6 +16,7 @@ from fencepost.contract import ReportedLoss, Verdict
 from fencepost.contract.purge import PurgeReport
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
+from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.rewind import Rewind
 
 T_co = TypeVar("T_co", covariant=True)
@@ -355,6 +356,14 @@ NO_RECORD: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """The spec that the code ran with that began the open batch, None where it is gone, and what it names now."""
+
+    revision: Revision | None
+    references: References = field(default_factory=lambda: References(hashes={}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The world around one pipeline at one moment."""
 
@@ -383,6 +392,8 @@ class Observation:
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
     stored_revision: Fact[str | None] = Known(None)
     """The name of the revision of this very spec, if it is stored; Known(None) also when nobody needed to look."""
+    began: Fact[Began | None] = Known(None)
+    """Of the open batch, while no run is active or one finishes it; Known(None) when nobody needed to look."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

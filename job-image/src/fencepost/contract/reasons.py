@@ -110,6 +110,7 @@ class Reason(StrEnum):
     TOPIC_RECREATED = "TopicRecreated"
     POISON_RECORD = "PoisonRecord"
     DEAD_LETTER_WRITTEN = "DeadLetterWritten"
+    MIXED_OUTPUT = "MixedOutput"
     DEPENDENCY_DOWN = "DependencyDown"
     NO_EXECUTORS = "NoExecutors"
     EXECUTOR_CRASH_LOOP = "ExecutorCrashLoop"

@@ -47,6 +47,8 @@ class RunStatus(Model):
     """Its Job's terminationGracePeriodSeconds."""
     disruption: str | None = None
     """Why Kubernetes ended its pod, in Kubernetes' word; the pod itself may be gone when its end is judged."""
+    finishes: bool | None = None
+    """It only finishes a batch that its code began, and ends by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,47 @@ class AcceptedLossStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FinishingStatus(Model):
+    """A batch that other code began than what the spec names, while it is not committed.
+
+    `until` maps 'topic/partition' to where it ends.  `given_up` is why its own code does not finish it, '' while that
+    is tried.
+    """
+
+    code: str
+    revision: str
+    since: datetime
+    until: Mapping[str, int]
+    given_up: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange(Model):
+    """Offsets [from_offset, until_offset) of a partition."""
+
+    partition: str
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedOutput(Model):
+    """Records of which two codes may have written rows: `after` took over in `epoch`, because of `why`.
+
+    `ranges` has the first ones; `records` counts the offsets of all `partitions`.
+    """
+
+    epoch: int
+    at: datetime
+    before: str
+    after: str
+    why: str
+    records: int = 0
+    partitions: int = 0
+    ranges: tuple[OffsetRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStatus(Model):
     """One snapshot: `code` is the image and what ran of it."""
 
@@ -315,3 +358,7 @@ class Status(Model):
     accepted_losses: tuple[AcceptedLossStatus, ...] = ()
     durability: DurabilityStatus | None = None
     snapshots: SnapshotsStatus | None = None
+    finishing: FinishingStatus | None = None
+    begun: Mapping[str, int] = field(default_factory=dict)
+    """Where batches ended that were cut after a part of them may have been written, as long as that is ahead."""
+    mixed_output: tuple[MixedOutput, ...] = ()

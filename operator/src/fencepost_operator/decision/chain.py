@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
+from fencepost_operator.decision import unfinished
 from fencepost_operator.decision.conditions import conditions
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.events import status_events
@@ -58,6 +59,7 @@ RULES: Final[tuple[Rule, ...]] = (
     health.kafka_is_unreachable,
     # A run is active and up to date.
     health.run_is_starting,
+    upgrade.run_is_finishing,
     health.run_is_streaming,
 )
 """The first rule that concludes something decides.  A rule may rely on what those before it have ruled out.
@@ -210,9 +212,10 @@ def prepare(context: Context) -> RunContext | Outcome:
 
 def outcome_of(prepared: RunContext | Outcome) -> Outcome:
     """Return what the preconditions conclude, or the first rule that concludes something."""
-    if isinstance(prepared, Outcome):
-        return prepared
-    return _first(RULES, prepared) or start.next_run(prepared)
+    resolved = prepared if isinstance(prepared, Outcome) else unfinished.resolve(prepared)
+    if isinstance(resolved, Outcome):
+        return resolved
+    return _first(RULES, resolved) or start.next_run(resolved)
 
 
 def _first(checks: tuple[Callable[[C], Outcome | None], ...], context: C) -> Outcome | None:

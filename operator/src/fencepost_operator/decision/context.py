@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fencepost.fence import FenceRow
-from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, ReconcileConfig, RunStatus, Spec, State, Status
+from fencepost_operator.api import (
+    RETRY_ANNOTATION,
+    FinishingStatus,
+    Pipeline,
+    ReconcileConfig,
+    RunStatus,
+    Spec,
+    State,
+    Status,
+)
 from fencepost_operator.desired.hashes import Fingerprints
 from fencepost_operator.desired.names import fence_owner
 from fencepost_operator.observation import Known, Observation, References, Run
@@ -100,6 +109,8 @@ class RunContext(SpecContext):
     row: FenceRow
     references: References
     desired: Fingerprints
+    finishes: FinishingStatus | None = None
+    """The batch that other code began and finishes; `spec`, `references` and `desired` are of that code."""
 
 
 def retry_token(pipeline: Pipeline) -> str:

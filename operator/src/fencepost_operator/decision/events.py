@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fencepost_operator.api import Condition, Event, EventType, Reason, Status
+from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, Status
 from fencepost_operator.decision.conditions import (
     FALLING_BEHIND,
     PROGRESS_UNREADABLE,
@@ -14,7 +14,7 @@ from fencepost_operator.decision.conditions import (
 )
 from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.losses import told
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import SHOWN, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import PAUSED
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
@@ -50,6 +50,8 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if after.accepted_losses and after.accepted_losses[-1:] != before.accepted_losses[-1:]:
         yield _normal(Reason.LOSS_ACCEPTED, told(after.accepted_losses[-1]))
     yield from _dead_letters(before, after)
+    if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
+        yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
     for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, SNAPSHOTS_UNREADABLE, RETENTION_RISK, FALLING_BEHIND):
         found, was = condition_of(after, kind), condition_of(before, kind)
         if found is not None and (was is None or was.reason != found.reason):
@@ -80,6 +82,19 @@ def _dead_letters(before: Status, after: Status) -> Iterator[Event]:
     where = f"; the last one is {letters.last}" if letters.last else ""
     remedy = "read them with `fencepost dead-letters list`, and correct the transform or the producer"
     yield Event(EventType.WARNING, Reason.DEAD_LETTER_WRITTEN, with_remedy(f"{message}{where}", remedy))
+
+
+def _mixed(found: MixedOutput) -> str:
+    """Tell what two codes may have written, and what purges it."""
+    shown = listed([f"{each.partition} [{each.from_offset}, {each.until_offset})" for each in found.ranges])
+    to = ", ".join(f"{each.partition}: {each.from_offset}" for each in found.ranges[:SHOWN])
+    more = ", … (status.mixedOutput has the others)" if found.partitions > SHOWN else ""
+    return with_remedy(
+        f"Both {found.before} and {found.after} may have written output of {found.records} records: {shown}; "
+        f"the code that began this batch does not finish it: {found.why}",
+        "where the two write other rows for the same record, purge them: create a PipelineRewind with "
+        f"to: {{offsets: {{{to}{more}}}}} and deleteOutput: true, for the tables of the old code too",
+    )
 
 
 def _had_claimed(before: Status, epoch: int) -> bool:

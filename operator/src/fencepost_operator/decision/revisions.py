@@ -9,6 +9,7 @@ from fencepost_operator.api import Reason, Spec, State, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.desired.code import revision_in
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.observation import Known
@@ -33,7 +34,10 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
         return status, None
     if stored.value == wanted.name:
         return replace(status, run=replace(recorded, revision=wanted.name)), None
-    keep = (recorded.revision,) if recorded.revision else ()
+    fence = context.observation.fence
+    row = fence.value if isinstance(fence, Known) else None
+    claimed = revision_in(context.pipeline.key.name, row.code) if row is not None else ""
+    keep = tuple(sorted({recorded.revision, claimed} - {""}))
     return status, KeepRevision(revision=controller_revision(context.pipeline, wanted), keep=keep)
 
 

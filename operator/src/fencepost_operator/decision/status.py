@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract import ExitCode
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     ClusterStatus,
@@ -49,6 +50,9 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
+        status = replace(
+            status, begun={key: end for key, end in status.begun.items() if row.offsets.get(key, end) < end}
+        )
     status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
@@ -160,7 +164,7 @@ def _run(
         return replace(status, run=run)
     ended = replace(run, ended_at=run.ended_at or now, dead=liveness is Liveness.DEAD)
     first_seen = run.ended_at is None and run.stop_requested_at is None
-    if not first_seen:
+    if not first_seen or _has_finished(status, run, job, row):
         return replace(status, run=ended)
     diagnosis = diagnose_end(job, run.name, disruption=run.disruption or "", kills=_kills(run, observation))
     failure = failure_after(pipeline, status, run, diagnosis, row=row, now=now)
@@ -177,6 +181,15 @@ def _kills(run: RunStatus, observation: Observation) -> tuple[MemoryKill, ...]:
 def _is_claimed(run: RunStatus, row: FenceRow | None) -> bool:
     """Return whether a driver of this run claimed its epoch: it may live, also where its Job was never seen."""
     return row is not None and row.epoch == run.epoch and row.driver is not None
+
+
+def _has_finished(status: Status, run: RunStatus, job: Run | None, row: FenceRow | None) -> bool:
+    """Return whether a run has done what it was started for: to finish a batch, and to end by itself."""
+    code = job.pod.exit_code if job is not None and job.pod is not None else None
+    if not run.finishes or code != ExitCode.STOPPED or row is None:
+        return False
+    until = status.finishing.until if status.finishing is not None else {}
+    return all(row.offsets.get(key, end) >= end for key, end in until.items())
 
 
 def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:

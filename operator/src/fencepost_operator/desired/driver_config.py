@@ -21,7 +21,7 @@ from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, Sin
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.api.spec import ClusterSpec, CreateTableSpec, KafkaSpec
 from fencepost_operator.desired import names
-from fencepost_operator.desired.hashes import code_hash
+from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.resources import executor_heap
 
 MIN_RECORDS: Final = 1_000
@@ -41,11 +41,14 @@ def driver_config(
     owner: str = "",
     first_batch_limit: int | None = None,
     isolate: bool = False,
+    code: str = "",
+    finish_until: Mapping[str, int] | None = None,
 ) -> DriverConfig:
     """Return the configuration of the run of an epoch on a generation of the cluster.
 
     `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit; `isolate` makes the run
-    cut a failing batch down to the record that fails.
+    cut a failing batch down to the record that fails.  `code` names it in the fence row, and `finish_until` is where it
+    ends by itself, if it does.
     """
     checkpoint = spec.checkpoint
     sinks = tuple(_sink(sink) for sink in spec.sinks)
@@ -54,7 +57,7 @@ def driver_config(
         epoch=epoch,
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,
-        code=_code(spec, references),
+        code=code or code_text(spec, references),
         source=_source(spec.source, spec.cluster),
         sinks=sinks,
         cassandra=checkpoint.endpoint,
@@ -71,6 +74,7 @@ def driver_config(
         owner=owner,
         first_batch_limit=first_batch_limit,
         isolate=isolate,
+        finish_until=dict(finish_until or {}),
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
     )
 
@@ -147,9 +151,3 @@ def _spark_conf(spec: Spec) -> dict[str, str]:
         "spark.executor.memory": jvm_memory(executor_heap(worker.memory)),
         **spec.cluster.spark_conf,
     }
-
-
-def _code(spec: Spec, references: Mapping[str, str | None]) -> str:
-    """Return what identifies the code in the fence row's history."""
-    digest = code_hash(spec, references)
-    return " ".join(part for part in (spec.job.image, spec.job.entrypoint, digest) if part)

@@ -15,13 +15,16 @@ from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
+from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
+from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
+    Began,
     ClusterObject,
     DurabilityFacts,
     Fact,
@@ -112,14 +115,24 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
-        run_node, objects, unread, loss, durability, (snapshots, stored, (rewinds, rewind)) = await asyncio.gather(
+        (
+            run_node,
+            objects,
+            unread,
+            loss,
+            durability,
+            (snapshots, stored, began, (rewinds, rewind)),
+        ) = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
             asyncio.gather(
-                self._snapshots(pipeline, fence), self._stored_revision(pipeline, references), self._rewinds(pipeline)
+                self._snapshots(pipeline, fence),
+                self._stored_revision(pipeline, references),
+                self._began(pipeline, fence),
+                self._rewinds(pipeline),
             ),
         )
         return Observation(
@@ -138,6 +151,7 @@ class Observer:
             durability=durability,
             snapshots=snapshots,
             stored_revision=stored,
+            began=began,
             rewinds=rewinds,
             rewind=rewind,
             run_terminated=self._run_terminated(pipeline.status.run),
@@ -239,6 +253,27 @@ class Observer:
         key = pipeline.key
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
+
+    async def _began(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[Began | None]:
+        """Look for the spec of the code that began the open batch, while no run is active or one finishes it."""
+        run, row = pipeline.status.run, fence.value if isinstance(fence, Known) else None
+        is_active = run is not None and run.created_at is not None and run.ended_at is None
+        if row is None or pipeline.deleting_since is not None or (is_active and pipeline.status.finishing is None):
+            return Known(None)
+        name = revision_in(pipeline.key.name, row.code)
+        if not name or not isinstance(pipeline.spec, Spec) or not is_open(pipeline.status, row):
+            return Known(None)
+        found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
+        if isinstance(found, Unknown):
+            return found
+        spec = found.value.spec if found.value is not None else ()
+        if not isinstance(spec, Spec):
+            return Known(Began(revision=found.value))
+        wanted = referenced(finishing_spec(spec, pipeline.spec))
+        references = await self._see(self.ports.objects.references(pipeline.key, wanted))
+        if isinstance(references, Unknown):
+            return references
+        return Known(Began(revision=found.value, references=references.value))
 
     async def _stored_revision(self, pipeline: Pipeline, references: Fact[References]) -> Fact[str | None]:
         """Look whether this spec is stored while the recorded run names another one, as after a change of workers."""

@@ -195,7 +195,7 @@ def set_offsets(context: RewindContext) -> Progress | None:
         return None
     if _is_at(row, target):
         message = f"The offsets are set in epoch {row.epoch}, {context.status.records_to_repeat} records back"
-        outcome = _outcome(context, message, status=replace(context.run.status, failure=None))
+        outcome = _outcome(context, message, status=replace(context.run.status, failure=None, begun={}, finishing=None))
         status = replace(context.status, version=row.version)
         return Progress(status=_reached(context, RewindStep.RESUME, message, status=status), outcome=outcome)
     action = RewindFence(

@@ -13,7 +13,9 @@ from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.status import attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
+from fencepost_operator.decision.unfinished import mixed_output, open_until
 from fencepost_operator.desired import names
+from fencepost_operator.desired.code import code_text, revision_in
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.desired.run_config import run_config
@@ -101,7 +103,10 @@ def epoch_is_used(context: RunContext) -> Outcome | None:
 def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
     """Record the run under the row's epoch, then create its Job."""
     status, row, run = context.status, context.row, context.run
-    revision = revision_of(context.pipeline, context.spec, context.references.hashes)
+    revision = _revision(context)
+    code = (
+        row.code if context.finishes and row.code else code_text(context.spec, context.references.hashes, revision.name)
+    )
     recorded = RunStatus(
         name=names.job_name(context.pipeline.key.name, row.epoch),
         epoch=row.epoch,
@@ -112,6 +117,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         resumed_offsets=sum(row.offsets.values()),
         resumed_dead_letters=row.dead_letters,
         revision=revision.name,
+        finishes=True if context.finishes else None,
     )
     replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
     return reconciling(
@@ -119,8 +125,14 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         Reason.RUN_STARTED,
         f"Starting {recorded.name} on cluster generation {cluster.generation}{_cut(context)}",
         state=State.RESTARTING if replaces_failed else State.STARTING,
-        action=_start(context, recorded, revision),
-        status=replace(status, run=recorded, restarts=status.restarts + replaces_failed),
+        action=_start(context, recorded, revision, code),
+        status=replace(
+            status,
+            run=recorded,
+            restarts=status.restarts + replaces_failed,
+            begun=open_until(status, row) if first_batch_limit(context) or isolates(context) else status.begun,
+            mixed_output=mixed_output(context, recorded, code),
+        ),
     )
 
 
@@ -165,7 +177,22 @@ def isolates(context: RunContext) -> bool:
     return same and failure.reason == Reason.BATCH_FAILED and (is_last or failure.repeats >= enough)
 
 
-def _start(context: RunContext, run: RunStatus, revision: Revision) -> StartRun:
+def _needed_revisions(context: RunContext) -> tuple[str, ...]:
+    """Return the revisions that must stay: of the recorded run, and of the code that the fence row names."""
+    recorded = context.run.revision if context.run is not None else ""
+    found = {recorded, revision_in(context.pipeline.key.name, context.row.code)}
+    return tuple(sorted(found - {""}))
+
+
+def _revision(context: RunContext) -> Revision:
+    """Return the revision of the spec that the next run runs with."""
+    began = context.observation.began
+    if context.finishes and isinstance(began, Known) and began.value and began.value.revision:
+        return began.value.revision
+    return revision_of(context.pipeline, context.spec, context.references.hashes)
+
+
+def _start(context: RunContext, run: RunStatus, revision: Revision, code: str) -> StartRun:
     config = driver_config(
         key=context.pipeline.key,
         spec=context.spec,
@@ -176,6 +203,8 @@ def _start(context: RunContext, run: RunStatus, revision: Revision) -> StartRun:
         owner=context.owner,
         first_batch_limit=first_batch_limit(context),
         isolate=isolates(context),
+        code=code,
+        finish_until=context.finishes.until if context.finishes else {},
     )
     job = run_job(
         pipeline=context.pipeline,
@@ -189,4 +218,5 @@ def _start(context: RunContext, run: RunStatus, revision: Revision) -> StartRun:
         job=job,
         config_map=run_config(pipeline=context.pipeline, config=config),
         revision=controller_revision(context.pipeline, revision),
+        keep=_needed_revisions(context),
     )

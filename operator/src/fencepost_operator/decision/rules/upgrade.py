@@ -33,6 +33,21 @@ def run_is_outdated(context: RunContext) -> Outcome | None:
     return stop_run(context, run, why="Upgrading to the new spec", reason=Reason.UPGRADING, state=State.UPGRADING)
 
 
+def run_is_finishing(context: RunContext) -> Outcome | None:
+    """Wait for a run that only finishes the batch that its code began."""
+    run, batch = context.active_run, context.finishes
+    if run is None or batch is None:
+        return None
+    left = sum(end - context.row.offsets.get(key, end) for key, end in batch.until.items())
+    return reconciling(
+        context,
+        Reason.UPGRADING,
+        f"Upgrading: {run.name} finishes the batch of {left} records that revision {batch.revision} began; "
+        "then the new spec takes effect",
+        state=State.UPGRADING,
+    )
+
+
 def cluster_has_drifted(context: RunContext) -> Outcome | None:
     """Scale the workers and restore what was lost of the cluster, under the living driver."""
     recorded, target = context.status.cluster, target_cluster(context)

@@ -1,0 +1,62 @@
+"""What decides how records become rows: the code as the fence row names it, and whether two specs write the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fencepost_operator.api import Spec, is_revision_of
+from fencepost_operator.api.codec import encode
+from fencepost_operator.desired.hashes import code_hash, executor_references
+
+_SQL = "spark.sql."
+
+
+def code_text(spec: Spec, references: Mapping[str, str | None], revision: str = "") -> str:
+    """Return what identifies the code in the fence row and its history; the revision of its spec is the last word."""
+    parts = (spec.job.image, spec.job.entrypoint, code_hash(spec, references), revision)
+    return " ".join(part for part in parts if part)
+
+
+def revision_in(pipeline: str, code: str | None) -> str:
+    """Return the revision that a fence row's code names, '' for one of an older release."""
+    last = (code or "").rpartition(" ")[2]
+    return last if is_revision_of(pipeline, last) else ""
+
+
+def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
+    """Return the hash of all that decides which rows become of which records; sizes and connections do not count."""
+    job, cluster = spec.job, spec.cluster
+    maps = [name for name in executor_references(spec) if name.startswith("ConfigMap/")]
+    content: dict[str, Any] = {
+        "images": [job.image, cluster.image or job.image],
+        "code": [job.entrypoint, list(job.args), job.code_config_map],
+        "environment": encode([job.env, job.env_from]),
+        "sql": {key: value for key, value in cluster.spark_conf.items() if key.startswith(_SQL)},
+        "sinks": encode(spec.sinks),
+        "configMaps": {name: references.get(name) for name in maps},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def finishing_spec(old: Spec, new: Spec) -> Spec:
+    """Return the spec with which old code finishes its batch: what it writes is the old spec's, all else the new one's.
+
+    Of the new spec are the connections and the sizes: a password may have been replaced since, and a batch that did not
+    fit into memory fits now.
+    """
+    job = replace(
+        new.job,
+        image=old.job.image,
+        entrypoint=old.job.entrypoint,
+        code_config_map=old.job.code_config_map,
+        args=old.job.args,
+        env=old.job.env,
+        env_from=old.job.env_from,
+    )
+    cluster = replace(new.cluster, image=old.cluster.image, spark_conf=old.cluster.spark_conf)
+    source = replace(new.source, topics=old.source.topics)
+    return replace(new, job=job, cluster=cluster, source=source, sinks=old.sinks)
