@@ -1,6 +1,7 @@
 """Transforms of the integration tests."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -81,6 +82,29 @@ def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
 
     rows = transform(batch, context)
     return rows.mapInArrow(sleep, rows.schema)
+
+
+def keyed(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """One row a record, under the bucket that args name; the marker file of args holds up every task but the first.
+
+    A task that is held has written nothing: what it yields waits in the buffers of Spark until it ends.
+    """
+    bucket, marker = context.args
+
+    def hold(parts: Iterator[Any]) -> Iterator[Any]:
+        import time  # noqa: PLC0415
+        from pathlib import Path  # noqa: PLC0415
+
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        task = TaskContext.get()
+        assert task is not None
+        while task.partitionId() > 0 and Path(marker).exists():
+            time.sleep(0.1)
+        yield from parts
+
+    rows = transform(batch, replace(context, args=("1000",))).withColumn("bucket", F.lit(int(bucket)).cast("long"))
+    return rows.mapInArrow(hold, rows.schema)
 
 
 def trickle(batch: DataFrame, context: BatchContext) -> DataFrame:
