@@ -177,16 +177,30 @@ async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> 
     await stage.run(30)
     stage.world.lose_node(KEY, "worker")
     await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)
-    assert stage.world.buried == []
-    # One run loses its executor, and one may wait for an executor before the node counts as lost.
+    # One run loses its executor and ends by itself, and one waits for an executor until the node counts as lost.
     assert epoch(stage) in {2, 3}
+    assert all(driver.row is None for driver in stage.world.buried), "only a run that never claimed was deleted"
+
+
+async def test_a_run_that_starts_without_a_master_is_replaced_when_its_node_is_lost() -> None:
+    """It would wait for its first executor or its start timeout, and only then get another cluster."""
+    stage = await running()
+    stage.world.kill_driver()
+    await stage.until(lambda: epoch(stage) == 2 and stage.ready() == "Starting")
+    assert stage.world.newest_pod().driver.config.epoch == 2
+    stage.world.lose_node(KEY, "master")
+    began = stage.world.now
+    await stage.until(lambda: epoch(stage) == 3)
+    assert stage.world.now - began < timedelta(seconds=90)
+    await stage.running()
+    assert stage.world.releases[KEY].values["generation"] == 2
 
 
 async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
     stage = await running()
     stage.world.lose_node(KEY, "master")
     stage.world.kill_driver()
-    await stage.run(90)
+    await stage.run(45)
     assert stage.ready() == "Provisioning"
     stage.world.recover_nodes(KEY)
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
@@ -573,7 +587,22 @@ async def test_a_driver_that_lost_its_executors_ends_before_it_counts_as_unrespo
     stage = await running(restart={"stallTimeout": f"{stall_timeout}s"})
     await stage.run(10)
     driver, before = stage.world.newest_pod().driver, stage.world.now
-    stage.world.lose_node(KEY, "worker")
+    stage.world.issue = PodIssue(pod="orders-g1-worker-0", reason="CrashLoopBackOff", message="back-off 10s")
     await stage.until(lambda: not driver.alive)
     assert driver.exit_code == ExitCode.NO_EXECUTORS
     assert (stage.world.now - before).total_seconds() == pytest.approx(0.8 * stall_timeout, abs=2)
+
+
+async def test_a_driver_whose_workers_are_all_on_lost_nodes_is_fenced_before_its_patience_ends() -> None:
+    """Kubernetes replaces no pod of a lost node, so to wait for an executor is in vain; the message names the node."""
+    stage = await running(restart={"stallTimeout": "200s"})
+    await stage.run(10)
+    driver, before = stage.world.newest_pod().driver, stage.world.now
+    stage.world.lose_node(KEY, "worker")
+    await stage.until(lambda: not driver.alive)
+    assert driver.exit_code == ExitCode.FENCED
+    assert stage.world.now - before < timedelta(seconds=90)
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert failure.reason == "PodLost"
+    await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)

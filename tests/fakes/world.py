@@ -33,7 +33,7 @@ REPLICATED = KeyspaceSettings(replication={"class": "NetworkTopologyStrategy", "
 DURABLE_TOPIC = TopicSettings(replicas=3, min_insync_replicas=2, unclean_leader_election=False)
 PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 """The kinds of the chart, in the order in which Helm creates them."""
-NODE_LOSS = timedelta(seconds=100)
+NODE_LOSS = timedelta(seconds=55)
 """Until a silent node counts as lost."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POD_DELAY = timedelta(seconds=1)

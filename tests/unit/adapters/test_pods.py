@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fencepost_operator.adapters import pods
+from fencepost_operator.adapters.api_server import NODES, ApiServer, Resource
 from fencepost_operator.adapters.warnings import NamespaceWarnings
+from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -83,13 +86,13 @@ def silent(seconds: float, *, status: str = "False", containers: str = "True", *
 
 
 def test_a_pod_on_a_node_that_is_silent_for_long_is_lost() -> None:
-    found = silent(60)
+    found = silent(15)
     assert found is not None
-    assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:00 UTC")
+    assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:45 UTC")
 
 
 def test_a_pod_that_is_not_ready_for_another_cause_is_not_lost() -> None:
-    assert silent(59) is None, "its node may come back"
+    assert silent(14) is None, "its node may come back"
     assert silent(600, containers="False") is None, "its kubelet says so"
     assert silent(600, status="True") is None
 
@@ -98,6 +101,43 @@ def test_a_pod_whose_end_nobody_confirms_is_lost() -> None:
     late, early = (NOW - timedelta(seconds=seconds) for seconds in (60, 30))
     assert silent(600, containers="False", deletionTimestamp=late.isoformat()) is not None
     assert silent(600, containers="False", deletionTimestamp=early.isoformat()) is None
+
+
+@dataclass
+class Nodes:
+    """An API server that answers for one node, or does not answer."""
+
+    ready: str | None
+    seconds: float = 15
+
+    async def get(self, resource: Resource, *, name: str) -> dict[str, Any] | None:
+        assert (resource, name) == (NODES, "node-3")
+        if self.ready is None:
+            raise Unreachable("no answer")
+        at = (NOW - timedelta(seconds=self.seconds)).isoformat()
+        return {"status": {"conditions": [{"type": "Ready", "status": self.ready, "lastTransitionTime": at}]}}
+
+
+async def placed(nodes: Nodes, *, age: float = 15, node: str = "node-3") -> PodIssue | None:
+    """Return what is said of a pod that was never ready."""
+    seen = pod(conditions=[{"type": "PodScheduled", "status": "True"}])
+    created = (NOW - timedelta(seconds=age)).isoformat()
+    seen = {**seen, "metadata": {**seen["metadata"], "creationTimestamp": created}, "spec": {"nodeName": node}}
+    return await pods.find_issue(NamespaceWarnings(cast("ApiServer", nodes), "shop"), seen, NOW)
+
+
+async def test_a_pod_that_was_placed_on_a_silent_node_is_lost_before_kubernetes_deletes_it() -> None:
+    found = await placed(Nodes("Unknown"))
+    assert found is not None
+    assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:45 UTC")
+
+
+async def test_a_pod_that_starts_on_a_node_that_reports_is_not_lost() -> None:
+    assert await placed(Nodes("True")) is None
+    assert await placed(Nodes("Unknown", seconds=14)) is None, "it may come back"
+    assert await placed(Nodes("Unknown"), age=14) is None, "a young pod costs no request"
+    assert await placed(Nodes(None)) is None, "unknown is not lost"
+    assert await placed(Nodes("Unknown"), node="") is None, "not placed yet"
 
 
 def test_a_pod_that_ended_is_not_lost() -> None:
@@ -148,7 +188,7 @@ class Warnings(NamespaceWarnings):
     """Has one Event about every object."""
 
     def __init__(self) -> None:
-        pass
+        NamespaceWarnings.__init__(self, cast("ApiServer", Nodes("True")), "shop")
 
     async def newest(self, uid: str, reasons: frozenset[str]) -> dict[str, Any] | None:
         del uid

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fencepost_operator.adapters.api_server import EVENTS, JOBS, PODS, STATEFUL_SETS, ApiServer, Resource
+from fencepost_operator.adapters.api_server import EVENTS, JOBS, NODES, PODS, STATEFUL_SETS, ApiServer, Resource
 from fencepost_operator.adapters.helm import Helm
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
@@ -41,6 +41,10 @@ class Namespace(ApiServer):
         if resource == EVENTS and self.denied:
             raise Denied("may not list events")
         return self.found.get(resource, [])
+
+    async def get(self, resource: Resource, *, name: str, **_: Any) -> dict[str, Any] | None:
+        assert resource == NODES
+        return {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
     def events(self) -> tuple[str, ...]:
         return tuple(fields for resource, fields in self.asked if resource == EVENTS)

@@ -202,6 +202,8 @@ def test_node_loss_is_given_up_soon_unless_the_user_says_otherwise() -> None:
     job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
     found = {t["key"]: t["tolerationSeconds"] for t in job["spec"]["template"]["spec"]["tolerations"]}
     assert found == {"node.kubernetes.io/unreachable": 60, "node.kubernetes.io/not-ready": 10}
+    found = {t["key"]: t["tolerationSeconds"] for t in job_of("small")["spec"]["template"]["spec"]["tolerations"]}
+    assert found["node.kubernetes.io/unreachable"] == 0, "Kubernetes has waited 40 s already"
 
 
 def prints(references: dict[str, str | None] | None = None, **changes: Any) -> tuple[str, str]:

@@ -164,6 +164,9 @@ LAGGING = {"source": Watermarks(ends={"orders/0": 60})}
 DELETED = WELL.with_pipeline(deleting_since=NOW)
 OVER = DELETED.said(run=replace(RUN, stop_requested_at=NOW, ended_at=NOW, dead=True)).seen(runs=(), release=None)
 DROPPED = OVER.with_pipeline(deletion_policy=DeletionPolicy.DELETE)
+YOUNG = WELL.said(run=replace(RUN, claimed_at=None, started_at=NOW)).seen(
+    runs=(replace(JOB, pod=replace(POD, started_at=NOW)),), fence=replace(ROW, driver=None)
+)
 LOST = {"run": replace(RUN, ended_at=NOW, dead=False)}
 
 CASES: dict[str, tuple[World, str, type | None, State]] = {
@@ -304,6 +307,22 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "master's node lost under a living run": (
         WELL.seen(cluster=replace(CLUSTER, master_ready=False, issues=(LOST_MASTER,))), "Streaming", None,
         State.RUNNING,
+    ),
+    "master's node lost before the run claimed": (
+        YOUNG.seen(cluster=replace(CLUSTER, master_ready=False, issues=(LOST_MASTER,))),
+        "PodLost", TakeOverFence, State.RESTARTING,
+    ),
+    "master not ready before the run claimed": (
+        YOUNG.seen(cluster=replace(CLUSTER, master_ready=False)),
+        "Starting", None, State.STARTING,
+    ),
+    "all workers' nodes lost under a living run": (
+        WELL.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))), "PodLost", TakeOverFence,
+        State.RESTARTING,
+    ),
+    "a lost node of a cluster that the run does not use": (
+        WELL.seen(cluster=replace(CLUSTER, generation=2, ready_workers=0, issues=(LOST_WORKER,))), "Provisioning",
+        InstallCluster, State.RUNNING,
     ),
     "workers' node lost, more are asked for": (
         WELL.asked(cluster={"workers": 3}).seen(
@@ -547,10 +566,16 @@ def test_a_job_of_another_spec_than_was_recorded_is_replaced() -> None:
     assert (str(decision.reason), type(decision.action)) == ("Upgrading", StopRun)
 
 
-def test_only_an_unresponsive_driver_is_fenced_by_version() -> None:
+def test_only_a_run_that_is_given_up_while_it_may_commit_is_fenced_by_version() -> None:
+    """A commit that comes in between wins over the takeover, and the run goes on."""
     fenced = {name: case[0].decide().action for name, case in CASES.items() if case[2] is TakeOverFence}
     by_version = {name for name, a in fenced.items() if isinstance(a, TakeOverFence) and a.version is not None}
-    assert by_version == {"no commit for long", "never claimed"}
+    assert by_version == {
+        "no commit for long",
+        "never claimed",
+        "master's node lost before the run claimed",
+        "all workers' nodes lost under a living run",
+    }
     assert len(fenced) > len(by_version)
 
 

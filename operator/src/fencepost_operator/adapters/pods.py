@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fencepost_operator.adapters.api_server import Json
+from fencepost_operator.adapters.api_server import NODES, ApiServer, Json
 from fencepost_operator.adapters.warnings import NamespaceWarnings
+from fencepost_operator.errors import PortError
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 from fencepost_operator.text import single_line
 
@@ -20,11 +21,13 @@ _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons that are not an issue by themselves."""
 _SLOW: Final = timedelta(seconds=20)
 """A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
-_SILENT: Final = timedelta(seconds=60)
+_SILENT: Final = timedelta(seconds=15)
 """A node is lost when it is silent for this long after Kubernetes noticed, which takes 40 s and more by itself.
 
 A kubelet is heard of again within seconds of the API server's or its machine's return.
 """
+_OVERDUE: Final = timedelta(seconds=60)
+"""A pod whose grace period ended this long ago is on a lost node; a busy kubelet takes long to remove one."""
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _KUBELETS_REASONS: Final = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeAffinity"})
 """Of the status of a pod that its kubelet ended or did not admit."""
@@ -144,11 +147,33 @@ def lost(pod: Json, now: datetime) -> PodIssue | None:
     """
     if not may_live(pod):
         return None
-    since = min(filter(None, (instant(pod["metadata"].get("deletionTimestamp")), _marked_at(pod))), default=now)
-    if now - since < _SILENT:
-        return None
+    marked, deleted = _marked_at(pod), instant(pod["metadata"].get("deletionTimestamp"))
+    if marked is not None and now - marked >= _SILENT:
+        return _node_lost(pod, marked)
+    return _node_lost(pod, deleted) if deleted is not None and now - deleted >= _OVERDUE else None
+
+
+def _node_lost(pod: Json, since: datetime) -> PodIssue:
     node, name = pod.get("spec", {}).get("nodeName"), pod["metadata"]["name"]
     return PodIssue(pod=name, reason=NODE_LOST, message=f"node {node} is silent since {since:%Y-%m-%d %H:%M:%S} UTC")
+
+
+async def _on_a_silent_node(api: ApiServer, pod: Json, now: datetime) -> PodIssue | None:
+    """Return the issue of a pod that was placed on a node which has not reported since, so that it never got ready.
+
+    The node controller marks only pods that were ready, and deletes these after minutes.
+    """
+    node = pod.get("spec", {}).get("nodeName")
+    created = instant(pod["metadata"].get("creationTimestamp"))
+    if not node or not may_live(pod) or is_true(pod, "Ready") or created is None or now - created < _SILENT:
+        return None
+    try:
+        found = await api.get(NODES, name=node)
+    except PortError:
+        return None
+    ready = condition(found or {}, "Ready") or {}
+    since = instant(ready.get("lastTransitionTime")) if ready.get("status") in {"False", "Unknown"} else None
+    return _node_lost(pod, since) if since is not None and now - since >= _SILENT else None
 
 
 def _marked_at(pod: Json) -> datetime | None:
@@ -160,8 +185,8 @@ def _marked_at(pod: Json) -> datetime | None:
 
 
 async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> PodIssue | None:
-    """Return a pod's issue; its Events tell which volume keeps containers in creation."""
-    found = lost(pod, now) or startup_issue(pod)
+    """Return a pod's issue; its node and its Events tell what its own status does not."""
+    found = lost(pod, now) or await _on_a_silent_node(warnings.api, pod, now) or startup_issue(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
     creating = any(
         ((status.get("state") or {}).get("waiting") or {}).get("reason") in _ON_THE_WAY for status in statuses(pod)

@@ -27,9 +27,12 @@ from fencepost_operator.desired.resources import driver_memory, resources
 USER: Final = 10001
 LONGEST_VARIABLE: Final = 64 * 1024
 """Bytes; Linux passes no variable of more than 128 KiB to a process."""
-NODE_LOSS_TOLERATION: Final = 10
-"""Seconds until a driver on an unreachable node is given up; Kubernetes' own 300 s is too long."""
-NODE_LOSS_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+NODE_LOSS_TOLERATIONS: Final = {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 0}
+"""Seconds until a driver on a lost node is given up; Kubernetes' own 300 s are too long.
+
+A node that restarts its kubelet says for some seconds that it is not ready.  One that is unreachable has been silent
+for 40 s when it gets the taint.
+"""
 
 
 def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation: int, spec_hash: str) -> dict[str, Any]:
@@ -189,13 +192,8 @@ def _sinks_with_secrets(spec: Spec) -> list[tuple[str, SinkSpec]]:
 def _tolerations(spec: Spec) -> list[dict[str, Any]]:
     given = [dict(toleration) for toleration in spec.cluster.tolerations]
     own = {toleration.get("key") for toleration in given}
-    return given + [_give_up_on(taint) for taint in NODE_LOSS_TAINTS if taint not in own]
+    return given + [_give_up_on(*lost) for lost in NODE_LOSS_TOLERATIONS.items() if lost[0] not in own]
 
 
-def _give_up_on(taint: str) -> dict[str, Any]:
-    return {
-        "key": taint,
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": NODE_LOSS_TOLERATION,
-    }
+def _give_up_on(taint: str, seconds: int) -> dict[str, Any]:
+    return {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

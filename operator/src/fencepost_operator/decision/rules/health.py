@@ -11,7 +11,7 @@ from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import Diagnosis, pod_issue
+from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.lag import readable, unanswered
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
@@ -19,7 +19,7 @@ from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.decision.throughput import catch_up_seconds
-from fencepost_operator.observation import Known, Unknown, UnknownReason
+from fencepost_operator.observation import NODE_LOST, Known, Unknown, UnknownReason
 
 CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
@@ -49,14 +49,14 @@ def run_is_superseded(context: RunContext) -> Outcome | None:
 
 
 def run_is_unresponsive(context: RunContext) -> Outcome | None:
-    """Fence a driver that could commit and does not: it may be frozen and continue at any moment.
+    """Fence a driver that could commit and does not, or has lost its cluster: it may continue at any moment.
 
     The status gives the run up before the fence is taken over, so that a crash in between changes nothing.
     """
     run = context.active_run
     if run is None:
         return None
-    diagnosis = _never_claimed(context, run) or _stalled(context, run)
+    diagnosis = _lost_cluster(context, run) or _never_claimed(context, run) or _stalled(context, run)
     if diagnosis is None:
         return None
     status, row = context.status, context.row
@@ -72,6 +72,22 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
         status=replace(status, run=given_up, failure=failure),
         action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
     )
+
+
+def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
+    """Return why a run cannot go on: all its workers, or the master that it starts with, are on lost nodes.
+
+    It would only wait for a timeout. A run that claimed its epoch needs no master while it has an executor.
+    """
+    cluster = context.observation.cluster
+    seen = cluster.value if isinstance(cluster, Known) else None
+    if seen is None or seen.generation != run.cluster_generation:
+        return None
+    issues = [issue for issue in seen.issues if issue.reason == NODE_LOST]
+    workers = max(seen.workers, context.spec.cluster.workers)  # those that are still to come have nodes of their own
+    without_workers = not seen.ready_workers and len({issue.pod for issue in issues}) >= workers
+    without_master = not seen.master_ready and run.claimed_at is None
+    return diagnose_pod_issue(issues[0]) if issues and (without_workers or without_master) else None
 
 
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
