@@ -90,8 +90,9 @@ soak: up ## Work off gigabytes of large records, then run two hours of steady lo
 	@$(BIN)/python -m soak
 
 .PHONY: reference
-reference: venv ## Write what follows from the CRD: docs/reference.md and the chart's copy
+reference: venv ## Write what follows from the CRD and the reasons: docs/reference.md, docs/decisions.md, a runbook for each reason
 	@$(BIN)/python -m generators.reference >docs/reference.md
+	@$(BIN)/python -m generators.decisions
 	@cp crds/*.yaml charts/fencepost/crds/
 
 .PHONY: benchmarks

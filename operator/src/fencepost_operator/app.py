@@ -115,6 +115,7 @@ async def run(settings: Settings) -> None:
             config=ReconcileConfig(
                 cluster_uid=uid,
                 scope=settings.scope,
+                runbook_url=settings.runbook_url,
                 cluster_domain=settings.cluster_domain,
                 resync_interval=settings.resync,
             ),

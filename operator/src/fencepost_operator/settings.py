@@ -19,6 +19,7 @@ _T = TypeVar("_T")
 _DNS_LABEL: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
 _HOLDER: Final = re.compile(r"^[A-Za-z0-9._-]{1,300}$")
+_URL: Final = re.compile(r"^https?://[!-~]{1,300}$")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -35,6 +36,7 @@ class Settings:
     means all.  `resync` is in seconds: how often a pipeline is reconciled when no event asks for it.
     `allowed_endpoints` empty means that the operator may connect to any Kafka and Cassandra.
     `lease` is the name of the Lease in `namespace` that replicas share; empty means that there is only this operator.
+    `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
     `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
 
@@ -50,6 +52,7 @@ class Settings:
     metrics_port: int = 8080
     lease: str = ""
     holder: str = ""
+    runbook_url: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -68,6 +71,7 @@ class Settings:
             metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
             lease=read("LEASE", usual.lease, _object_name),
             holder=read("HOLDER", usual.holder, _holder),
+            runbook_url=read("RUNBOOK_URL", usual.runbook_url, _url),
         )
 
 
@@ -121,6 +125,12 @@ def _holder(text: str) -> str:
     if not _HOLDER.match(text):
         raise ValueError("set the pod's name and uid, such as 'fencepost-0_3f1c0f0e'")
     return text
+
+
+def _url(text: str) -> str:
+    if not _URL.match(text):
+        raise ValueError("set the address of docs/runbooks, such as 'https://docs.example/runbooks', or nothing")
+    return text.rstrip("/")
 
 
 def _seconds(text: str) -> float:

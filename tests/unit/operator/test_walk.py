@@ -27,6 +27,7 @@ from fencepost_operator.api import (
     FINALIZER,
     ClusterStatus,
     CommittedStatus,
+    EventType,
     FailureStatus,
     Pipeline,
     Reason,
@@ -328,6 +329,8 @@ def words_are_useful(decision: Decision) -> None:
     assert decision.requeue_after > 0
     if "Stalled" in {condition.type for condition in decision.status.conditions}:
         assert decision.status.message.endswith("."), "a stalled pipeline says what to do"
+    for event in decision.events:
+        assert event.type is not EventType.WARNING or event.message.endswith("."), "a warning says what to do"
 
 
 def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: Decision) -> None:

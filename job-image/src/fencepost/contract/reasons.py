@@ -1,7 +1,7 @@
 """The one vocabulary of reasons, for the operator and the driver.
 
 A reason is one CamelCase word that stays the same from release to release. It appears in conditions, Events, verdicts,
-log lines and metric labels. The message beside it is for people and may change.
+log lines and metric labels. The message beside it is for people and may change. `guidance` says what each one means.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ class Reason(StrEnum):
     RUN_STARTED = "RunStarted"
     RUN_CLAIMED = "RunClaimed"
     STARTING = "Starting"
-    RESTARTING = "Restarting"
     BACKING_OFF = "BackingOff"
     UPGRADING = "Upgrading"
     SCALED = "Scaled"
@@ -28,14 +27,12 @@ class Reason(StrEnum):
     RESUMED = "Resumed"
     DELETING = "Deleting"
     RELEASED = "Released"
-    FENCE_KEPT = "FenceKept"
     LOSS_ACCEPTED = "LossAccepted"
     REWINDING = "Rewinding"
     REWOUND = "Rewound"
     # Steady states
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
-    IDLE = "Idle"
     FALLING_BEHIND = "FallingBehind"
     SUSPENDED = "Suspended"
     PAUSED = "Paused"

@@ -16,6 +16,8 @@ class ReconcileConfig:
     cluster_uid: str
     scope: str = "default"
     cluster_domain: str = "cluster.local"
+    runbook_url: str = ""
+    """Where the runbooks are; '' where messages name none."""
     resync_interval: float = 5.0
     """Between two passes over a pipeline where nothing changes."""
     refresh_interval: float = 2.0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
+from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision import unfinished
@@ -14,7 +15,7 @@ from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.events import status_events
 from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
-from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.messages import detail, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
 from fencepost_operator.decision.retention import backlog
@@ -121,7 +122,7 @@ def decide(
     failure = next((failure for failure in failures if failure.action == outcome.action), None)
     if failure is not None:
         outcome = _with_failure(outcome, failure)
-    outcome = under_invalid_spec(context, outcome)
+    outcome = _with_page(under_invalid_spec(context, outcome), config)
     aside = next((failure for failure in failures if failure.action == rewinds.aside), None)
     status = replace(
         outcome.status,
@@ -141,7 +142,7 @@ def decide(
     return Decision(
         reason=outcome.reason,
         status=status,
-        events=status_events(pipeline.status, status, outcome),
+        events=status_events(pipeline.status, status, outcome, config),
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
@@ -222,8 +223,17 @@ def _first(checks: tuple[Callable[[C], Outcome | None], ...], context: C) -> Out
     return next((outcome for check in checks if (outcome := check(context))), None)
 
 
+def _with_page(outcome: Outcome, config: ReconcileConfig) -> Outcome:
+    """Name the runbook of a reason that a person may have to act on."""
+    if not outcome.warning and not outcome.stalled:
+        return outcome
+    return replace(outcome, message=with_runbook(outcome.message, outcome.reason, config.runbook_url))
+
+
 def _with_failure(outcome: Outcome, failure: ActionFailure) -> Outcome:
     """Report why the action that is due does not succeed."""
     tries = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
-    message = with_remedy(f"{outcome.message}: {detail(failure.message)}{tries}", failure.remedy)
+    message = with_remedy(
+        f"{outcome.message}: {detail(failure.message)}{tries}", failure.remedy or remedy_of(failure.reason)
+    )
     return replace(outcome, reason=failure.reason, message=message, warning=True, ready=False)

@@ -9,14 +9,16 @@ lets an acknowledged write be lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
-from fencepost_operator.decision.messages import detail, listed, with_remedy
+from fencepost_operator.decision.messages import detail, listed, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
 from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
@@ -37,19 +39,27 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
     elif not outcome.ready:
         found.append(_condition(context, "Reconciling", "True", outcome.reason, outcome.message))
     found.append(_streaming(context, outcome))
-    if message := stalled_transactions(context.config, outcome.status, context.now):
-        found.append(_condition(context, TRANSACTION_STALLED, "True", Reason.TRANSACTION_STALLED, message))
-    if message := unreadable_progress(context):
-        found.append(_condition(context, PROGRESS_UNREADABLE, "True", Reason.PROGRESS_UNREADABLE, message))
-    if message := unreadable_snapshots(context):
-        found.append(_condition(context, SNAPSHOTS_UNREADABLE, "True", Reason.SNAPSHOTS_UNREADABLE, message))
-    if risk := retention_risk(context, outcome.status):
-        found.append(_condition(context, RETENTION_RISK, "True", *risk))
-    if message := falling_behind(context, outcome.status):
-        found.append(_condition(context, FALLING_BEHIND, "True", Reason.FALLING_BEHIND, message))
-    if message := weak_settings(outcome.status):
-        found.append(_condition(context, DURABILITY_AT_RISK, "True", Reason.DURABILITY_AT_RISK, message))
+    found.extend(
+        _condition(context, kind, "True", reason, with_runbook(message, reason, context.config.runbook_url))
+        for kind, reason, message in _warnings(context, outcome.status)
+    )
     return tuple(found)
+
+
+def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
+    """Yield type, reason and message of what a person should know while the pipeline goes on."""
+    if message := stalled_transactions(context.config, status, context.now):
+        yield TRANSACTION_STALLED, Reason.TRANSACTION_STALLED, message
+    if message := unreadable_progress(context):
+        yield PROGRESS_UNREADABLE, Reason.PROGRESS_UNREADABLE, message
+    if message := unreadable_snapshots(context):
+        yield SNAPSHOTS_UNREADABLE, Reason.SNAPSHOTS_UNREADABLE, message
+    if risk := retention_risk(context, status):
+        yield RETENTION_RISK, *risk
+    if message := falling_behind(context, status):
+        yield FALLING_BEHIND, Reason.FALLING_BEHIND, message
+    if message := weak_settings(status):
+        yield DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK, message
 
 
 def falling_behind(context: Context, status: Status) -> str:
@@ -59,8 +69,7 @@ def falling_behind(context: Context, status: Status) -> str:
         return ""
     return with_remedy(
         f"The lag has grown since {figures.growing_since:%Y-%m-%d %H:%M} UTC although every batch is full",
-        "add workers with kubectl scale, or see what limits the batches: runbook FencepostPipelineLagGrowing; "
-        "check that the topics' retention outlasts the lag",
+        remedy_of(Reason.FALLING_BEHIND),
     )
 
 
@@ -111,7 +120,7 @@ def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime)
     return with_remedy(
         f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
         f"{names}",
-        "find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
+        remedy_of(Reason.TRANSACTION_STALLED),
     )
 
 

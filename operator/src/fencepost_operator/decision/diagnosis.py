@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.contract import LOSSES, ExitCode, Verdict
+from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
@@ -35,15 +36,23 @@ SIGTERM_EXIT: Final = 143
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """A finding: `category` is its reason, `summary` what happened, `detail` the evidence, `remedy` what to do."""
+    """A finding: `category` is its reason, `summary` what happened, `detail` the evidence, `remedy` what to do.
+
+    `special` is what to do where that is more than the guidance has for the reason.
+    """
 
     category: Reason
     summary: str
     detail: str = ""
-    remedy: str = ""
+    special: str = ""
     exit_code: int | None = None
     loss: str = ""
     log: tuple[str, ...] = ()
+
+    @property
+    def remedy(self) -> str:
+        """Return what to do."""
+        return self.special or remedy_of(self.category)
 
     @property
     def is_environment(self) -> bool:
@@ -56,79 +65,41 @@ class Diagnosis:
         return f"{self.summary}: {self.detail}" if self.detail else self.summary
 
 
-IMAGE: Final = ("cannot pull its image", "correct job.image or cluster.image, or name job.imagePullSecrets")
+IMAGE: Final = (Reason.IMAGE_PULL_FAILED, "cannot pull its image", "")
+NOT_A_JOB_IMAGE: Final = "see the message; the image or its entrypoint may not be a fencepost-job image"
 POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
-    "ImagePullBackOff": (Reason.IMAGE_PULL_FAILED, *IMAGE),
-    "ErrImagePull": (Reason.IMAGE_PULL_FAILED, *IMAGE),
-    "InvalidImageName": (Reason.IMAGE_PULL_FAILED, *IMAGE),
+    "ImagePullBackOff": IMAGE,
+    "ErrImagePull": IMAGE,
+    "InvalidImageName": IMAGE,
     "ErrImageNeverPull": (
         Reason.IMAGE_PULL_FAILED,
         "may not pull its image, and the node does not have the image",
         "load the image on the nodes, or change job.imagePullPolicy",
     ),
-    "Unschedulable": (
-        Reason.UNSCHEDULABLE,
-        "does not fit on any node",
-        "request less (cluster.worker, cluster.workers, job.resources), relax nodeSelector and affinity, or add nodes",
-    ),
-    "CreateContainerConfigError": (
-        Reason.CONTAINER_CONFIG_ERROR,
-        "cannot be configured",
-        "create the Secret, ConfigMap or key that the message names",
-    ),
-    "CreateContainerError": (
-        Reason.CONTAINER_CONFIG_ERROR,
-        "cannot be created",
-        "see the message; the image or its entrypoint may not be a fencepost-job image",
-    ),
-    "RunContainerError": (
-        Reason.CONTAINER_CONFIG_ERROR,
-        "cannot be run",
-        "see the message; the image or its entrypoint may not be a fencepost-job image",
-    ),
+    "Unschedulable": (Reason.UNSCHEDULABLE, "does not fit on any node", ""),
+    "CreateContainerConfigError": (Reason.CONTAINER_CONFIG_ERROR, "cannot be configured", ""),
+    "CreateContainerError": (Reason.CONTAINER_CONFIG_ERROR, "cannot be created", NOT_A_JOB_IMAGE),
+    "RunContainerError": (Reason.CONTAINER_CONFIG_ERROR, "cannot be run", NOT_A_JOB_IMAGE),
     "FailedMount": (Reason.CONTAINER_CONFIG_ERROR, "cannot mount a volume", "see the message, and fix the volume"),
-    "CrashLoopBackOff": (
-        Reason.CRASH_LOOP,
-        "keeps crashing",
-        "read its log with kubectl logs --previous; common causes are too little memory and an image of another kind",
-    ),
-    "Unhealthy": (
-        Reason.PROBE_FAILED,
-        "does not pass its probe",
-        "read its log with kubectl logs; an overloaded node, or too little CPU for it, is a common cause",
-    ),
+    "CrashLoopBackOff": (Reason.CRASH_LOOP, "keeps crashing", ""),
+    "Unhealthy": (Reason.PROBE_FAILED, "does not pass its probe", ""),
     NODE_LOST: (
         Reason.POD_LOST,
         "is on a node that does not respond",
         "restore the node, or delete its Node object if the machine does not exist any more",
     ),
-    "FailedCreate": (
-        Reason.POD_REFUSED,
-        "is rejected by the API server",
-        "raise the quota of the namespace, or change what the admission message names",
-    ),
+    "FailedCreate": (Reason.POD_REFUSED, "is rejected by the API server", ""),
 }
+"""What a waiting or scheduling reason of Kubernetes means: reason, what the pod does, and a special remedy or ''."""
 
 
 BY_MESSAGE: Final[tuple[tuple[str, str, tuple[Reason, str, str]], ...]] = (
     (
         "FailedCreate",
         "exceeded quota",
-        (
-            Reason.QUOTA_EXCEEDED,
-            "is more than the quota of the namespace allows",
-            "raise the ResourceQuota that the message names, or request less (cluster.worker, job.resources)",
-        ),
+        (Reason.QUOTA_EXCEEDED, "is more than the quota of the namespace allows", ""),
     ),
-    (
-        "Unschedulable",
-        "PersistentVolumeClaim",
-        (
-            Reason.VOLUME_PENDING,
-            "waits for its volume",
-            "see kubectl describe pvc; set cluster.master.storage.storageClassName to a class that can provide it",
-        ),
-    ),
+    ("Unschedulable", "PersistentVolumeClaim", (Reason.VOLUME_PENDING, "waits for its volume", "")),
 )
 """What a reason of Kubernetes means when its message holds a text."""
 
@@ -136,15 +107,11 @@ BY_MESSAGE: Final[tuple[tuple[str, str, tuple[Reason, str, str]], ...]] = (
 def diagnose_pod_issue(issue: PodIssue) -> Diagnosis:
     """Return why a pod cannot start."""
     by_message = (found for reason, text, found in BY_MESSAGE if reason == issue.reason and text in issue.message)
-    category, summary, remedy = next(by_message, None) or POD_ISSUES.get(
-        issue.reason,
-        (Reason.POD_ISSUE, f"cannot start ({issue.reason})", "see kubectl describe pod"),
+    category, summary, special = next(by_message, None) or POD_ISSUES.get(
+        issue.reason, (Reason.POD_ISSUE, f"cannot start ({issue.reason})", "")
     )
     return Diagnosis(
-        category=category,
-        summary=f"Pod {issue.pod} {summary}",
-        detail=detail(issue.message),
-        remedy=remedy,
+        category=category, summary=f"Pod {issue.pod} {summary}", detail=detail(issue.message), special=special
     )
 
 
@@ -157,60 +124,35 @@ def pod_issue(context: Context) -> Diagnosis | None:
     return diagnose_pod_issue(found[0]) if found else None
 
 
-NOTHING: Final = "nothing: the next run starts on another node"
-PRIORITY: Final = "set cluster.priorityClassName to a higher class if this repeats"
-PRESSURE: Final = (
-    "see kubectl describe node; request what the driver needs with job.resources, or raise job.scratchSize, so that it "
-    "is not the first to go"
-)
-LOGS: Final = "read the driver's log with kubectl logs"
-ENDS: Final[Mapping[int, tuple[Reason, str, str]]] = {
-    ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver stopped, and the operator did not request it", ""),
-    ExitCode.FENCED: (Reason.FENCED_OUT, "Another run or pod holds the fence", ""),
-    ExitCode.BAD_SPEC: (
-        Reason.BAD_SPEC,
-        "The spec or the author's code is not valid",
-        "fix the spec, the ConfigMap or the image; a change starts a new run",
-    ),
-    ExitCode.DATA_LOSS: (
-        Reason.DATA_LOSS,
-        "Kafka no longer has the records at the committed offsets",
-        "restore the topic, or see docs/runbooks/FencepostPipelineNotReady.md to continue without the lost records",
-    ),
-    ExitCode.POISON_RECORD: (
-        Reason.POISON_RECORD,
-        "A record fails on every attempt, while others pass",
-        "fix the transform for the record that the message names, or set spec.onPoison.action to deadLetter",
-    ),
+ENDS: Final[Mapping[int, tuple[Reason, str]]] = {
+    ExitCode.STOPPED: (Reason.RUN_ENDED, "The driver stopped, and the operator did not request it"),
+    ExitCode.FENCED: (Reason.FENCED_OUT, "Another run or pod holds the fence"),
+    ExitCode.BAD_SPEC: (Reason.BAD_SPEC, "The spec or the author's code is not valid"),
+    ExitCode.DATA_LOSS: (Reason.DATA_LOSS, "Kafka no longer has the records at the committed offsets"),
+    ExitCode.POISON_RECORD: (Reason.POISON_RECORD, "A record fails on every attempt, while others pass"),
     ExitCode.DEPENDENCY_DOWN: (
         Reason.DEPENDENCY_DOWN,
         "Kafka or Cassandra did not answer for longer than the driver waits",
-        "check Kafka and Cassandra",
     ),
-    ExitCode.NO_EXECUTORS: (
-        Reason.NO_EXECUTORS,
-        "The Spark cluster did not provide an executor in time",
-        "check that the workers are ready and have enough memory and cores",
-    ),
-    SIGKILL_EXIT: (Reason.KILLED, "The driver was killed (SIGKILL)", LOGS),
-    SIGTERM_EXIT: (Reason.KILLED, "The driver was terminated before it could stop (SIGTERM)", LOGS),
+    ExitCode.NO_EXECUTORS: (Reason.NO_EXECUTORS, "The Spark cluster did not provide an executor in time"),
+    SIGKILL_EXIT: (Reason.KILLED, "The driver was killed (SIGKILL)"),
+    SIGTERM_EXIT: (Reason.KILLED, "The driver was terminated before it could stop (SIGTERM)"),
 }
 
 
-DISRUPTIONS: Final[Mapping[str, tuple[Reason, str, str]]] = {
-    "EvictionByEvictionAPI": (Reason.DRAINED, "was evicted through the API, as kubectl drain does", NOTHING),
+DISRUPTIONS: Final[Mapping[str, tuple[Reason, str]]] = {
+    "EvictionByEvictionAPI": (Reason.DRAINED, "was evicted through the API, as kubectl drain does"),
     "DeletionByTaintManager": (
         Reason.DRAINED,
         "was removed from its node by a NoExecute taint, of a drain, a reclaimed machine or a lost node",
-        NOTHING,
     ),
-    "Terminated": (Reason.DRAINED, "ended with its node, which shuts down", NOTHING),
-    "NodeShutdown": (Reason.DRAINED, "ended with its node, which shuts down", NOTHING),
-    "PreemptionByScheduler": (Reason.PREEMPTED, "gave way to a pod of a higher priority", PRIORITY),
-    "Preempting": (Reason.PREEMPTED, "gave way to a critical pod of its node", PRIORITY),
-    "TerminationByKubelet": (Reason.EVICTED, "was ended by its kubelet", PRESSURE),
-    "Evicted": (Reason.EVICTED, "was evicted: its node ran short of a resource, or it of its own limit", PRESSURE),
-    "DeletionByPodGC": (Reason.POD_LOST, "was deleted because its node is gone", ""),
+    "Terminated": (Reason.DRAINED, "ended with its node, which shuts down"),
+    "NodeShutdown": (Reason.DRAINED, "ended with its node, which shuts down"),
+    "PreemptionByScheduler": (Reason.PREEMPTED, "gave way to a pod of a higher priority"),
+    "Preempting": (Reason.PREEMPTED, "gave way to a critical pod of its node"),
+    "TerminationByKubelet": (Reason.EVICTED, "was ended by its kubelet"),
+    "Evicted": (Reason.EVICTED, "was evicted: its node ran short of a resource, or it of its own limit"),
+    "DeletionByPodGC": (Reason.POD_LOST, "was deleted because its node is gone"),
 }
 """What Kubernetes means by the reason of a disruption."""
 STOPS: Final = frozenset({None, int(ExitCode.STOPPED), SIGKILL_EXIT, SIGTERM_EXIT})
@@ -250,7 +192,7 @@ def _of_killed_worker(found: Diagnosis, kill: MemoryKill) -> Diagnosis:
         category=Reason.OUT_OF_MEMORY,
         summary=f"The container of pod {kill.pod}{limit} ran out of memory: its executor or a Python worker",
         detail=found.message,
-        remedy="raise cluster.worker.memory, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
+        special="raise cluster.worker.memory, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
         "its size",
     )
 
@@ -262,13 +204,12 @@ def _by_disruption(pod: DriverPod | None, name: str, seen: str) -> Diagnosis | N
     stopped = code in STOPS or (verdict is not None and verdict.reason is Reason.STOP_TIMED_OUT)
     if not disruption or not stopped or (pod is not None and pod.termination_reason == "OOMKilled"):
         return None
-    category, what, remedy = DISRUPTIONS.get(disruption, (Reason.EVICTED, f"was disrupted ({disruption})", ""))
+    category, what = DISRUPTIONS.get(disruption, (Reason.EVICTED, f"was disrupted ({disruption})"))
     told = [pod.disruption_message if pod else "", f"{verdict.reason}: {verdict.message}" if verdict else ""]
     return Diagnosis(
         category=category,
         summary=f"The driver of {name} {what}",
         detail=detail("; ".join(part for part in told if part)),
-        remedy=remedy,
         exit_code=code,
     )
 
@@ -281,13 +222,12 @@ def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
             detail=detail(run.issue.message)
             if run and run.issue
             else "its Job or pod was deleted, or its node was lost",
-            remedy="if this repeats, run kubectl get events to find what deletes it",
         )
     if pod.termination_reason == "OOMKilled":
         return Diagnosis(
             category=Reason.OUT_OF_MEMORY,
             summary="The driver's container ran out of memory",
-            remedy="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
+            special="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
             "its size",
             exit_code=pod.exit_code,
         )
@@ -295,14 +235,14 @@ def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The Job of {name} was deleted without its pod {pod.name}, which may still run and is replaced",
-            remedy=f"delete pod {pod.name}; it cannot commit any more",
+            special=f"delete pod {pod.name}; it cannot commit any more",
         )
     if pod.exit_code is None:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
             detail=detail(pod.issue.message) if pod.issue else "",
-            remedy="check the node that the pod was on",
+            special="check the node that the pod was on",
         )
     return _of_exit(pod.exit_code, pod)
 
@@ -334,19 +274,19 @@ TOLD: Final[Mapping[tuple[int, Reason], tuple[Reason, str]]] = {
 
 
 def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
-    category, summary, remedy = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}", LOGS))
+    category, summary = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}"))
     verdict = pod.verdict
     if _is_suspicion(code, verdict):
         category, summary = Reason.BATCH_FAILED, "The batch failed, and one of its records may be the cause"
     if verdict is None:
         last = detail(pod.log[-1]) if pod.log else ""
-        return Diagnosis(category=category, summary=summary, detail=last, remedy=remedy, exit_code=code)
+        return Diagnosis(category=category, summary=summary, detail=last, exit_code=code)
     category, summary = TOLD.get((code, verdict.reason), (category, summary))
     return Diagnosis(
         category=_category(category, verdict.reason),
         summary=summary,
         detail=detail(f"{verdict.reason}: {verdict.message}"),
-        remedy=verdict.remedy or remedy,
+        special=verdict.remedy,
         exit_code=code,
         loss=verdict.loss if code == ExitCode.DATA_LOSS else "",
     )

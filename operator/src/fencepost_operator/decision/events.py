@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, Status
+from fencepost.contract.guidance import remedy_of
+from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import (
     FALLING_BEHIND,
     PROGRESS_UNREADABLE,
@@ -14,7 +16,7 @@ from fencepost_operator.decision.conditions import (
 )
 from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.losses import told
-from fencepost_operator.decision.messages import SHOWN, listed, with_remedy
+from fencepost_operator.decision.messages import SHOWN, listed, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import PAUSED
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
@@ -23,9 +25,17 @@ TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PE
 """Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
 
 
-def status_events(before: Status, after: Status, outcome: Outcome) -> tuple[Event, ...]:
-    """Return the Events that lead from one status to the next."""
-    return (*_facts(before, after), *_turn(before, after, outcome))
+def status_events(before: Status, after: Status, outcome: Outcome, config: ReconcileConfig) -> tuple[Event, ...]:
+    """Return the Events that lead from one status to the next; a warning names its runbook."""
+    return tuple(_with_page(event, after, config) for event in (*_facts(before, after), *_turn(before, after, outcome)))
+
+
+def _with_page(event: Event, after: Status, config: ReconcileConfig) -> Event:
+    if event.type is not EventType.WARNING:
+        return event
+    failure = after.failure if event.reason == Reason.RUN_FAILED else None
+    page = failure.reason if failure is not None else event.reason
+    return replace(event, message=with_runbook(event.message, page, config.runbook_url))
 
 
 def condition_of(status: Status, kind: str) -> Condition | None:
@@ -80,8 +90,7 @@ def _dead_letters(before: Status, after: Status) -> Iterator[Event]:
     what = "A record was" if found == 1 else f"{found} records were"
     message = f"{what} set aside as dead {'letter' if found == 1 else 'letters'}, {letters.count} in all"
     where = f"; the last one is {letters.last}" if letters.last else ""
-    remedy = "read them with `fencepost dead-letters list`, and correct the transform or the producer"
-    yield Event(EventType.WARNING, Reason.DEAD_LETTER_WRITTEN, with_remedy(f"{message}{where}", remedy))
+    yield _warning(Reason.DEAD_LETTER_WRITTEN, f"{message}{where}")
 
 
 def _mixed(found: MixedOutput) -> str:
@@ -112,6 +121,10 @@ def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
     if after.failure is not None and after.failure != before.failure and after.failure.reason == outcome.reason:
         return
     yield Event(EventType.WARNING if outcome.warning else EventType.NORMAL, outcome.reason, outcome.message)
+
+
+def _warning(reason: Reason, message: str) -> Event:
+    return Event(EventType.WARNING, reason, with_remedy(message, remedy_of(reason)))
 
 
 def _normal(reason: Reason, message: str) -> Event:

@@ -22,6 +22,12 @@ def with_remedy(message: str, *remedies: str) -> str:
     return f"{message.rstrip(_PUNCTUATION)}. {steps[:1].upper()}{steps[1:]}."
 
 
+def with_runbook(message: str, reason: str, url: str) -> str:
+    """Return a message with the page of its reason at its end; as it is without a URL, or with that page."""
+    page = f"{url}/{reason}.md"
+    return message if not url or message.endswith(page) else f"{message.rstrip(_PUNCTUATION)}. Runbook: {page}"
+
+
 def detail(text: str) -> str:
     """Return another program's message on one line; a long one keeps both ends."""
     return single_line(text, limit=DETAIL_LIMIT)

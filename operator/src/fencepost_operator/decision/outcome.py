@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, State, Status
 from fencepost_operator.decision.context import Context
@@ -42,10 +43,10 @@ def reconciling(
     warning: bool = False,
     requeue_after: float | None = None,
 ) -> Outcome:
-    """Conclude that the pipeline is on its way to what the spec asks for."""
+    """Conclude that the pipeline is on its way to what the spec asks for; a warning always says what to do."""
     return Outcome(
         reason=reason,
-        message=with_remedy(message, remedy),
+        message=with_remedy(message, remedy or (remedy_of(reason) if warning else "")),
         state=state or context.state,
         status=status or context.status,
         action=action,
@@ -59,7 +60,7 @@ def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: st
     effect = "the run continues" if context.is_streaming else "nothing is started until it is known"
     return Outcome(
         reason=reason,
-        message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy),
+        message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy or remedy_of(reason)),
         state=context.state,
         status=context.status,
         ready=context.is_streaming and is_rolled_out(context),
@@ -72,7 +73,7 @@ def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> O
     """Conclude that a person must act first."""
     return Outcome(
         reason=reason,
-        message=with_remedy(message, *remedies),
+        message=with_remedy(message, *(remedies if any(remedies) else (remedy_of(reason),))),
         state=State.STALLED,
         status=context.status,
         stalled=True,

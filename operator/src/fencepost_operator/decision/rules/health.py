@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
@@ -99,7 +100,7 @@ def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
     return Diagnosis(
         category=Reason.NEVER_CLAIMED,
         summary=f"{run.name} has not claimed its epoch within {format_duration(timeout.total_seconds())} of its start",
-        remedy="read the driver's log with kubectl logs; raise restart.startTimeout "
+        special="read the driver's log with kubectl logs; raise restart.startTimeout "
         f"({format_duration(context.spec.restart.start_timeout)}) if the imports take that long; the next run gets "
         "twice the time",
     )
@@ -119,8 +120,7 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
         summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
         detail=unreadable,
-        remedy=f"{f'{progress.REMEDY}; ' if unreadable else ''}read the driver's log with kubectl logs; raise "
-        "restart.stallTimeout if one step of a batch takes that long",
+        special=f"{progress.REMEDY}; {remedy_of(Reason.UNRESPONSIVE)}" if unreadable else "",
     )
 
 
@@ -166,7 +166,6 @@ def topics_are_missing(context: RunContext) -> Outcome | None:
         context,
         Reason.TOPIC_NOT_FOUND,
         f"Kafka has no topic {names}{effect}",
-        remedy="create it, or correct source.kafka.topics",
         warning=True,
         requeue_after=context.config.resync_interval,
     )

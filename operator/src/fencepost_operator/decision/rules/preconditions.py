@@ -45,7 +45,7 @@ def require_spec(context: Context) -> SpecContext | Outcome:
         if context.pipeline.irretrievable:
             effect += f", and the last valid spec cannot be used: {context.pipeline.irretrievable.rstrip('.')}"
         fields = "; ".join(str(violation) for violation in spec)
-        return stalled(context, Reason.INVALID_SPEC, f"{fields} ({effect})", "correct the spec")
+        return stalled(context, Reason.INVALID_SPEC, f"{fields} ({effect})")
     return SpecContext(
         pipeline=context.pipeline,
         status=context.status,
@@ -96,7 +96,6 @@ def references_are_missing(context: SpecContext, references: References) -> Outc
         context,
         reason,
         f"{', '.join(missing)} not found in namespace {context.pipeline.key.namespace}{effect}",
-        remedy="create what is missing, or correct its name in the spec",
         warning=True,
         requeue_after=context.config.resync_interval,
     )

@@ -1,0 +1,33 @@
+"""What each reason means: the situation, what Fencepost does, and what a person does.
+
+The one source of docs/decisions.md, of the runbooks of reasons, and of the remedies in conditions and Events.  A reason
+without an entry here, or one that nothing uses, fails tests/unit/contract/test_guidance.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+from fencepost.contract.guidance.dependencies import DEPENDENCY, RISK
+from fencepost.contract.guidance.ends import END
+from fencepost.contract.guidance.operations import ACTION, OPERATOR
+from fencepost.contract.guidance.person import PERSON
+from fencepost.contract.guidance.pods import POD_STARTS
+from fencepost.contract.guidance.progress import PROGRESS, STEADY
+from fencepost.contract.guidance.record import FIRST, Category, Guidance, Step
+from fencepost.contract.guidance.verdicts import VERDICT
+from fencepost.contract.reasons import Reason
+
+__all__ = ["FIRST", "GUIDANCE", "Category", "Guidance", "Step", "remedy_of"]
+
+PARTS: Final = (STEADY, PROGRESS, PERSON, DEPENDENCY, RISK, POD_STARTS, END, VERDICT, ACTION, OPERATOR)
+
+GUIDANCE: Final[Mapping[Reason, Guidance]] = MappingProxyType(dict(chain.from_iterable(part.items() for part in PARTS)))
+
+
+def remedy_of(reason: Reason) -> str:
+    """Return what a person does about a reason where the message itself does not know better, '' for nothing."""
+    return GUIDANCE[reason].remedy

@@ -1,0 +1,203 @@
+"""Reasons that name another service, and the risks that its settings bring."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Step
+from fencepost.contract.reasons import Reason
+
+CHECKPOINT: Final = Step(
+    "Which Cassandra and which Secret the spec names",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.checkpoint.cassandra}'",
+)
+SOURCE: Final = Step(
+    "Which Kafka and which settings the spec names",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.source.kafka}'",
+)
+OFFSETS: Final = Step("What each partition of the source answers", "fencepost offsets NAMESPACE/NAME")
+AT_RISK: Final = Step(
+    "The partition, the moment and the figures",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.dataRisk}'",
+)
+
+DEPENDENCY: Final = {
+    Reason.KUBERNETES_UNREACHABLE: Guidance(
+        category=Category.DEPENDENCY,
+        situation="The API server does not answer the operator, or refuses it",
+        does="starts and replaces nothing; runs continue",
+        remedy="check the API server's health and the operator's RBAC",
+        steps=(
+            Step("Its health", "kubectl get --raw /readyz?verbose"),
+            Step(
+                "What the operator may do",
+                "kubectl auth can-i --list -n NAMESPACE --as system:serviceaccount:fencepost-system:fencepost",
+            ),
+        ),
+    ),
+    Reason.CASSANDRA_UNREACHABLE: Guidance(
+        category=Category.DEPENDENCY,
+        situation="Cassandra does not answer",
+        does="starts and replaces nothing; a run waits, ends with exit code 54, and the next one starts at the last "
+        "commit",
+        remedy="restore Cassandra, nothing else",
+        steps=(CHECKPOINT,),
+    ),
+    Reason.CASSANDRA_CREDENTIALS_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        situation="Cassandra refuses the account or a right",
+        does="tries again with the Secret's newest content; starts nothing before",
+        remedy="correct the Secret of checkpoint.cassandra.credentialsFrom, or grant the right that the message names",
+        steps=(CHECKPOINT,),
+        more="../operations.md#cassandra",
+    ),
+    Reason.CASSANDRA_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        situation="The keyspace or its tables do not exist or have another shape, the Secret lacks a key, or TLS or "
+        "the datacenter does not fit",
+        does="tries again; starts nothing before",
+        remedy="create the keyspace and its tables (docs/fence-schema.cql) or set createSchema to true; correct the "
+        "Secret or the field that the message names",
+        steps=(CHECKPOINT,),
+        more="../operations.md#cassandra",
+    ),
+    Reason.PROGRESS_UNREADABLE: Guidance(
+        category=Category.DEPENDENCY,
+        situation="The operator may not read `fence_progress`",
+        does="goes on; a driver that hangs inside a batch is replaced only after twice the stall timeout",
+        remedy="grant the account SELECT on fence_progress, or correct its columns (docs/fence-schema.cql)",
+        steps=(CHECKPOINT,),
+    ),
+    Reason.SNAPSHOTS_UNREADABLE: Guidance(
+        category=Category.DEPENDENCY,
+        situation="The operator may not read `snapshots`",
+        does="goes on; it takes no further snapshot and deletes none",
+        remedy="grant the account SELECT and MODIFY on snapshots, or correct its columns (docs/fence-schema.cql)",
+        steps=(CHECKPOINT,),
+    ),
+    Reason.KAFKA_UNREACHABLE: Guidance(
+        category=Category.DEPENDENCY,
+        situation="Kafka does not answer",
+        does="starts nothing; a run waits, ends with exit code 54, and the next one starts at the last commit",
+        remedy="restore Kafka, nothing else; if others reach it, check source.kafka.bootstrapServers",
+        steps=(SOURCE, OFFSETS),
+    ),
+    Reason.KAFKA_CREDENTIALS_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        situation="Kafka refuses the account or a right",
+        does="tries again with the Secret's newest content; starts nothing before",
+        remedy="correct the Secret of source.kafka.propertiesFrom, or grant the right that the message names",
+        steps=(SOURCE,),
+        more="../operations.md#kafka",
+    ),
+    Reason.KAFKA_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        situation="A Kafka setting is not allowed or has a wrong value",
+        does="starts nothing until it is corrected",
+        remedy="correct source.kafka.properties, or the Secret of propertiesFrom",
+        steps=(SOURCE,),
+        more="../operations.md#kafka",
+    ),
+}
+
+RISK: Final = {
+    Reason.FALLING_BEHIND: Guidance(
+        category=Category.RISK,
+        situation="For five minutes records arrive faster than full batches are committed",
+        does="goes on as fast as it can",
+        remedy="add workers with kubectl scale, or see what limits the batches; check that the topics' retention "
+        "outlasts the lag",
+        steps=(
+            LOG,
+            Step("Add workers; the driver keeps running", "kubectl scale spl -n NAMESPACE NAME --replicas 4"),
+        ),
+        more="FencepostPipelineLagGrowing.md",
+    ),
+    Reason.TRANSACTION_STALLED: Guidance(
+        category=Category.RISK,
+        situation="A producer's transaction stays open and hides the records behind it",
+        does="goes on with the other partitions; the lag does not count what is hidden",
+        remedy="find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
+        steps=(
+            Step(
+                "Which partitions, and since when",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.openTransactions}'",
+            ),
+        ),
+        more="FencepostTransactionStalled.md",
+    ),
+    Reason.DATA_EXPIRES_SOON: Guidance(
+        category=Category.RISK,
+        situation="Kafka is about to delete records that are not committed",
+        does="goes on, or stays as it is; it changes no topic",
+        remedy="extend the topic's retention, then let the pipeline read",
+        steps=(
+            AT_RISK,
+            Step("Keep the records longer", "fencepost retention extend NAMESPACE/NAME --to 14d"),
+        ),
+        more="FencepostRetentionRisk.md",
+    ),
+    Reason.DATA_EXPIRED: Guidance(
+        category=Category.RISK,
+        situation="Kafka deleted records that were not committed",
+        does="stops where it finds them gone, with `OffsetOutOfRange`",
+        remedy="extend the retention at once, or more records go; then deal with the loss",
+        steps=(
+            AT_RISK,
+            Step("Keep the rest longer", "fencepost retention extend NAMESPACE/NAME --to 14d"),
+        ),
+        more="FencepostPipelineNotReady.md#lost-records-continue-without-them",
+    ),
+    Reason.RETENTION_TOO_SHORT: Guidance(
+        category=Category.RISK,
+        situation="A topic keeps its records for less than 72 hours",
+        does="goes on; this is a standing warning without an alert",
+        remedy="extend the retention: a pipeline that fails on Friday evening may be looked at on Monday",
+        steps=(Step("How long each topic keeps them", "fencepost retention show NAMESPACE/NAME"),),
+        more="FencepostRetentionRisk.md",
+    ),
+    Reason.DURABILITY_AT_RISK: Guidance(
+        category=Category.RISK,
+        situation="A setting of Cassandra or Kafka lets an acknowledged write be lost",
+        does="goes on; it reads the settings at a start, at a change of the spec, and daily",
+        remedy="correct the settings that the message names",
+        steps=(
+            Step(
+                "Each setting, with what to do",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.durability}'",
+            ),
+        ),
+        more="FencepostDurabilityAtRisk.md",
+    ),
+    Reason.DURABLE: Guidance(
+        category=Category.RISK,
+        situation="No setting that can be read puts acknowledged writes at risk any more",
+        does="ends the condition `DurabilityAtRisk`",
+    ),
+    Reason.DEAD_LETTER_WRITTEN: Guidance(
+        category=Category.RISK,
+        situation="Records that fail alone were set aside, as `onPoison.action: deadLetter` asks",
+        does="goes on without them; they are in the table `dead_letters`",
+        remedy="read them with `fencepost dead-letters list`, and correct the transform or the producer",
+        steps=(
+            Step("The records, with their errors", "fencepost dead-letters list NAMESPACE/NAME"),
+            Step(
+                "Send them to the topic again, after the correction",
+                "fencepost dead-letters retry NAMESPACE/NAME --all --dry-run",
+            ),
+        ),
+        more="FencepostDeadLettersWritten.md",
+    ),
+    Reason.MIXED_OUTPUT: Guidance(
+        category=Category.RISK,
+        situation="New code took over a batch that older code began and could not finish: both may have written it",
+        does="goes on; `status.mixedOutput` keeps the last five ranges",
+        remedy="where the two write other rows for the same record, purge the range with the PipelineRewind that the "
+        "message names",
+        steps=(
+            Step("The ranges, and why", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.mixedOutput}'"),
+            PODS,
+        ),
+        more="../operations.md#rewind",
+    ),
+}

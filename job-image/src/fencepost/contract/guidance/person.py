@@ -1,0 +1,140 @@
+"""Reasons that last until somebody corrects what the message names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.contract.guidance.record import (
+    HISTORY,
+    LOG,
+    OFFSETS,
+    RETRY,
+    Category,
+    Guidance,
+    Step,
+)
+from fencepost.contract.reasons import Reason
+
+REWINDS: Final = Step("The rewinds, with the reason of each", "kubectl get rw -n NAMESPACE -o wide")
+
+PERSON: Final = {
+    Reason.INVALID_SPEC: Guidance(
+        category=Category.PERSON,
+        situation="A field asks for what the operator cannot do; the message names each",
+        does="keeps the last valid spec in effect, and restarts its run as needed; starts nothing without one",
+        remedy="correct the spec",
+        steps=(
+            Step(
+                "The specs that are kept, the newest last: one of them is in effect",
+                "kubectl get controllerrevisions -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME",
+            ),
+        ),
+    ),
+    Reason.CONFIG_MAP_NOT_FOUND: Guidance(
+        category=Category.PERSON,
+        situation="A ConfigMap that the spec names does not exist",
+        does="starts nothing; a run that has read it continues, and is not replaced",
+        remedy="create what is missing, or correct its name in the spec",
+        steps=(Step("What there is", "kubectl get configmaps -n NAMESPACE"),),
+    ),
+    Reason.SECRET_NOT_FOUND: Guidance(
+        category=Category.PERSON,
+        situation="A Secret that the spec names does not exist",
+        does="starts nothing; a run that has read it continues, and is not replaced",
+        remedy="create what is missing, or correct its name in the spec",
+        steps=(Step("What there is", "kubectl get secrets -n NAMESPACE"),),
+    ),
+    Reason.TOPIC_NOT_FOUND: Guidance(
+        category=Category.PERSON,
+        situation="Kafka has no topic of that name",
+        does="waits: it creates no topics; a run continues with the others",
+        remedy="create it, or correct source.kafka.topics",
+        steps=(Step("The topics of the spec, and their ends", "fencepost offsets NAMESPACE/NAME"),),
+    ),
+    Reason.FENCE_OWNED_ELSEWHERE: Guidance(
+        category=Category.PERSON,
+        situation="A pipeline of another Kubernetes cluster owns the fence row",
+        does="starts nothing; an annotation that names that cluster and the epoch allows one takeover",
+        remedy="make sure that the other pipeline is gone, then set the annotation in the message; or give this "
+        "operator a scope of its own",
+        steps=(
+            Step("Who holds the row", "fencepost fence show NAMESPACE/NAME"),
+            Step(
+                "Take it over, with the value that the message has",
+                "kubectl annotate spl -n NAMESPACE NAME --overwrite "
+                "streaming.fencepost.dev/adopt-fence=CLUSTER_UID@EPOCH",
+            ),
+        ),
+    ),
+    Reason.FENCE_LOST: Guidance(
+        category=Category.PERSON,
+        situation="The fence row existed and is gone: Cassandra lost it, or somebody deleted it",
+        does="starts nothing, because the progress is not known",
+        remedy="restore it from a backup; or, to begin at source.kafka.startingOffsets, set deletionPolicy to Delete, "
+        "delete the pipeline and create it again",
+        steps=(OFFSETS,),
+        more="FencepostPipelineNotReady.md#create-the-pipeline-again-at-saved-offsets",
+    ),
+    Reason.FENCE_ROLLED_BACK: Guidance(
+        category=Category.PERSON,
+        situation="The fence row is at an older epoch than was seen: an older backup was restored",
+        does="starts nothing, because the newer progress is not known",
+        remedy="restore the newer row; or, to begin at source.kafka.startingOffsets, set deletionPolicy to Delete, "
+        "delete the pipeline and create it again",
+        steps=(HISTORY, OFFSETS),
+        more="FencepostPipelineNotReady.md#fencerolledback",
+    ),
+    Reason.RESTART_BUDGET_EXHAUSTED: Guidance(
+        category=Category.PERSON,
+        situation="`restart.maxAttempts` runs failed in a row without progress, 20 by default",
+        does="starts no further run until the spec, `restart.nonce` or the retry annotation changes",
+        remedy="correct what the message names, then change the spec, or set restart.nonce or the annotation "
+        "streaming.fencepost.dev/retry to a new value",
+        steps=(
+            Step(
+                "How the last run failed",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.failure}'",
+            ),
+            LOG,
+            RETRY,
+        ),
+        more="FencepostRestartLoop.md#the-restart-budget",
+    ),
+    Reason.PURGE_FAILED: Guidance(
+        category=Category.PERSON,
+        situation="A PipelineRewind could not delete output, or found rows that are newer than the fence",
+        does="keeps the pipeline stopped, with the fence as it was",
+        remedy="read the Job's log, correct what it names, and delete the Job",
+        steps=(
+            REWINDS,
+            Step("The log of the Job that the message names", "kubectl logs -n NAMESPACE job/JOB"),
+            Step("Try again", "kubectl delete job -n NAMESPACE JOB"),
+        ),
+        more="../operations.md#deleteoutput",
+    ),
+    Reason.REWIND_REFUSED: Guidance(
+        category=Category.PERSON,
+        situation="The target of a PipelineRewind cannot be, or its pipeline was deleted",
+        does="ends the rewind; the pipeline continues from its last commit",
+        remedy="correct what the message names in a new PipelineRewind",
+        steps=(REWINDS,),
+        more="../operations.md#rewind",
+    ),
+    Reason.DEATH_UNPROVEN: Guidance(
+        category=Category.PERSON,
+        situation="The driver's node is lost, nothing proves that the driver is dead, and `restart.onUnprovenDeath` "
+        "is `wait`",
+        does="leaves the fence to it and starts nothing, until there is proof or a person's word",
+        remedy="bring the node back; or make sure that its machine is off, and set the annotation in the message; or "
+        "set restart.onUnprovenDeath to fence",
+        steps=(
+            Step("Whether the node is there", "kubectl get nodes -o wide"),
+            Step(
+                "Say that its machine is off, as the message has it",
+                "kubectl annotate spl -n NAMESPACE NAME --overwrite "
+                "streaming.fencepost.dev/confirm-dead=NAME-run-EPOCH",
+            ),
+        ),
+        more="../operations.md#a-node-is-lost",
+    ),
+}

@@ -1,0 +1,170 @@
+"""Reasons that a driver gives in its verdict; the operator repeats them in front of the message of the failure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Step
+from fencepost.contract.reasons import Reason
+
+STALLS: Final = "stops and pages: the run ends with `BadSpec`"
+WAITS: Final = "starts the next run with backoff: the run ends with `DependencyDown`"
+AGAIN: Final = "starts the next run with backoff; it repeats the batch"
+SINKS: Final = Step("The sinks of the spec", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.sinks}'")
+JOB: Final = Step("What the spec says of the job", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.job}'")
+CODE: Final = "../authors.md"
+
+VERDICT: Final = {
+    Reason.STOPPED: Guidance(
+        category=Category.VERDICT,
+        situation="The driver was asked to stop (0)",
+        does="goes on with what it stopped the driver for",
+    ),
+    Reason.STOP_TIMED_OUT: Guidance(
+        category=Category.VERDICT,
+        situation="The batch in progress did not end within the grace period; it is not committed (1)",
+        does="repeats the batch in the next run",
+        remedy="nothing is lost; a longer terminationGracePeriodSeconds or smaller batches let it finish",
+        steps=(LOG,),
+    ),
+    Reason.FAILED: Guidance(
+        category=Category.VERDICT,
+        situation="An exception that Fencepost does not know (1)",
+        does=AGAIN,
+        remedy="read the driver's log with kubectl logs",
+        steps=(LOG,),
+    ),
+    Reason.TRANSFORM_FAILED: Guidance(
+        category=Category.VERDICT,
+        situation="The transform, or Spark for what is in the records, raised (1), or raises for an empty batch (51)",
+        does="looks for the record after `onPoison.failures` failures; stops and pages if an empty batch fails",
+        remedy="correct the transform; it also receives an empty batch",
+        steps=(LOG,),
+        more="../authors.md#a-bad-record",
+    ),
+    Reason.TRANSFORM_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="The transform returns something else than a DataFrame for each declared sink, or Spark refuses the "
+        "columns",
+        does=STALLS,
+        remedy="correct what the transform returns, or the sinks of the spec",
+        steps=(LOG, SINKS),
+        more=CODE,
+    ),
+    Reason.SINK_FAILED: Guidance(
+        category=Category.VERDICT,
+        situation="A sink raised, or ended before it had read all rows (1)",
+        does=AGAIN,
+        remedy="read the error in the driver's log; correct the plugin or what it writes to",
+        steps=(LOG, SINKS),
+        more="../sinks.md",
+    ),
+    Reason.SINK_NOT_FOUND: Guidance(
+        category=Category.VERDICT,
+        situation="The table, topic or plugin of a sink does not exist (51)",
+        does=STALLS,
+        remedy="create it, or correct its name in spec.sinks",
+        steps=(SINKS,),
+        more="../sinks.md",
+    ),
+    Reason.SINK_MISMATCH: Guidance(
+        category=Category.VERDICT,
+        situation="The columns of the transform do not fit the sink's table or topic (51)",
+        does=STALLS,
+        remedy="make the columns that the transform returns and those of the table agree",
+        steps=(LOG, SINKS),
+        more="../sinks.md",
+    ),
+    Reason.SINK_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="A sink cannot do what the spec asks of it (51)",
+        does=STALLS,
+        remedy="correct the field of spec.sinks that the message names",
+        steps=(SINKS,),
+        more="../sinks.md",
+    ),
+    Reason.ENTRYPOINT_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="`job.entrypoint` is not of the form `module:function` (51)",
+        does=STALLS,
+        remedy="correct job.entrypoint",
+        steps=(JOB,),
+        more=CODE,
+    ),
+    Reason.ENTRYPOINT_NOT_FOUND: Guidance(
+        category=Category.VERDICT,
+        situation="The module or the function of `job.entrypoint` does not exist in the image or the ConfigMap (51)",
+        does=STALLS,
+        remedy="correct job.entrypoint, or put the module into the image or the ConfigMap",
+        steps=(JOB,),
+        more=CODE,
+    ),
+    Reason.ENTRYPOINT_FAILED: Guidance(
+        category=Category.VERDICT,
+        situation="The module of `job.entrypoint` raises when it is imported (51)",
+        does=STALLS,
+        remedy="correct the code; the message has the error of the import",
+        steps=(LOG,),
+        more=CODE,
+    ),
+    Reason.SPARK_CONF_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="Spark or Java refuses a setting (51)",
+        does=STALLS,
+        remedy="correct cluster.sparkConf",
+        steps=(Step("The settings", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.cluster.sparkConf}'"),),
+        more="../reference.md",
+    ),
+    Reason.KAFKA_PROPERTIES_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="A property of Kafka is not allowed (51)",
+        does=STALLS,
+        remedy="correct source.kafka.properties, or the Secret of propertiesFrom",
+        steps=(
+            Step("The properties", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.source.kafka.properties}'"),
+        ),
+        more="../reference.md",
+    ),
+    Reason.STARTING_OFFSET_OUT_OF_RANGE: Guidance(
+        category=Category.VERDICT,
+        situation="`startingOffsets` names an offset that the log does not have (51); nothing was read",
+        does=STALLS,
+        remedy="correct source.kafka.startingOffsets",
+        steps=(Step("Where each partition begins and ends", "fencepost offsets NAMESPACE/NAME"),),
+    ),
+    Reason.CONTRACT_MISMATCH: Guidance(
+        category=Category.VERDICT,
+        situation="The operator and the job image are of releases that do not understand each other (51)",
+        does=STALLS,
+        remedy="use an operator and a job image of one release",
+        steps=(
+            JOB,
+            Step(
+                "The operator's image",
+                "kubectl get deployment -n fencepost-system fencepost "
+                "-o jsonpath='{.spec.template.spec.containers[0].image}'",
+            ),
+        ),
+    ),
+    Reason.FENCE_SCHEMA_MISSING: Guidance(
+        category=Category.VERDICT,
+        situation="The keyspace or a table of the fence does not exist (54)",
+        does=WAITS,
+        remedy="set checkpoint.cassandra.createSchema to true, or create them (docs/fence-schema.cql)",
+        more="../operations.md#cassandra",
+    ),
+    Reason.FENCE_SCHEMA_INVALID: Guidance(
+        category=Category.VERDICT,
+        situation="A table of the fence has other columns than this release needs (54)",
+        does=WAITS,
+        remedy="correct the table as docs/fence-schema.cql has it; that file also adds what is missing",
+        more="../operations.md#cassandra",
+    ),
+    Reason.CLOCK_SKEW: Guidance(
+        category=Category.VERDICT,
+        situation="The clock of the driver's node, or of the fence row, is minutes ahead of Cassandra's (54)",
+        does=WAITS,
+        remedy="correct the time of the node; for the row, follow the message",
+        steps=(PODS,),
+    ),
+}

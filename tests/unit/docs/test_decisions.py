@@ -1,0 +1,115 @@
+"""The table of decisions and the runbooks of reasons say what the guidance says, and their commands are understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from generators.decisions import RUNBOOKS, generated, pages
+from generators.reference import CRD, ROOT
+from testbed.home import Home
+from unit.cli.world import World
+
+ANNOTATIONS: Final = re.compile(r'_ANNOTATION: Final = f"\{GROUP\}/([a-z-]+)"')
+PLACEHOLDERS: Final = {
+    "NAMESPACE": "shop",
+    "NAME": "orders",
+    "EPOCH": "7",
+    "POD": "orders-spark-1-worker-0",
+    "WORKER-POD": "orders-spark-1-worker-0",
+    "JOB": "orders-purge-1",
+    "NODE": "node-1",
+}
+"""What a reader puts there; the others are arguments as they are."""
+
+
+def test_the_pages_are_what_the_guidance_gives() -> None:
+    wanted = pages()
+    assert generated() == wanted.keys(), "run `make reference`"
+    changed = [page.name for page, text in wanted.items() if page.read_text() != text]
+    assert not changed, "run `make reference`"
+
+
+def commands() -> Iterator[str]:
+    """Yield each command of the runbooks once, from blocks and from prose."""
+    found: dict[str, None] = {}
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        text = page.read_text().replace("\\\n", "")
+        blocks = re.findall(r"^ *\$ (.+?)(?: +#.*)?$", text, re.MULTILINE)
+        # Fewer than four words, such as `kubectl logs --previous`, name a command and are none.
+        prose = re.findall(
+            r"`((?:kubectl|fencepost)(?:\s+[^`\s]+){3,})`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        )
+        found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in (*blocks, *prose)))
+    yield from found
+
+
+def words(command: str) -> list[str]:
+    """Return the words of a command with its placeholders filled, up to a pipe."""
+    for name, value in PLACEHOLDERS.items():
+        command = re.sub(rf"(?<![\w-]){name}(?![\w-])|(?<=-){name}(?=-)|\b{name}(?=-run-)", value, command)
+    return shlex.split(command.split(" | ")[0].replace('"$(date +%s)"', "1").replace("$USER", "kim"))
+
+
+COMMANDS: Final = list(commands())
+
+
+def test_the_runbooks_have_commands_of_these_programs_only() -> None:
+    assert {words(command)[0] for command in COMMANDS} == {"kubectl", "fencepost", "helm"}
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("kubectl ")])
+def test_kubectl_understands_the_command(command: str) -> None:
+    """Without a server each command gets as far as its connection: a wrong verb or flag is refused before."""
+    line = [str(Home.of_user().bin / "kubectl"), "--server=http://127.0.0.1:9", *words(command)[1:]]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
+    assert "127.0.0.1:9" in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("fencepost ")])
+def test_fencepost_understands_the_command(command: str) -> None:
+    ended = World.usual().run(*words(command)[1:])
+    assert ended.exit_code == 0, ended.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_names_exists(command: str) -> None:
+    """Fields are the CRD's, annotations and labels those that the operator knows."""
+    line = words(command)
+    if "spl" in line:
+        for path in re.findall(r"\{\.((?:status|spec)[.\w]*)\}", command):
+            assert field(path.split(".")) is not None, path
+        for patch in re.findall(r"-p '(\{.*\})'", command):
+            for path in leaves(yaml.safe_load(patch)):
+                assert field(path) is not None, path
+    known = {*ANNOTATIONS.findall(VOCABULARY.read_text()), "pipeline"}
+    assert set(re.findall(r"streaming\.fencepost\.dev/([a-z-]*[a-z])", command)) <= known
+
+
+VOCABULARY: Final = ROOT / "operator/src/fencepost_operator/api/vocabulary.py"
+SCHEMA: Final[dict[str, Any]] = yaml.safe_load(Path(CRD).read_text())["spec"]["versions"][0]["schema"][
+    "openAPIV3Schema"
+]
+
+
+def field(path: list[str]) -> dict[str, Any] | None:
+    """Return the schema at a path of fields, None where the CRD has none."""
+    found: dict[str, Any] | None = SCHEMA
+    for name in path:
+        found = (found or {}).get("properties", {}).get(name)
+    return found
+
+
+def leaves(tree: object, before: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    if isinstance(tree, dict):
+        for name, inside in tree.items():
+            yield from leaves(inside, (*before, name))
+    else:
+        yield [*before]
