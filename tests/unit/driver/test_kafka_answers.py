@@ -83,12 +83,14 @@ class MissingTopic:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.fails = False
+        self.takes = 0.0
         monkeypatch.setattr(kafka_log, "AdminClient", lambda *_args, **_more: self)
         self.log = kafka_log.KafkaLog(
             {"bootstrap.servers": "k:9092"}, ["t"], patience=60, now=lambda: self.now, sleep=self.recover
         )
 
     def describe_topics(self, _topics: object, **_more: object) -> dict[str, Future[Any]]:
+        self.now += self.takes
         return {"t": answered(KafkaError.REQUEST_TIMED_OUT if self.fails else KafkaError.UNKNOWN_TOPIC_OR_PART)}
 
     def poll(self, _seconds: float) -> None:
@@ -116,3 +118,10 @@ def test_a_look_that_fails_ends_the_agreement(monkeypatch: pytest.MonkeyPatch) -
     assert [topic.missing_after(4) for _ in range(3)] == [0, 4, 8]
     topic.fails = True
     assert [topic.missing_after(4) for _ in range(2)] == [0, 4]
+
+
+def test_a_look_that_a_freeze_outlived_is_made_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: the process is frozen for five minutes in a look, and its request times out meanwhile."""
+    topic = MissingTopic(monkeypatch)
+    topic.fails, topic.takes = True, 300.0
+    assert topic.missing_after(0) == 0

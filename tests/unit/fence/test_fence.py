@@ -21,7 +21,7 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
-from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.memory import MemoryFenceTable, no_fault
 
 PIPELINE = "default/flights/departures"
 OWNER = "cluster-1/cr-1"
@@ -237,6 +237,51 @@ def test_an_answer_that_never_comes_ends_in_unavailable_after_the_patience() -> 
     table.before = down
     with pytest.raises(FenceUnavailable):
         commit(table, row, 10)
+
+
+@pytest.mark.parametrize(("patience", "lost_reads"), [(0.0, 0), (30.0, 0), (30.0, 1)])
+def test_a_driver_that_wakes_after_its_patience_learns_that_it_was_fenced(patience: float, lost_reads: int) -> None:
+    """Injected: the process is frozen in its commit for two minutes, while a successor takes over."""
+    table, time = MemoryFenceTable(), Time()
+    row = claimed(table)
+    frozen = Fence(table, PIPELINE, patience=patience, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+    calls: list[str] = []
+
+    def freeze(call: str) -> None:
+        if call == "server_time":
+            return
+        calls.append(call)
+        if len(calls) == 1:
+            table.before = no_fault
+            fence(table).take_over(row, owner=OWNER)
+            table.before = freeze
+            time.seconds += 120
+        if len(calls) <= 1 + lost_reads:
+            raise FenceUnavailable(f"{call}: the connection died meanwhile")
+
+    table.before = freeze
+    with pytest.raises(Fenced):
+        frozen.commit(row, offsets={"flights/0": 10}, planned={"flights/0": 10}, records=10, duration_ms=5)
+    assert calls == ["swap", "read"] * (1 + lost_reads)
+
+
+def test_a_freeze_begins_the_patience_once_more_and_no_other_does() -> None:
+    """Injected: each request of a dead database takes as long as a freeze."""
+    table, time = MemoryFenceTable(), Time()
+    row = claimed(table)
+    slow = Fence(table, PIPELINE, patience=30, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+
+    def down(call: str) -> None:
+        if call == "server_time":
+            return
+        time.seconds += 60
+        raise FenceUnavailable(f"{call}: down")
+
+    table.before = down
+    began = time.seconds
+    with pytest.raises(FenceUnavailable):
+        slow.take_over(row, owner=OWNER)
+    assert time.seconds - began <= 2 * 60 + 1
 
 
 def test_two_takeovers_from_one_row_are_one() -> None:

@@ -1,7 +1,8 @@
-"""How long a database that does not answer is asked again."""
+"""How long a dependency that does not answer is asked again."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -11,6 +12,9 @@ from fencepost.fence.errors import FenceUnavailable
 RETRY_PAUSE: Final = 0.25
 """Seconds between two requests to a database that does not answer; it doubles up to two seconds."""
 
+FROZEN: Final = 15.0
+"""Seconds between two looks at the clock beyond which the process did not run: a request takes 5, a pause 2."""
+
 T = TypeVar("T")
 
 
@@ -19,8 +23,8 @@ class Patience:
     """`seconds` for which a request is repeated, by the clock `monotonic`; `sleep` pauses between two of them."""
 
     seconds: float
-    monotonic: Callable[[], float]
-    sleep: Callable[[float], None]
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
 
     def begin(self) -> Deadline:
         """Return the deadline of a request that begins now."""
@@ -37,21 +41,32 @@ class Patience:
 
 
 class Deadline:
-    """Doubling pauses until the patience ends."""
+    """Doubling pauses until the patience ends.
+
+    A process that was frozen (SIGSTOP, a paused VM) wakes after the end of its patience, with a request that failed
+    meanwhile and says nothing about the dependency.  So the patience begins once more then, once: time to connect and
+    to learn from the fence who took over.
+    """
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._end = patience.monotonic() + patience.seconds
+        self._looked_at = patience.monotonic()
+        self._end = self._looked_at + patience.seconds
         self._pause = RETRY_PAUSE
+        self._was_frozen = False
 
     @property
     def is_over(self) -> bool:
         """Whether the patience has ended."""
         return self._patience.monotonic() > self._end
 
-    def pause_or_raise(self, error: FenceUnavailable) -> None:
+    def pause_or_raise(self, error: Exception) -> None:
         """Pause, or raise the error when the patience would end meanwhile."""
-        if self._patience.monotonic() + self._pause > self._end:
+        now = self._patience.monotonic()
+        if now - self._looked_at > FROZEN and not self._was_frozen:
+            self._was_frozen, self._end = True, now + max(self._patience.seconds, self._pause)
+        if now + self._pause > self._end:
             raise error
+        self._looked_at = now
         self._patience.sleep(self._pause)
         self._pause = min(self._pause * 2, 2.0)

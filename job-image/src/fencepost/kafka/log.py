@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fencepost.batch import Watermarks
 from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_key, split_offset_key
 from fencepost.errors import BadSpec, DependencyDown
+from fencepost.fence.patience import Patience
 from fencepost.kafka.answers import Topics, positions_of, refusal, topics_of
 
 REQUEST_TIMEOUT: Final = 10.0
@@ -80,10 +81,9 @@ class KafkaLog:
         admin = {key: value for key, value in properties.items() if key != "isolation.level"}
         self._admin = AdminClient({**own, **admin}, logger=QUIET)
         self._topics = list(topics)
-        self._patience = patience
+        self._patience = Patience(patience, now, sleep)
         self._stopping = stopping
         self._now = now
-        self._sleep = sleep
         self._missing_for: dict[str, float] = {}
         self._looked_at = now()
 
@@ -94,7 +94,7 @@ class KafkaLog:
         gone is for the caller to decide.
         Raises DependencyDown when Kafka does not answer within the patience, or refuses the credentials.
         """
-        deadline = self._now() + self._patience
+        deadline = self._patience.begin()
         while True:
             try:
                 found = self._look()
@@ -104,12 +104,13 @@ class KafkaLog:
                 cause = refusal((error.args[0], *self._complaints))
                 if cause is not None:
                     raise refused(self._servers, cause) from error
-                if self._now() > deadline or self._stopping():
-                    raise unreachable(self._servers, f"did not answer: {error.args[0]}") from error
+                down = unreachable(self._servers, f"did not answer: {error.args[0]}")
+                if self._stopping():
+                    raise down from error
+                deadline.pause_or_raise(down)
             else:
                 self._complaints.clear()
                 return found
-            self._sleep(0.5)
 
     def _look(self) -> Watermarks:
         """List the offsets, then ask the ids: an id that is still the same proves that the offsets were of it."""
