@@ -75,7 +75,7 @@ def _outputs(config: DriverConfig, environment: Environment) -> Iterator[dict[st
                     consistency=config.consistency,
                     tls=tls.of_folder(environment.cassandra_tls) if config.cassandra.tls is not None else None,
                 )
-                found[sink.name] = purgeable(session, sink, config.pipeline)
+                found[sink.name] = purgeable(session, sink, config)
         yield found
     finally:
         if session is not None:

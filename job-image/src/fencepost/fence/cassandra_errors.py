@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -25,6 +26,8 @@ UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, Erro
 ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
 overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
 """
+NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
+"""Cassandra's guardrail for full disks refuses each write, as if the request were wrong."""
 
 
 @contextmanager

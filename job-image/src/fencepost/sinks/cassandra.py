@@ -10,6 +10,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, R
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.sinks.changes import Rules
 from fencepost.sinks.creation import create
+from fencepost.sinks.fit import misnamed
 from fencepost.sinks.indexing import Indexing, indexing
 from fencepost.sinks.interface import BatchToken, Sink
 from fencepost.sinks.tables import Table, described
@@ -51,8 +52,9 @@ class TableSink(Sink):
         from pyspark.sql.types import StructType  # noqa: PLC0415 - workers import this module
 
         sink, own = self._sink, {self._sink.delete_where, self._sink.ttl_column, *self._unstored}
-        problems = [*self._indexing.problems(schema), *_marker(schema, sink.delete_where, "deleteWhere", "boolean")]
-        problems += _marker(schema, sink.ttl_column, "ttlColumn", "int")
+        problems = [*self._indexing.problems(schema)]
+        problems += misnamed(schema, sink.delete_where, "deleteWhere names", "boolean")
+        problems += misnamed(schema, sink.ttl_column, "ttlColumn names", "int")
         stored = StructType([field for field in schema.fields if field.name not in own])
         if not problems and self._table is None and sink.create_table is not None:
             create(self._session, sink, sink.create_table, stored)
@@ -146,11 +148,4 @@ def bind(
         consistency=config.consistency,
         patience=config.task_patience,
     )
-    return TableSink(sink, session, table=table, cluster=cluster, indexing=indexing(session, sink, config.pipeline))
-
-
-def _marker(schema: StructType, name: str | None, field: str, wanted: str) -> Iterator[str]:
-    """Yield what is wrong with the column that a field of the sink names."""
-    found = {column.name: column.dataType.simpleString() for column in schema.fields}
-    if name is not None and found.get(name) != wanted:
-        yield f"column {name!r}, which {field} names, is {found.get(name, 'missing')}, and must be {wanted}"
+    return TableSink(sink, session, table=table, cluster=cluster, indexing=indexing(session, sink, config))

@@ -34,6 +34,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def full_name(keyspace: str, name: str) -> str:
+    """Return a table's name with its keyspace, as CQL takes any names."""
+    return f"{quoted(keyspace)}.{quoted(name)}"
+
+
 def parsed(text: str, user_types: UserTypes) -> CqlType:
     """Return a column's type; one that the keyspace does not have has its name as the kind, and no parts."""
     text = text.strip()

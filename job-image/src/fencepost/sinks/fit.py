@@ -51,6 +51,13 @@ def problems(column: str, spark: DataType, cql: CqlType) -> Iterator[str]:
         yield f"column {column!r}: {why}" if path == column else f"column {column!r}, field {path}: {why}"
 
 
+def misnamed(schema: StructType, name: str | None, why: str, wanted: str) -> Iterator[str]:
+    """Yield what is wrong with a column that the sink uses by itself; `why` says for what."""
+    found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if name is not None and found.get(name) != wanted:
+        yield f"column {name!r}, which {why}, is {found.get(name, 'missing')}, and must be {wanted}"
+
+
 def _misfits(path: str, spark: DataType, cql: CqlType) -> Iterator[tuple[str, str]]:
     """Yield the path of what cannot be written, and why."""
     match cql.kind:

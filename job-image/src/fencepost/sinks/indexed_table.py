@@ -14,6 +14,7 @@ from typing import Final
 from fencepost.contract import Reason, split_offset_key
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
+from fencepost.sinks.cql import full_name, quoted
 from fencepost.sinks.marks import MarkTable, complete_from
 from fencepost.sinks.purge_index import BUCKET, split_key
 from fencepost.sinks.purged import Purged
@@ -98,7 +99,7 @@ class IndexedTable:
             pass
 
     def _count(self, keys: Iterable[bytes]) -> int:
-        statement = f'SELECT "{self.primary_key[0]}" FROM {self._table} WHERE {self._where}'  # noqa: S608
+        statement = f"SELECT {quoted(self.primary_key[0])} FROM {self._table} WHERE {self._where}"  # noqa: S608
         return sum(1 for answer in self.queries.many(statement, self._split(keys)) for _ in answer)
 
     def _forget(self, part: Slice, timestamp: int) -> None:
@@ -112,15 +113,15 @@ class IndexedTable:
 
     @property
     def _table(self) -> str:
-        return f'"{self.keyspace}"."{self.name}"'
+        return full_name(self.keyspace, self.name)
 
     @property
     def _index(self) -> str:
-        return f'"{self.keyspace}"."{index_name(self.name)}"'
+        return full_name(self.keyspace, index_name(self.name))
 
     @property
     def _where(self) -> str:
-        return " AND ".join(f'"{name}" = ?' for name in self.primary_key)
+        return " AND ".join(f"{quoted(name)} = ?" for name in self.primary_key)
 
 
 _PLACE: Final = 'pipeline = ? AND topic = ? AND "partition" = ? AND bucket = ? AND "offset" >= ? AND "offset" < ?'

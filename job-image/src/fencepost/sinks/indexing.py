@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fencepost.contract import CassandraSink, Reason
+from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
+from fencepost.fence.patience import Patience
 from fencepost.sinks import purge_index
+from fencepost.sinks.fit import misnamed
 from fencepost.sinks.marks import ClosedLedger, Ledger, MarkTable, OpenLedger
 from fencepost.sinks.purge import needs_no_index
 from fencepost.sinks.queries import Queries
@@ -32,19 +34,18 @@ class Indexing:
 
     def problems(self, schema: StructType) -> Iterator[str]:
         """Yield what the index lacks in a frame."""
-        found = {column.name: column.dataType.simpleString() for column in schema.fields}
         for name, wanted in {"topic": "string", "partition": "int", "offset": "bigint"}.items():
-            if self.index is not None and found.get(name) != wanted:
-                yield f"column {name!r}, which purgeIndex needs, is {found.get(name, 'missing')}, and must be {wanted}"
+            yield from misnamed(schema, name if self.index is not None else None, "purgeIndex needs", wanted)
 
 
-def indexing(session: Session, sink: CassandraSink, pipeline: str) -> Indexing:
+def indexing(session: Session, sink: CassandraSink, config: DriverConfig) -> Indexing:
     """Return what a sink does for its index; a run without one ends what an earlier run's index is complete for.
 
     The session has the cluster's schema.  Raises BadSpec for an index that does not exist, or is not needed.
     """
     tables: Mapping[str, Any] = session.cluster.metadata.keyspaces[sink.keyspace].tables
-    marks = MarkTable(Queries(session, sink.name, sink.keyspace), sink.table, pipeline)
+    queries = Queries(session, sink.name, sink.keyspace, Patience(config.patience))
+    marks = MarkTable(queries, sink.table, config.pipeline)
     found = tables.get(index_name(sink.table))
     if sink.purge_retention is None:
         return Indexing(ledger=ClosedLedger(marks) if found is not None and purge_index.is_index(found) else None)
@@ -56,4 +57,4 @@ def indexing(session: Session, sink: CassandraSink, pipeline: str) -> Indexing:
         )
     purge_index.check(tables, sink=sink.name, keyspace=sink.keyspace, table=sink.table)
     retention = int(sink.purge_retention)
-    return Indexing(purge_index.Index(pipeline=pipeline, retention=retention), OpenLedger(marks, retention))
+    return Indexing(purge_index.Index(pipeline=config.pipeline, retention=retention), OpenLedger(marks, retention))

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from fencepost.contract import split_offset_key
 from fencepost.contract.sinks import index_name
+from fencepost.sinks.cql import full_name
 from fencepost.sinks.interface import BatchToken
 from fencepost.sinks.purge_index import MARKS
 from fencepost.sinks.queries import Queries
@@ -67,11 +68,11 @@ class MarkTable:
 
     def remove(self, key: str, *, at: int) -> None:
         """Delete all marks of 'topic/partition' up to a write timestamp (µs)."""
-        self.queries.tell(f"DELETE FROM {self._name} USING TIMESTAMP {at:d} WHERE {_PLACE}", self._place(key))  # noqa: S608
+        self.queries.tell(f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {_PLACE}", [at, *self._place(key)])  # noqa: S608
 
     @property
     def _name(self) -> str:
-        return f'"{self.queries.keyspace}"."{index_name(self.table)}"'
+        return full_name(self.queries.keyspace, index_name(self.table))
 
     def _place(self, key: str) -> list[str | int]:
         return [self.pipeline, *split_offset_key(key), MARKS]

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.contract import CassandraSink, Reason, split_offset_key
+from fencepost.contract import CassandraSink, DriverConfig, Reason, split_offset_key
 from fencepost.contract.sinks import finds_records, index_name, is_of_records_alone
 from fencepost.errors import BadSpec
+from fencepost.fence.patience import Patience
 from fencepost.sinks import purge_index
+from fencepost.sinks.cql import full_name, quoted
 from fencepost.sinks.indexed_table import IndexedTable
 from fencepost.sinks.purged import Purged
 from fencepost.sinks.queries import Queries
@@ -84,10 +86,10 @@ class PurgeableTable:
 
     @property
     def _table(self) -> str:
-        return f'"{self.keyspace}"."{self.name}"'
+        return full_name(self.keyspace, self.name)
 
     def _where(self, part: Slice) -> tuple[str, list[Any]]:
-        terms = [f'"{name}" = ?' for name in self.partition_key]
+        terms = [f"{quoted(name)} = ?" for name in self.partition_key]
         if "offset" in self.partition_key:
             return " AND ".join(terms), list(part.key)
         return " AND ".join([*terms, '"offset" >= ?', '"offset" < ?']), [*part.key, part.start, part.until]
@@ -97,7 +99,7 @@ class PurgeableTable:
         if set(self.partition_key) == {"topic", "partition"}:
             parts = ({"topic": topic, "partition": partition} for topic, partition in wanted)
             return (tuple(part[name] for name in self.partition_key) for part in parts)
-        columns = ", ".join(f'"{name}"' for name in self.partition_key)
+        columns = ", ".join(quoted(name) for name in self.partition_key)
         return (tuple(found) for found in self.queries.ask(f"SELECT DISTINCT {columns} FROM {self._table}", []))  # noqa: S608
 
 
@@ -114,7 +116,7 @@ def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
     return finds_records(partition_key, clustering) and all(kinds.get(name) == kind for name, kind in KEY.items())
 
 
-def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> PurgeableTable | IndexedTable:
+def purgeable(session: Session, sink: CassandraSink, config: DriverConfig) -> PurgeableTable | IndexedTable:
     """Return the table of a sink. Raises BadSpec where neither its key nor an index finds the rows of an offset.
 
     The session has the cluster's schema.
@@ -125,7 +127,7 @@ def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> Purgeable
         raise BadSpec(
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist", reason=Reason.SINK_NOT_FOUND
         )
-    queries = Queries(session, sink.name, sink.keyspace)
+    queries = Queries(session, sink.name, sink.keyspace, Patience(config.patience))
     if needs_no_index(table) or (finds_rows(table) and sink.purge_retention is None):
         partition_key = tuple(column.name for column in table.partition_key)
         return PurgeableTable(queries, sink.name, sink.keyspace, sink.table, partition_key)
@@ -140,4 +142,4 @@ def purgeable(session: Session, sink: CassandraSink, pipeline: str) -> Purgeable
             " cassandra.purgeIndex, what is written from then on can be deleted.",
         )
     primary_key = tuple(column.name for column in table.primary_key)
-    return IndexedTable(queries, sink.name, sink.keyspace, sink.table, primary_key, pipeline)
+    return IndexedTable(queries, sink.name, sink.keyspace, sink.table, primary_key, config.pipeline)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra_errors import UNANSWERED
+from fencepost.fence.cassandra_errors import NODE_REFUSES, UNANSWERED
+from fencepost.fence.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,18 +27,23 @@ AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Requests for one sink in one keyspace, at the session's consistency level. They raise BadSpec, DependencyDown."""
+    """Requests for one sink in one keyspace, at the session's consistency level.
+
+    Each may be repeated, and is for as long as the patience.  A later page of an answer is not: whoever reads a long
+    answer begins over.  They raise BadSpec, DependencyDown.
+    """
 
     session: Session
     sink: str
     keyspace: str
+    patience: Patience
+    _prepared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Yield the rows of the answer, page by page."""
+        answer = self._patiently(lambda: self.session.execute(self._statement(statement), values))
         with self._translated():
-            prepared = self.session.prepare(statement)
-            prepared.fetch_size = PAGE
-            yield from self.session.execute(prepared, values)
+            yield from answer
 
     def tell(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Change something."""
@@ -47,17 +55,40 @@ class Queries:
         from cassandra.concurrent import execute_concurrent  # noqa: PLC0415 - as the driver's other clients
         from cassandra.query import BoundStatement  # noqa: PLC0415
 
-        with self._translated():
-            prepared = self.session.prepare(statement)
+        prepared = self._patiently(lambda: self._statement(statement))
 
-            def bound(row: Sequence[bytes]) -> BoundStatement:
-                made = BoundStatement(prepared)
-                made.values = list(row)
-                return made
+        sent: deque[BoundStatement] = deque()
 
-            requests = ((bound(row), None) for row in values)
-            for _, answer in execute_concurrent(self.session, requests, concurrency=AT_ONCE, results_generator=True):
-                yield answer
+        def requests() -> Iterator[tuple[BoundStatement, None]]:
+            for row in values:
+                request = BoundStatement(prepared)
+                request.values = list(row)
+                sent.append(request)
+                yield request, None
+
+        answers = execute_concurrent(
+            self.session, requests(), concurrency=AT_ONCE, raise_on_first_error=False, results_generator=True
+        )
+        for is_done, answer in answers:  # in the order of the requests
+            request = sent.popleft()
+            yield answer if is_done else self._patiently(partial(self.session.execute, request))
+
+    def _statement(self, text: str) -> Any:  # noqa: ANN401 - the library is untyped
+        """Return the statement, prepared once for the session: each node is asked to prepare it."""
+        prepared = self._prepared.get(text)
+        if prepared is None:
+            prepared = self._prepared[text] = self.session.prepare(text)
+            prepared.fetch_size = PAGE
+        return prepared
+
+    def _patiently(self, request: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library is untyped
+        deadline = self.patience.begin()
+        while True:
+            try:
+                with self._translated():
+                    return request()
+            except DependencyDown as error:
+                deadline.pause_or_raise(error)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -65,14 +96,16 @@ class Queries:
 
         try:
             yield
-        except Unauthorized as error:
-            raise BadSpec(
+        except Unauthorized as error:  # Cassandra also answers so while no replica of its permissions answers
+            raise DependencyDown(
                 f"sink {self.sink!r}: the account may not read or write in keyspace {self.keyspace}: {error}",
-                reason=Reason.SINK_INVALID,
+                reason=Reason.CASSANDRA_CREDENTIALS_REJECTED,
                 remedy=f"GRANT SELECT and MODIFY ON KEYSPACE {self.keyspace} to it.",
             ) from error
         except InvalidRequest as error:
-            raise BadSpec(f"sink {self.sink!r}: {error}", reason=Reason.SINK_INVALID) from error
+            if not NODE_REFUSES.search(str(error)):
+                raise BadSpec(f"sink {self.sink!r}: {error}", reason=Reason.SINK_INVALID) from error
+            raise DependencyDown(f"sink {self.sink!r}: {error}", reason=Reason.CASSANDRA_UNREACHABLE) from error
         except UNANSWERED as error:
             raise DependencyDown(
                 f"sink {self.sink!r}: Cassandra did not answer: {error}", reason=Reason.CASSANDRA_UNREACHABLE

@@ -12,7 +12,6 @@ Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,10 +28,11 @@ from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
-from fencepost.fence.cassandra_errors import UNANSWERED
+from fencepost.fence.cassandra_errors import NODE_REFUSES, UNANSWERED
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
 from fencepost.sinks.changes import Rules, Shape, changes, insert, parted
+from fencepost.sinks.cql import full_name
 from fencepost.sinks.entries import entries
 from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
 from fencepost.sinks.requests import Change, Request, send_encoded, steps
@@ -42,9 +42,6 @@ IN_FLIGHT: Final = 8
 """Requests in flight in one task."""
 REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 """Seconds for one request."""
-
-NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
-"""Cassandra's guardrail for full disks refuses each write, as if the request were wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +169,7 @@ def _change(session: Session, target: Target, shape: Shape) -> Change:
     """Prepare a statement once per worker, table and set of columns."""
     key = (target, shape)
     if key not in _statements:
-        text = shape.text(f'"{target.keyspace}"."{target.table}"', target.rules.ttl)
+        text = shape.text(full_name(target.keyspace, target.table), target.rules.ttl)
         _statements[key] = _prepared(
             session, target, shape, text, target.table, primary=target.primary_key, partition=target.partition_key
         )
@@ -184,7 +181,7 @@ def _entry(session: Session, index: Index, target: Target) -> Change:
     shape, name = Shape(PRIMARY_KEY), index_name(target.table)
     key = (replace(target, table=name), shape)
     if key not in _statements:
-        text = shape.text(f'"{target.keyspace}"."{name}"', index.retention)
+        text = shape.text(full_name(target.keyspace, name), index.retention)
         _statements[key] = _prepared(session, target, shape, text, name, primary=PRIMARY_KEY, partition=PARTITION_KEY)
     return _statements[key]
 
