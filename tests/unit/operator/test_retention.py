@@ -143,8 +143,7 @@ def test_the_message_says_when_and_what_to_do() -> None:
         "Kafka may delete the oldest uncommitted record of orders/0, at offset 50, there since 2026-01-04 12:00 UTC, "
         "from 2026-01-11 12:00 UTC on (retention.ms=604800000). "
         'Run kubectl patch spl -n shop orders --type merge -p \'{"spec":{"suspend":false}}\' to resume; '
-        "run kafka-configs.sh --bootstrap-server SERVER --alter --entity-type topics --entity-name orders --add-config "
-        "retention.ms=1209600000 to keep the records longer."
+        "run fencepost retention extend shop/orders --topic orders --hours 168 to keep the records longer."
     )
 
 
@@ -248,7 +247,7 @@ def test_retention_bytes_is_estimated_by_the_speed_of_the_logs_start() -> None:
     assert (risk.limit, risk.retention_bytes, risk.expires_at) == (BY_SIZE, 1 << 30, NOW + timedelta(minutes=20))
     assert found is not None
     assert "retention.bytes=1073741824, estimated by" in found.message
-    assert "retention.bytes=2147483648 to keep" in found.message
+    assert "fencepost retention extend shop/orders --topic orders --to 7d --lift-size to keep" in found.message
 
 
 def test_an_operator_that_restarted_keeps_the_estimate_until_it_has_its_own() -> None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import split_offset_key
-from fencepost_operator.api import Condition, DataRisk, Reason, Spec, Status
+from fencepost_operator.api import Condition, DataRisk, ObjectKey, Reason, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import listed, with_remedy
@@ -16,13 +16,14 @@ from fencepost_operator.observation import DRIVER_ONLY, Known
 RETENTION_RISK: Final = "RetentionRisk"
 SHORTEST_RETENTION: Final = timedelta(hours=72)
 """A failure on Friday evening is found on Monday morning."""
-_LONGER_BY: Final = 2
-"""Times the retention that the command in the message sets."""
+_LONGEST_EXTENSION: Final = 87_600
+"""Hours that `fencepost retention extend` takes at most."""
 _HYSTERESIS: Final = 0.1
 """Of the time of warning, by which the danger must be past before the condition ends."""
 _ADVISED: Final = timedelta(days=7)
 """Kafka's own default retention."""
-_MOST: Final = 2**63 - 1
+_HOUR: Final = 3_600_000
+"""Milliseconds."""
 
 
 def retention_risk(context: Context, status: Status) -> tuple[Reason, str] | None:
@@ -53,7 +54,7 @@ def _expires_soon(context: Context, risk: DataRisk, partition: str) -> str:
         f"Kafka may delete the oldest uncommitted record of {partition}, at offset {risk.offset}{since} from "
         f"{_moment(risk.expires_at)} on ({risk.limit}={value}{estimate})",
         *_go_on(context),
-        _keep(partition, f"{risk.limit}={min(_MOST, _LONGER_BY * value)}"),
+        _extend(context.pipeline.key, partition, risk),
     )
 
 
@@ -76,11 +77,21 @@ def _go_on(context: Context) -> tuple[str, ...]:
     return ("correct what the condition Ready names",)
 
 
-def _keep(partition: str, setting: str) -> str:
+def _extend(key: ObjectKey, partition: str, risk: DataRisk) -> str:
+    """Return the command that keeps the records as long again, and notes what was there before."""
     topic, _ = split_offset_key(partition)
+    if risk.limit == BY_TIME:
+        how = f"--hours {min(_LONGEST_EXTENSION, max(1, (risk.retention_ms or 0) // _HOUR))}"
+    else:
+        how = f"--to {_ADVISED.days}d --lift-size"
+    return f"run fencepost retention extend {key} --topic {topic} {how} to keep the records longer"
+
+
+def _lengthen(topic: str) -> str:
+    """Return the command that gives a topic a longer retention for good."""
     return (
         "run kafka-configs.sh --bootstrap-server SERVER --alter --entity-type topics --entity-name "
-        f"{topic} --add-config {setting} to keep the records longer"
+        f"{topic} --add-config {BY_TIME}={_ADVISED // timedelta(milliseconds=1)} to keep the records longer"
     )
 
 
@@ -99,11 +110,10 @@ def _too_short(context: Context, before: Condition | None) -> tuple[Reason, str]
         told = before is not None and before.reason == Reason.RETENTION_TOO_SHORT
         return (Reason.RETENTION_TOO_SHORT, before.message) if before is not None and told and not seen else None
     topics = listed([f"{topic} for {format_duration(time.total_seconds())}" for topic, time in short.items()])
-    advised = f"{BY_TIME}={_ADVISED // timedelta(milliseconds=1)}"
     return Reason.RETENTION_TOO_SHORT, with_remedy(
         f"Kafka keeps records of topic {topics}, which is less than "
         f"{format_duration(SHORTEST_RETENTION.total_seconds())}: a failure at the start of a weekend may cost records",
-        _keep(f"{next(iter(short))}/0", advised),
+        _lengthen(next(iter(short))),
     )
 
 
