@@ -168,6 +168,16 @@ def test_a_map_beyond_the_log_is_the_acceptances_fault_and_the_same_loss_again(a
     assert "continue=" in caught.value.remedy
 
 
+def test_a_map_with_a_partition_that_the_new_topic_does_not_have_is_refused_by_its_field() -> None:
+    log = replace(LOG, topic_ids={"t": "new"}, leaderless=frozenset({"t/2"}))
+    loss = loss_of(ROW, log)
+    assert claim(ROW, log, accepted(loss, "t/0:4,t/2:9")).offsets == {"t/0": 4, "t/1": 0}
+    with pytest.raises(DataLoss, match="continue=t/7:4; topic t has 3 partitions") as caught:
+        claim(ROW, log, accepted(loss, "t/0:4,t/7:4"))
+    assert caught.value.loss == loss
+    assert "from 0 to 2, or continue=earliest" in caught.value.remedy
+
+
 def test_losses_that_overlap_are_accepted_as_one() -> None:
     """A retry found the loss again after retention had deleted more: both are accepted, and nothing else is asked."""
     first = loss_of(ROW, replace(LOG, begins={"t/0": 15, "t/1": 30}))

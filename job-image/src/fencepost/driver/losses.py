@@ -132,7 +132,7 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
     Losses that overlap, as one that was found again with more to it, are taken out together.
     The planned batch keeps what is left of it.  Of a truncated partition and a replaced topic nothing of it is left:
     those records are gone, whatever is at their offsets now.
-    Raises DataLoss, of the same loss, when its acceptance names an offset that the log does not have.
+    Raises DataLoss, of the same loss, when its acceptance names a partition or an offset that the log does not have.
     """
     found = Continued(row=row)
     for report in sorted(reported, key=lambda report: report.epoch):
@@ -146,6 +146,16 @@ def _check_starts(report: ReportedLoss, starts: Mapping[str, StartingOffsets], l
     chosen = {
         key: at for topic in report.loss.topics if topic in starts for key, at in starts[topic].partitions.items()
     }
+    if unknown := sorted(chosen.keys() - log.ends.keys() - log.leaderless):
+        topic, _ = split_offset_key(unknown[0])
+        known = sorted(key for key in log.ends.keys() | log.leaderless if split_offset_key(key)[0] == topic)
+        raise DataLoss(
+            f"the acceptance of loss {report.loss.id} has continue={unknown[0]}:{chosen[unknown[0]]}; topic {topic} has"
+            f" {len(known)} partitions, and that is none of them",
+            reason=report.loss.reason,
+            remedy=f"Accept the loss again: with partitions from 0 to {len(known) - 1}, or continue=earliest.",
+            loss=report.loss,
+        )
     for key in sorted(chosen.keys() & log.ends.keys()):
         begin, end = log.begins[key], log.high_watermark(key)
         if not begin <= chosen[key] <= end:
