@@ -3,7 +3,8 @@
 The producers' rate counts: a lag of a million records at 5,000 records/s takes 200 s if nothing arrives, and does not
 end if 5,000 arrive per second.  So the estimate follows from how the lag itself changed over the window.
 
-A window ends with a commit, because rates over parts of batches say little: one batch may take minutes.
+A window begins and ends with a commit, because rates over parts of batches say little: one batch may take minutes.
+The first one begins with the run's first commit: the start of the cluster and of the driver is no part of the rate.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ def throughput_after(
     row: FenceRow,
     lag: int,
     now: datetime,
-) -> ThroughputStatus:
+) -> ThroughputStatus | None:
     """Return the figures after one more look; `offsets` are those of the look before, `lag` is that of now.
 
+    None before the run's first commit, unless there is nothing to commit.
     Nothing changes while the pipeline is idle, so that nothing is written then.
     """
     moved = _moved(offsets, row.offsets)
+    if before is None and lag and not moved:
+        return None
     if before is None or (_is_idle(before, now) and (moved or lag)):
         return ThroughputStatus(since=now, lag=min(lag, LARGEST))
     if not moved and not lag and not before.records:
