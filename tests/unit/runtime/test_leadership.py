@@ -46,7 +46,7 @@ async def test_the_first_replica_takes_the_lease_and_nobody_writes_without_it() 
     replica = Replica(FakeLeases(), "a")
     with pytest.raises(NotLeading):
         replica.leadership.require()
-    await replica.leadership.acquire()
+    assert DURATION <= await waited(replica) <= TARGET - RENEWAL
     replica.leadership.require()
     assert replica.leases.record is not None
     assert (replica.leases.record.holder, replica.leases.record.transitions) == ("a", 0)
@@ -194,14 +194,63 @@ async def test_of_two_replicas_that_take_it_at_once_one_gets_it() -> None:
     assert not second.leadership.is_held
 
 
-async def test_a_lease_that_is_deleted_is_made_again() -> None:
+async def test_a_holder_whose_lease_is_deleted_writes_nothing_until_it_has_made_it_again() -> None:
     leases = FakeLeases()
     first = Replica(leases, "a")
     await first.leadership.acquire()
     leases.record = None
+    held: list[bool] = []
+    leases.before_write = lambda: held.append(first.leadership.is_held)
     await keep(first, 2 * RENEWAL)
-    assert first.leadership.is_held
-    assert leases.record is not None
+    assert held[:2] == [True, False], "its renewal, and the creation after it"
+    first.leadership.require()
+    assert [record.holder for record in leases.writes[-2:]] == ["a", "a"]
+
+
+async def test_whoever_creates_a_deleted_lease_acts_only_when_its_holder_has_stopped() -> None:
+    leases = FakeLeases()
+    first, second = Replica(leases, "a"), Replica(leases, "b")
+    await first.leadership.acquire()
+    leases.record = None
+    assert await waited(second) >= DURATION > VALIDITY
+    with pytest.raises(LeaseLost, match="held by b"):
+        await first.leadership.keep()
+    assert not first.leadership.is_held
+
+
+async def test_a_contender_that_restarts_while_it_waits_begins_to_wait_again() -> None:
+    leases = FakeLeases()
+    first, contender = Replica(leases, "a"), Replica(leases, "pod_uid")
+    await first.leadership.acquire()
+    leases.record = None
+    stop_after(contender, DURATION / 2)
+    with pytest.raises(Enough):
+        await contender.leadership.acquire()
+    assert await waited(Replica(leases, "pod_uid")) >= DURATION
+
+
+async def test_a_lease_that_is_deleted_while_a_contender_waits_is_waited_for_again() -> None:
+    leases = FakeLeases()
+    contender = Replica(leases, "b")
+    stop_after(contender, DURATION / 2)
+    with pytest.raises(Enough):
+        await contender.leadership.acquire()
+    leases.record = None
+    contender.slept = lambda: None
+    assert await waited(contender) >= DURATION
+
+
+async def test_a_holder_that_was_frozen_and_finds_no_lease_remembers_nothing() -> None:
+    """Injected: another replica acted meanwhile, and then the Lease was deleted."""
+    leases = FakeLeases()
+    first = Replica(leases, "a")
+    await first.leadership.acquire()
+    first.pass_time(3600)
+    leases.record = None
+    with pytest.raises(LeaseLost, match="deleted after it had expired"):
+        await first.leadership.keep()
+    assert leases.record is None
+    assert not first.leadership.is_held
 
 
 async def test_a_lease_written_by_hand_delays_for_a_minute_at_most() -> None:

@@ -5,6 +5,9 @@ stops writing VALIDITY seconds after it began the last renewal that succeeded; a
 after it saw that renewal.  The difference is left for requests that are on their way.  Both are measured by clocks that
 cannot be set: wall time is written to the Lease for people only.
 
+A Lease that is not there says nothing: it may have been deleted while its holder acts.  Whoever finds none creates one
+that is held by UNKNOWN, and all wait until that has expired.
+
 Renewals are made by the event loop that does the work: a loop that is blocked, or a process that is frozen, stops
 renewing and finds itself without a lease before its next write.
 """
@@ -35,6 +38,8 @@ RENEWAL: Final = 2.0
 """Seconds between two renewals, and between two looks of a replica that waits."""
 REQUEST_TIMEOUT: Final = 3.0
 """Seconds that one request for the Lease may take."""
+UNKNOWN: Final = "unknown"
+"""The holder of a Lease that was created because there was none; no pod has this name."""
 _LONGEST: Final = 60.0
 """Seconds; a Lease that somebody wrote by hand does not keep all replicas waiting for longer."""
 
@@ -106,7 +111,11 @@ class Leadership:
         """Take the lease if it is free; return whether it is ours."""
         try:
             found = await _in_time(self._leases.read())
-            if found is not None and not self._is_free(found):
+            if found is None:
+                made = await _in_time(self._leases.write(self._claim(None, holder=UNKNOWN)))
+                self._seen = (made.resource_version, self._monotonic())
+                return False
+            if not self._is_free(found):
                 return False
             began = self._monotonic()
             self._hold(await _in_time(self._leases.write(self._claim(found))), began)
@@ -126,29 +135,33 @@ class Leadership:
             self._seen = (found.resource_version, now)
         return now - self._seen[1] >= min(max(found.duration, DURATION), _LONGEST)
 
-    def _claim(self, found: LeaseRecord | None) -> LeaseRecord:
-        now = self._clock.now()
-        same = found is not None and found.holder == self._holder
+    def _claim(self, found: LeaseRecord | None, *, holder: str | None = None) -> LeaseRecord:
+        now, holder = self._clock.now(), holder or self._holder
+        same = found is not None and found.holder == holder
         return LeaseRecord(
-            holder=self._holder,
+            holder=holder,
             duration=DURATION,
             acquired_at=found.acquired_at if found is not None and same else now,
             renewed_at=now,
-            transitions=found.transitions + (not same) if found is not None else 0,
+            transitions=found.transitions + (not same and found.holder != UNKNOWN) if found is not None else 0,
             resource_version=found.resource_version if found is not None else "",
         )
 
     async def _renew(self) -> None:
         began = self._monotonic()
-        record = self._record or self._claim(None)
+        if self._record is None:
+            raise LeaseLost("the lease was released")
+        renewed = replace(self._record, renewed_at=self._clock.now())
         try:
-            self._hold(await _in_time(self._leases.write(replace(record, renewed_at=self._clock.now()))), began)
+            self._hold(await _in_time(self._leases.write(renewed)), began)
         except Conflict:
             # A renewal of ours without an answer, or somebody else: the next one succeeds only over what is read here.
             found = await _in_time(self._leases.read())
             if found is not None and found.holder != self._holder:
                 self._record = self._valid_until = None
                 raise LeaseLost(f"the lease is held by {found.holder or 'nobody'}") from None
+            if found is None:
+                self._vanished()
             began = self._monotonic()
             try:
                 written = await _in_time(self._leases.write(self._claim(found)))
@@ -156,6 +169,17 @@ class Leadership:
                 self._record = self._valid_until = None
                 raise LeaseLost("another replica took the lease while this one renewed it") from None
             self._hold(written, began)
+
+    def _vanished(self) -> None:
+        """Stop writing until the Lease that was deleted is there again. Raises LeaseLost when ours had expired.
+
+        As long as it had not, nobody else has acted: a successor waits for DURATION.
+        """
+        was_held, self._valid_until = self.is_held, None
+        if not was_held:
+            self._record = None
+            raise LeaseLost("the lease was deleted after it had expired: another replica may have acted since")
+        log.warning("the lease was deleted; it is created again", extra={"reason": Reason.LEASE_NOT_RENEWED})
 
     def _hold(self, written: LeaseRecord, began: float) -> None:
         self._record, self._valid_until = written, began + VALIDITY
