@@ -14,7 +14,10 @@ RULES = [
 ]
 GREW = re.compile(
     r"max by \(namespace, name\) \((?P<now>\w+)\)"
-    r" - min by \(namespace, name\) \(min_over_time\((?P=now)\[(?P<minutes>\d+)m\]\)\) > 0"
+    r" - min by \(namespace, name\) \(min_over_time\((?P=now)\[(?P<minutes>\d+)m\]\)\) > (?P<more>\d+)"
+)
+OF_PIPELINES = re.compile(
+    r"(max|min) by \(namespace, name(, reason)?\) \((last_over_time\(|min_over_time\()?fencepost_pipeline_\w+"
 )
 STALE = 5
 """Minutes after which Prometheus forgets the last sample of a target that it does not find any more."""
@@ -23,9 +26,9 @@ Samples = Callable[[int], int | None]
 """What a pod of the operator says at a minute, None while there is no such pod."""
 
 
-def firing(pods: Sequence[Samples], minute: int) -> bool:
-    """Apply FencepostDeadLettersWritten to the series of the operator's pods, scraped once per minute."""
-    (rule,) = [rule for rule in RULES if rule["alert"] == "FencepostDeadLettersWritten"]
+def firing(alert: str, pods: Sequence[Samples], minute: int) -> bool:
+    """Apply a rule on a count that grew to the series of the operator's pods, scraped once per minute."""
+    (rule,) = [rule for rule in RULES if rule["alert"] == alert]
     found = GREW.fullmatch(rule["expr"])
     assert found, rule["expr"]
 
@@ -35,7 +38,7 @@ def firing(pods: Sequence[Samples], minute: int) -> bool:
 
     last = [values[-1] for values in within(STALE) if values]
     lowest = [min(values) for values in within(int(found["minutes"])) if values]
-    return bool(last) and max(last) - min(lowest) > 0
+    return bool(last) and max(last) - min(lowest) > int(found["more"])
 
 
 @pytest.mark.parametrize(
@@ -56,4 +59,35 @@ def firing(pods: Sequence[Samples], minute: int) -> bool:
 def test_dead_letters_are_told_once_written_whatever_pod_of_the_operator_counts(
     pods: Sequence[Samples], expected: set[int]
 ) -> None:
-    assert {minute for minute in range(120) if firing(pods, minute)} == expected
+    assert {minute for minute in range(120) if firing("FencepostDeadLettersWritten", pods, minute)} == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([lambda at: 50], set()),  # noqa: ARG005 - restarts of last year
+        ([lambda at: at // 7], set(range(28, 120))),  # five minutes of waiting, and the start
+        ([lambda at: at // 12], set()),
+        # Each pod of the operator goes on with the count of the status.
+        (
+            [lambda at: 50 + at // 7 if at < 20 else None, lambda at: 50 + at // 7 if at >= 22 else None],
+            set(range(28, 120)),
+        ),
+        ([lambda at: 50 if at < 20 else None, lambda at: 50 if at >= 22 else None], set()),
+        # With two replicas, the one that acts tells.
+        ([lambda at: 9 if at < 60 else None, lambda at: min(14, at - 50) if at >= 60 else None], set(range(63, 90))),
+        # The pipeline is created again.
+        ([lambda at: 9 if at < 60 else 0 if at < 70 else 4], set(range(70, 99))),
+    ],
+    ids=["old", "slow loop", "slower", "restarts of both", "restart", "two replicas", "created again"],
+)
+def test_a_loop_of_restarts_is_seen_across_restarts_of_the_operator(
+    pods: Sequence[Samples], expected: set[int]
+) -> None:
+    assert {minute for minute in range(120) if firing("FencepostRestartLoop", pods, minute)} == expected
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_no_alert_of_a_pipeline_is_of_one_pod_of_the_operator(rule: dict[str, str]) -> None:
+    """With its labels, the alert of a pipeline begins over when another replica acts."""
+    assert "fencepost_pipeline_" not in OF_PIPELINES.sub("", rule["expr"])

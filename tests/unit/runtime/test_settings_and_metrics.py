@@ -121,6 +121,19 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics.forget(KEY)
 
 
+def test_a_replica_that_does_not_hold_the_lease_tells_of_no_pipeline() -> None:
+    metrics, held = PrometheusMetrics(), True
+    metrics.leads(lambda: held)
+    metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
+    metrics.observed(KEY, status(), {"t/0": 7}, None)
+    assert series(metrics)
+    held = False
+    assert series(metrics) == {}
+    assert "fencepost_operator_leader 0.0" in metrics.exposition().decode()
+    held = True
+    assert series(metrics)
+
+
 def test_an_open_transaction_has_its_series() -> None:
     metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
     now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,6 +1,7 @@
 """Prometheus metrics and the health of the loops.
 
-Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.
+Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.  Only the replica that
+holds the lease tells of pipelines: what another one remembers may be long out of date.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class PrometheusMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._pipelines = CollectorRegistry()
+        self._is_leading: Callable[[], bool] = lambda: True
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         registry = self._registry
@@ -70,7 +73,7 @@ class PrometheusMetrics:
             "fencepost_pipeline_restarts",
             "Runs started to replace one that failed, as the pipeline's status counts them.",
             _PIPELINE,
-            registry=registry,
+            registry=self._pipelines,
         )
         self._counted: dict[ObjectKey, int] = {}
         self._beats = self._gauge("heartbeat_timestamp_seconds", "When the pipeline's loop last began a pass.")
@@ -116,6 +119,7 @@ class PrometheusMetrics:
 
     def leads(self, is_held: Callable[[], bool]) -> None:
         """Ask at each scrape whether this replica holds the lease."""
+        self._is_leading = is_held
         self._leader.set_function(lambda: float(is_held()))
 
     def helm_took(self, operation: str, seconds: float) -> None:
@@ -197,7 +201,8 @@ class PrometheusMetrics:
 
     def exposition(self) -> bytes:
         """Return the text that Prometheus scrapes."""
-        return generate_latest(self._registry)
+        pipelines = generate_latest(self._pipelines) if self._is_leading() else b""
+        return generate_latest(self._registry) + pipelines
 
     def _count_restarts(self, key: ObjectKey, restarts: int) -> None:
         """Bring the counter to what the status says; it starts there after a restart of the operator.
@@ -212,7 +217,7 @@ class PrometheusMetrics:
         self._counted[key] = restarts
 
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
-        return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._registry)
+        return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._pipelines)
 
 
 def _drop(gauge: Gauge, *labels: str) -> None:
