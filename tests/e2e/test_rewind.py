@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -20,6 +22,7 @@ from harness.waiting import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 REWIND = "pipelinerewinds.streaming.fencepost.dev"
+STEPS = ("Count", "Stop", "BackUp", "Resolve", "Purge", "SetOffsets", "Resume", "Check")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,18 @@ def rewind(stream: Stream, name: str, **spec: object) -> None:
     )
 
 
+def fencepost_rewind(stream: Stream, name: str, target: Mapping[str, int]) -> str:
+    """Run `fencepost rewind --watch` to its end, and return what it told."""
+    key = f"{stream.place.namespace}/{stream.pipeline.name}"
+    done = subprocess.run(
+        [sys.executable, "-m", "fencepost_cli", "rewind", key, "--to-offsets=-", f"--name={name}", "--watch", "--yes"],
+        env={**os.environ, **stream.place.environment.variables(os.environ["PATH"])},
+        input=json.dumps(target), capture_output=True, text=True, check=False, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def ended(stream: Stream, name: str) -> Object:
     """Wait until a rewind has arrived, and return its status."""
 
@@ -56,7 +71,10 @@ def ended(stream: Stream, name: str) -> Object:
 
 
 def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(stream: Stream) -> None:
-    """No fault: producers send all the time, and the target lies inside what is committed."""
+    """No fault: producers send all the time, and the target lies inside what is committed.
+
+    The dry run is a manifest, the rewind is the command, which follows each step to the end.
+    """
     stream.load.burst(2000)
     row = stream.check_every_row()
     target = {key: offset // 2 for key, offset in row.offsets.items()}
@@ -72,12 +90,12 @@ def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(stream: 
     assert (unmoved.epoch, unmoved.offsets) == (row.epoch, row.offsets)
 
     with stream.load.flowing():
-        rewind(stream, "back", to={"offsets": target})
-        done = ended(stream, "back")
+        told = fencepost_rewind(stream, "back", target)
+    done = ended(stream, "back")
     assert done["target"]["offsets"] == target
-    assert {step["name"]: step["state"] for step in done["steps"]} == dict.fromkeys(
-        ("Count", "Stop", "BackUp", "Resolve", "Purge", "SetOffsets", "Resume", "Check"), "Done"
-    )
+    assert {step["name"]: step["state"] for step in done["steps"]} == dict.fromkeys(STEPS, "Done")
+    assert {line.split()[0] for line in told.splitlines() if line.split()[1:2] == ["Done"]} == set(STEPS)
+    assert told.splitlines()[-1].startswith("Completed: ")
     after = stream.check_every_row(seconds=300)
     assert after.epoch == row.epoch + 1
 

@@ -80,9 +80,8 @@ def played() -> Iterator[Scene]:
     kafka.produce(topic, RECORDS, partitions=2)
     row = committed(session, f"{SCOPE}/{key}", topic)
     fill(session, topic)
-    on_the_api_server(environment, lambda api: created(api, key, topic, environment))
-    yield Scene(environment, key, topic, session, row)
-    on_the_api_server(environment, lambda api: removed(api, key))
+    with described(environment, key, config_of(key, topic)):
+        yield Scene(environment, key, topic, session, row)
     kafka.delete(topic)
     for partition in (0, 1):
         session.execute("DELETE FROM fencepost_cli.orders WHERE topic = %s AND partition = %s", (topic, partition))
@@ -112,12 +111,9 @@ def fill(session: Session, topic: str) -> None:
             session.execute(WRITE, (topic, partition, offset))
 
 
-async def created(api: ApiServer, key: ObjectKey, topic: str, environment: Environment) -> None:
-    """Make the namespace, the Secret, a run's configuration and the pipeline, which is suspended."""
-    await api._call("POST", "create", NAMESPACES, body={"metadata": {"name": key.namespace}})
-    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
-    await api.create(SECRETS, namespace=key.namespace, body={"metadata": {"name": "account"}, "stringData": account})
-    config = DriverConfig(
+def config_of(key: ObjectKey, topic: str) -> DriverConfig:
+    """Return the configuration of the run that committed these batches."""
+    return DriverConfig(
         pipeline=f"{SCOPE}/{key}",
         epoch=1,
         entrypoint="job:transform",
@@ -134,14 +130,35 @@ async def created(api: ApiServer, key: ObjectKey, topic: str, environment: Envir
         executors=1,
         termination_grace=1,
     )
-    metadata = {"name": names.job_name(key.name, 1), "labels": labels.run_labels(key, 1)}
+
+
+@contextmanager
+def described(environment: Environment, key: ObjectKey, config: DriverConfig) -> Iterator[None]:
+    """Show a pipeline with this run to those who ask the API server; it is suspended there."""
+    on_the_api_server(environment, lambda api: created(api, key, config, environment))
+    try:
+        yield
+    finally:
+        on_the_api_server(environment, lambda api: removed(api, key))
+
+
+async def created(api: ApiServer, key: ObjectKey, config: DriverConfig, environment: Environment) -> None:
+    """Make the namespace, the Secret, a run's configuration and the pipeline, which is suspended."""
+    await api._call("POST", "create", NAMESPACES, body={"metadata": {"name": key.namespace}})
+    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
+    await api.create(SECRETS, namespace=key.namespace, body={"metadata": {"name": "account"}, "stringData": account})
+    metadata = {"name": names.job_name(key.name, config.epoch), "labels": labels.run_labels(key, config.epoch)}
     data = {run_config.KEY: config.to_json()}
     await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": metadata, "data": data})
     manifest = pipeline_manifest(key)
-    manifest["spec"]["source"]["kafka"]["topics"] = [topic]
-    manifest["spec"]["sinks"] = [{"name": "orders", "cassandra": {"keyspace": KEYSPACE, "table": "orders"}}]
+    manifest["spec"]["source"]["kafka"]["topics"] = list(config.source.topics)
+    manifest["spec"]["sinks"] = [
+        {"name": sink.name, "cassandra": {"keyspace": sink.keyspace, "table": sink.table}}
+        for sink in config.sinks
+        if isinstance(sink, CassandraSink)
+    ]
     manifest["spec"]["checkpoint"]["cassandra"] |= {
-        "keyspace": KEYSPACE,
+        "keyspace": config.fence_keyspace,
         "consistency": "LOCAL_ONE",
         "credentialsFrom": {"secretName": "account"},
     }

@@ -12,7 +12,10 @@ from confluent_kafka import Producer
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.dead_letters import DeadLetters
 from fencepost_cli.history import check_history
+from fencepost_operator.api import ObjectKey
+from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline
+from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
@@ -84,3 +87,31 @@ def test_code_that_always_fails_sets_nothing_aside(pipeline: Make) -> None:
     assert "others that were tried" in verdict.message
     row = one.row()
     assert (row.dead_letters, one.committed_records()) == (0, 0)
+
+
+def test_a_record_that_is_retried_after_the_code_was_repaired_is_one_row(
+    pipeline: Make, environment: Environment
+) -> None:
+    one = pipeline()
+    key = ObjectKey(f"test-{one.topic}", "orders")
+    one.config = replace(one.config, pipeline=f"{SCOPE}/{key}")
+    one.kafka.produce(one.topic, 8)
+    spoil(one, (1, b'{"n": 77, "x": 0.5, "city": "nowhere"}'))
+    run = one.start(isolating(one, 3600.0))
+    one.wait_committed(9)
+    run.stop()
+    assert sorted(row.n for row in one.rows()) == list(range(8))
+
+    with described(environment, key, one.config):
+        scene = Scene(environment, key, one.topic, one.session, one.row())
+        (told,) = scene.json("dead-letters", "retry", str(key), "--all", "--yes")["deadLetters"]
+        assert (told["offset"], told["to"]) == (2, f"{one.topic}/1@3")
+        again = scene.json("dead-letters", "retry", str(key), "--all", "--yes")
+        assert (again["retriedBefore"], again["deadLetters"]) == (1, [])
+
+    run = one.start(replace(isolating(one, 3600.0), entrypoint="parse:transform", code="repaired"))
+    one.wait_committed(10)
+    run.stop()
+    assert [(row.partition, row.offset) for row in one.rows() if row.n == 77] == [(1, 3)]
+    assert sorted(row.n for row in one.rows()) == [*range(8), 77]
+    assert (one.row().dead_letters, one.committed_records()) == (1, 10)
