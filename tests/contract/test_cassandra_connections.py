@@ -20,7 +20,7 @@ from fencepost.fence.cassandra import CassandraFenceTable, create_schema, new_re
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial, of_folder
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
-from fencepost_operator.adapters.cassandra_sessions import Place
+from fencepost_operator.adapters.cassandra_places import Place
 from fencepost_operator.adapters.cassandra_settings import read_settings
 from fencepost_operator.endpoints import EndpointPolicy
 from testbed import environment

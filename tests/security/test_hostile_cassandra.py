@@ -20,7 +20,7 @@ from fencepost.fence import FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import LARGEST_FRAME
-from fencepost_operator.adapters.cassandra_sessions import Place
+from fencepost_operator.adapters.cassandra_places import Place
 from fencepost_operator.endpoints import EndpointPolicy
 
 MIB = 1024 * 1024

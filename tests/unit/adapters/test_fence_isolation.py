@@ -16,7 +16,7 @@ from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import cassandra_sessions
+from fencepost_operator.adapters import cassandra_places, cassandra_sessions
 from fencepost_operator.adapters.cassandra_sessions import Limits
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
@@ -98,7 +98,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> Healthy:
         silence.attempts.append(endpoint.port)
         return connect(endpoint, **options, request_timeout=silence.timeout)
 
-    monkeypatch.setattr(cassandra_sessions, "connect", dial)
+    monkeypatch.setattr(cassandra_places, "connect", dial)
     monkeypatch.setattr(CassandraFenceTable, "over", lambda *_: cluster.table)
     return cluster
 

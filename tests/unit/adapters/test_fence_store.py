@@ -22,7 +22,7 @@ from fencepost.fence import (
 )
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import cassandra_sessions, fence_store
+from fencepost_operator.adapters import cassandra_places, fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
@@ -104,7 +104,7 @@ class Secrets:
 @pytest.fixture
 def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
     made = Cassandra()
-    monkeypatch.setattr(cassandra_sessions, "connect", made.connect)
+    monkeypatch.setattr(cassandra_places, "connect", made.connect)
     monkeypatch.setattr(fence_store, "is_current", lambda *_: True)
     monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
     monkeypatch.setattr(CassandraFenceTable, "over", made.over)

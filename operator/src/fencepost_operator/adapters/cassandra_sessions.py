@@ -20,8 +20,6 @@ import asyncio
 import copy
 import itertools
 import logging
-import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -33,12 +31,10 @@ from cassandra import RequestExecutionException
 from cassandra.cluster import Session
 from cassandra.protocol import ErrorMessage
 
-from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.tls import TlsMaterial
-from fencepost_operator.adapters.cassandra_connection import BoundedConnection
+from fencepost_operator.adapters.cassandra_places import Place
+from fencepost_operator.adapters.daemon_threads import in_thread, then
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 
@@ -73,54 +69,6 @@ class Limits:
     """Requests in a row without an answer after which a session is closed, to resolve and connect again."""
     first_pause: float = 3.0
     longest_pause: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What makes two sessions the same."""
-
-    endpoint: CassandraEndpoint
-    consistency: str
-    credentials: tuple[str, str] | None = field(repr=False)
-    tls: TlsMaterial | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        return f"Cassandra at {self.endpoint.address}"
-
-    @property
-    def address(self) -> tuple[frozenset[str], int]:
-        """What identifies the cluster, whoever logs in."""
-        return frozenset(self.endpoint.contact_points), self.endpoint.port
-
-    def without_credentials(self, text: str) -> str:
-        """Return a text of the driver's or of Cassandra's without the name and password in it."""
-        for secret in self.credentials or ():
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text
-        return text
-
-    def open(self, policy: EndpointPolicy) -> Session:
-        """Connect to addresses that the policy allows. Raises FenceError.
-
-        With a policy that restricts, the error does not depend on what is there: it would show a tenant the network.
-        Only a Cassandra that answers at an allowed address is told of, as one that refuses the credentials is.
-        """
-        try:
-            return connect(
-                self.endpoint,
-                credentials=self.credentials,
-                consistency=self.consistency,
-                discover=False,
-                connection_class=BoundedConnection,
-                permits=lambda name, address: policy.allows(name, address, self.endpoint.port),
-                tls=self.tls,
-            )
-        except FenceUnavailable:
-            if not policy.restricts:
-                raise
-            raise FenceUnavailable(
-                "spec.checkpoint.cassandra.contactPoints: no contact point answers that is one of the operator's"
-                " allowedEndpoints"
-            ) from None
 
 
 @dataclass(slots=True, eq=False)
@@ -196,8 +144,8 @@ class Sessions:
         except BaseException:
             self._leave(lane)
             raise
-        job = _in_thread(lambda: work(table), name="cassandra-request")
-        _then(job, lambda: self._finished(lane, job))
+        job = in_thread(lambda: work(table), name="cassandra-request")
+        then(job, lambda: self._finished(lane, job))
         return await asyncio.wrap_future(job)
 
     def forget(self, place: Place, keyspace: str) -> None:
@@ -290,8 +238,8 @@ class Sessions:
 
     def _open(self, opening: _Opening, namespace: str) -> None:
         opening.namespace = namespace
-        job = _in_thread(lambda: self._connect(opening.place), name="cassandra-connect")
-        _then(job, lambda: self._opened(opening, job))
+        job = in_thread(lambda: self._connect(opening.place), name="cassandra-connect")
+        then(job, lambda: self._opened(opening, job))
 
     def _connect(self, place: Place) -> Session:
         """Connect, in a thread of its own."""
@@ -377,9 +325,9 @@ class Sessions:
             self._end_later(lane.session)
 
     def _end_later(self, session: Session) -> None:
-        job = _in_thread(lambda: _end(session), name="cassandra-close")
+        job = in_thread(lambda: _end(session), name="cassandra-close")
         self._ending.add(job)
-        _then(job, lambda: self._ended(session, job))
+        then(job, lambda: self._ended(session, job))
 
     def _ended(self, session: Session, job: Future[None]) -> None:
         self._ending.discard(job)
@@ -414,35 +362,3 @@ def _end(session: Session) -> None:
         session.cluster.shutdown()
     except Exception as error:  # noqa: BLE001 - the driver's; a session that will not close is no reason to fail
         log.warning("a Cassandra session did not close: %s", error)
-
-
-def _in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Do the work in a daemon thread; FenceUnavailable is the result where no thread can be started."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled: the thread's work ends by itself
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
-            future.set_exception(error)
-
-    try:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError as error:
-        # A result like any other, so that what was taken for this work is given back.
-        failure = FenceUnavailable("the operator has no thread left for a request to Cassandra")
-        failure.__cause__ = error
-        future.set_exception(failure)
-    return future
-
-
-def _then(job: Future[T], action: Callable[[], object]) -> None:
-    """Do something on the event loop once a thread is done."""
-    loop = asyncio.get_running_loop()
-
-    def done(_: Future[T]) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(action)
-
-    job.add_done_callback(done)

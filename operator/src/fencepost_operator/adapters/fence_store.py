@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from uuid import UUID
@@ -14,16 +13,7 @@ from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import (
     BatchProgress,
     Fence,
-    FenceClockSkew,
-    FenceCredentialsRejected,
-    Fenced,
-    FenceEndpointInvalid,
-    FenceMissing,
     FenceRow,
-    FenceRowInvalid,
-    FenceSchemaInvalid,
-    FenceSchemaMissing,
-    FenceTlsFailed,
     FenceUnavailable,
 )
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current, new_replication
@@ -31,13 +21,14 @@ from fencepost.fence.cassandra_history import changes_after
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
-from fencepost.fence.tls import TlsMaterial
-from fencepost_operator.adapters.cassandra_sessions import Limits, Place, Sessions, Work
+from fencepost_operator.adapters.cassandra_places import place_of
+from fencepost_operator.adapters.cassandra_sessions import Limits, Sessions, Work
 from fencepost_operator.adapters.cassandra_settings import read_settings
-from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.adapters.fence_errors import SchemaMissing, translated
+from fencepost_operator.api import CassandraConnection
 from fencepost_operator.api.parsing import PARTITION
 from fencepost_operator.endpoints import EndpointPolicy
-from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
+from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import CassandraSettings
 from fencepost_operator.ports import SecretReader
 
@@ -66,7 +57,7 @@ class CassandraFenceStore:
         """Return the row at SERIAL, or None, also when Cassandra says that its keyspace or table does not exist."""
         try:
             return await self._with_table(connection, lambda table: Fence(table, pipeline, patience=_PATIENCE).read())
-        except _SchemaMissing:
+        except SchemaMissing:
             return None
 
     async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
@@ -82,7 +73,7 @@ class CassandraFenceStore:
         await self._migrate(connection)
         try:
             await self._with_table(connection, insert)
-        except _SchemaMissing:
+        except SchemaMissing:
             if not connection.create_schema:
                 raise
             await self._create_schema(connection)
@@ -203,7 +194,7 @@ class CassandraFenceStore:
 
         try:
             await self._with_table(connection, drop)
-        except _SchemaMissing:
+        except SchemaMissing:
             return
 
     async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
@@ -254,13 +245,13 @@ class CassandraFenceStore:
             ) from error
 
     async def _apply_schema(self, connection: CassandraConnection) -> None:
-        place, keyspace = await self._place(connection), connection.keyspace
+        place, keyspace = await place_of(connection, self._secrets), connection.keyspace
 
         def create(table: CassandraFenceTable) -> None:
             strategy, factor = connection.replication_class, connection.replication_factor
             create_schema(table.session, keyspace, new_replication(table.session, strategy=strategy, factor=factor))
 
-        with _translated(place, keyspace):
+        with translated(place, keyspace):
             await self._sessions.run(place, keyspace, create, namespace=connection.namespace)
         self._sessions.forget(place, keyspace)
 
@@ -270,45 +261,13 @@ class CassandraFenceStore:
             attempt.exception()  # it may be that nobody waits any more
 
     async def _with_table(self, connection: CassandraConnection, work: Work[_T]) -> _T:
-        place, keyspace = await self._place(connection), connection.keyspace
-        with _translated(place, keyspace):
+        place, keyspace = await place_of(connection, self._secrets), connection.keyspace
+        with translated(place, keyspace):
             try:
                 async with asyncio.timeout(_ANSWER_WITHIN):
                     return await self._sessions.run(place, keyspace, work, namespace=connection.namespace)
             except TimeoutError as error:
                 raise FenceUnavailable(f"no answer in {_ANSWER_WITHIN:.0f} s") from error
-
-    async def _place(self, connection: CassandraConnection) -> Place:
-        return Place(
-            endpoint=connection.endpoint,
-            consistency=connection.consistency,
-            credentials=await self._credentials(connection),
-            tls=await self._tls(connection),
-        )
-
-    async def _tls(self, connection: CassandraConnection) -> TlsMaterial | None:
-        """Return what the Secret for TLS holds, None without one. Raises Rejected, naming the key."""
-        name = connection.tls_secret
-        if name is None:
-            return None
-        data = await self._secrets.secret(ObjectKey(connection.namespace, name), name)
-        try:
-            return TlsMaterial.of(data)
-        except FenceTlsFailed as error:
-            raise Rejected(f"Secret {connection.namespace}/{name}: {error}", remedy=error.remedy) from error
-
-    async def _credentials(self, connection: CassandraConnection) -> tuple[str, str] | None:
-        name = connection.credentials_secret
-        if name is None:
-            return None
-        data = await self._secrets.secret(ObjectKey(connection.namespace, name), name)
-        try:
-            return data["username"], data["password"]
-        except KeyError as error:
-            raise Rejected(
-                f"Secret {connection.namespace}/{name} has no key {error}",
-                remedy=f"give Secret {name} the keys username and password",
-            ) from error
 
 
 _CHANGES: Final = 100
@@ -380,53 +339,3 @@ def _expected(row: FenceRow | None, pipeline: str, epoch: int, version: int | No
 def _loss(table: CassandraFenceTable, pipeline: str, committed_ms: int, loss: str) -> ReportedLoss | None:
     reports = table.read_losses(pipeline, committed_ms)
     return next((report for report in reports if report.loss.id == loss), None)
-
-
-class _SchemaMissing(Rejected):
-    """The keyspace or the table does not exist, as Cassandra's own schema says."""
-
-
-_CHECK: Final = "check that Cassandra runs and that the operator's namespace may reach it"
-
-
-@contextmanager
-def _translated(place: Place, keyspace: str) -> Iterator[None]:  # noqa: C901 - one case a kind
-    try:
-        yield
-    except FencepostError:
-        raise
-    except (Fenced, FenceMissing) as error:
-        raise Conflict(str(error)) from error
-    except FenceCredentialsRejected as error:  # before FenceUnavailable: a missing permission is both
-        user = "its user" if place.credentials else "an anonymous user"
-        raise Denied(
-            f"{place}: {place.without_credentials(str(error))}",
-            remedy=f"check the Secret in checkpoint.cassandra.credentialsFrom and what {user} may do in {keyspace!r}",
-        ) from error
-    except FenceEndpointInvalid as error:
-        raise Rejected(f"{place}: {place.without_credentials(str(error))}", remedy=error.remedy) from error
-    except FenceUnavailable as error:
-        raise Unreachable(f"{place}: {place.without_credentials(str(error))}", remedy=_CHECK) from error
-    except FenceClockSkew as error:
-        raise Rejected(f"{place}: {place.without_credentials(str(error))}", remedy=error.remedy) from error
-    except FenceSchemaMissing as error:
-        raise _SchemaMissing(
-            f"{place}: {place.without_credentials(str(error))}",
-            remedy=f"create keyspace {keyspace!r} and its tables, or set checkpoint.cassandra.createSchema: true",
-        ) from error
-    except FenceRowInvalid as error:  # before FenceSchemaInvalid, of which it is one
-        raise Rejected(
-            f"{place}: {place.without_credentials(str(error))}",
-            remedy=f"restore the column in table fence of keyspace {keyspace!r}; table fence_changes has what it held",
-        ) from error
-    except FenceSchemaInvalid as error:
-        raise Rejected(
-            f"{place}: {place.without_credentials(str(error))}",
-            remedy=f"correct the table as docs/fence-schema.cql has it, with {keyspace!r} for the keyspace",
-        ) from error
-    except Exception as error:
-        # The other side may be anything that a tenant names: what it sends must not end the operator's pass.
-        log.exception("an answer that the Cassandra driver does not understand")
-        raise Unreachable(
-            f"{place}: an answer that is not understood ({place.without_credentials(repr(error))})", remedy=_CHECK
-        ) from error
