@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fencepost.contract import Variable
+from fencepost.driver.environment import Environment
 from fencepost.driver.last_lines import LastLines
-from fencepost.driver.run import Environment
 
 
 @pytest.fixture

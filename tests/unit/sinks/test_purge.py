@@ -11,8 +11,8 @@ import pytest
 
 from fencepost.contract import DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
 from fencepost.contract.purge import PurgeReport, PurgeRequest
+from fencepost.driver.environment import Environment
 from fencepost.driver.purge import purge
-from fencepost.driver.run import Environment
 from fencepost.errors import BadSpec, BatchFailed
 from fencepost.sinks import Sink, opening
 from fencepost.testing.sinks import token_of, write_batch

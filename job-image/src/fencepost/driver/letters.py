@@ -5,7 +5,10 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
+from cassandra.cluster import Session
+
 from fencepost.batch import Range, Record
+from fencepost.contract import DriverConfig
 from fencepost.errors import DriverError
 from fencepost.fence import FenceRow
 from fencepost.fence.dead_letters import DeadLetters, letter
@@ -44,3 +47,16 @@ class StoredLetters:
             consistency=self.consistency,
             patience=self.patience,
         )
+
+
+def stored_letters(config: DriverConfig, session: Session) -> StoredLetters | None:
+    """Return where a run sets records aside, None for one that ends at a record that fails alone."""
+    if config.dead_letter_retention is None:
+        return None
+    return StoredLetters(
+        table=DeadLetters(session, config.fence_keyspace, config.pipeline),
+        code=config.code,
+        retention=config.dead_letter_retention,
+        consistency=config.consistency,
+        patience=config.patience,
+    )

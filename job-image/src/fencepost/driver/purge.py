@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode, PluginSink, Reason, Variable, Verdict
 from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.driver import verdict
-from fencepost.driver.run import Environment
+from fencepost.driver.environment import Environment
 from fencepost.errors import BadSpec
 from fencepost.sinks.purged import Purged
 

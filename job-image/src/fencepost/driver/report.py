@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,24 @@ class Report:
     unavailable: tuple[str, ...] = ()
     clock_skew_ms: int | None = None
     dead_letter: str | None = None
+
+
+def log_committed(report: Report) -> None:
+    """Log a committed batch."""
+    fields = {
+        "epoch": report.epoch,
+        "version": report.version,
+        "records": report.records,
+        "bytes": report.size,
+        "limit": report.limit,
+        "rows": report.rows,
+        "ms": report.phases,
+        "lag": report.lag,
+        "clock_skew_ms": report.clock_skew_ms,
+        **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
+        **({"dead_letter": report.dead_letter} if report.dead_letter else {}),
+    }
+    log.info("committed", extra={"fields": fields})
 
 
 class Stopwatch:

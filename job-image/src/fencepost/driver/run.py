@@ -7,36 +7,30 @@ executor before the claim, because cold they cost many seconds during which noth
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.contract import (
-    CASSANDRA_TLS_DIR,
-    CODE_DIR,
-    KAFKA_PROPERTIES_DIR,
-    SINK_OPTIONS_DIR,
     DriverConfig,
     ExitCode,
     Reason,
-    Variable,
     Verdict,
-    kafka_properties,
 )
 from fencepost.driver import logs, signals, verdict, watches
 from fencepost.driver.crash_loop import CrashLoop
+from fencepost.driver.environment import Environment, config_text
 from fencepost.driver.loop import InProgress, Loop, ignore
 from fencepost.driver.measuring import with_size
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
-from fencepost.driver.report import Report
+from fencepost.driver.report import log_committed
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, FenceUnavailable, open_to
 from fencepost.spark import gateway, session
@@ -64,41 +58,6 @@ JVM_LOG_LIMIT: Final = 1.0
 """Seconds for the JVM's last lines."""
 GRACE_RESERVE: Final = 2.0
 """Seconds of the grace period kept for the verdict."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """What the pod gives besides the configuration."""
-
-    driver: str
-    credentials: tuple[str, str] | None
-    variables: Mapping[str, str]
-    termination_log: Path
-    code_dir: Path = Path(CODE_DIR)
-    kafka_properties: Path = Path(KAFKA_PROPERTIES_DIR)
-    sink_options: Path = Path(SINK_OPTIONS_DIR)
-    cassandra_tls: Path = Path(CASSANDRA_TLS_DIR)
-
-    @classmethod
-    def read(cls, variables: Mapping[str, str], *, termination_log: Path) -> Environment:
-        """Read the pod's variables."""
-        username = variables.get(Variable.CASSANDRA_USERNAME)
-        password = variables.get(Variable.CASSANDRA_PASSWORD)
-        return cls(
-            driver=variables.get(Variable.POD_UID) or f"{os.uname().nodename}-{os.getpid()}",
-            credentials=(username, password) if username and password else None,
-            variables=dict(variables),
-            termination_log=termination_log,
-        )
-
-    def secrets(self) -> Iterator[str]:
-        """Yield the texts that this pod was given as secrets, as far as the driver knows them for such."""
-        yield from (self.credentials or ())[1:]
-        yield self.variables.get(Variable.SPARK_AUTH_SECRET, "")
-        of_kafka = [self.kafka_properties / name for name in sorted(kafka_properties.SECRETS)]
-        for path in (*of_kafka, *self.sink_options.glob("*/*"), self.cassandra_tls / "tls.key"):
-            with suppress(OSError, ValueError):
-                yield from path.read_text(encoding="utf-8").splitlines()
 
 
 class Driver:
@@ -248,7 +207,7 @@ class Driver:
             source=source,
             engine=engine,
             stop=self._stop,
-            report=self._report,
+            report=log_committed,
             isolator=self._isolator(engine, table, source, properties) if config.isolate else None,
             mirror=mirror.show if mirror is not None else ignore,
         )
@@ -267,19 +226,11 @@ class Driver:
     def _isolator(
         self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
     ) -> Isolator:
-        from fencepost.driver.letters import StoredLetters  # noqa: PLC0415 - few runs isolate a record
-        from fencepost.fence.dead_letters import DeadLetters  # noqa: PLC0415
+        from fencepost.driver.letters import stored_letters  # noqa: PLC0415 - few runs isolate a record
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
 
-        config, letters = self._config, None
-        if config.dead_letter_retention is not None:
-            letters = StoredLetters(
-                table=DeadLetters(table.session, config.fence_keyspace, config.pipeline),
-                code=config.code,
-                retention=config.dead_letter_retention,
-                consistency=config.consistency,
-                patience=config.patience,
-            )
+        config = self._config
+        letters = stored_letters(config, table.session)
         records = KafkaRecords(properties, config.patience)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
 
@@ -414,22 +365,6 @@ class Driver:
         timer.start()
         log.info("stopping after the batch in progress")
 
-    def _report(self, report: Report) -> None:
-        fields = {
-            "epoch": report.epoch,
-            "version": report.version,
-            "records": report.records,
-            "bytes": report.size,
-            "limit": report.limit,
-            "rows": report.rows,
-            "ms": report.phases,
-            "lag": report.lag,
-            "clock_skew_ms": report.clock_skew_ms,
-            **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
-            **({"dead_letter": report.dead_letter} if report.dead_letter else {}),
-        }
-        log.info("committed", extra={"fields": fields})
-
     def _end_if_failed(self, part: Future[Any]) -> None:
         error = part.exception()
         if error is not None:
@@ -447,16 +382,10 @@ def _no_session(config: DriverConfig) -> DependencyDown:
     )
 
 
-def _config_text(variables: Mapping[str, str]) -> str:
-    """Return the configuration's JSON, from the mounted file where there is one."""
-    path = variables.get(Variable.CONFIG_FILE)
-    return Path(path).read_text(encoding="utf-8") if path else variables.get(Variable.CONFIG, "")
-
-
 def run(variables: Mapping[str, str], *, termination_log: Path, parse: Callable[[str], DriverConfig]) -> NoReturn:
     """Run the driver that the environment describes, and end the process."""
     try:
-        config = parse(_config_text(variables))
+        config = parse(config_text(variables))
     except Exception as error:  # noqa: BLE001 - the process ends here, with its verdict
         verdict.leave(verdict.judge(error), path=termination_log)
     logs.set_up(pipeline=config.pipeline.partition("/")[2])
