@@ -344,6 +344,8 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
             assert (run.epoch, run.name) == (epoch, job["metadata"]["name"])
             assert not [job for job in known(observation.runs) if job.epoch == epoch]
             assert pipeline.deleting_since is None
+            for fact in (observation.references, observation.release, observation.cluster, observation.source):
+                known(fact)  # never a start on what is not known
         case AcceptLoss(loss=loss, by=by, choice=choice):
             report = known(observation.loss)
             assert report.loss.id == loss
@@ -353,7 +355,7 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
         case TakeOverFence(epoch=epoch, version=version):
             row, run = known(observation.fence), decision.status.run
             assert row.epoch == epoch
-            by_version = decision.reason in {"Unresponsive", "NeverClaimed"}
+            by_version = decision.reason in {"Unresponsive", "NeverClaimed", "PodLost"}
             assert version == (row.version if by_version else None)
             assert run is None or run.created_at is None or run.ended_at is not None, "the run is not given up"
             assert isinstance(observation.runs, Known)

@@ -1,0 +1,233 @@
+"""Every phase of a pipeline against every kind of run, fence row, dependency and wish: each pair of them is decided.
+
+`test_walk` draws details at random; here the kinds are multiplied out, so that no combination is left to chance.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from fencepost.contract import Reason
+from fencepost_operator.actions import (
+    AcceptLoss,
+    CreateFence,
+    InstallCluster,
+    ReleaseFence,
+    RewindFence,
+    StartPurge,
+    StartRun,
+    TakeOverFence,
+)
+from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, PAUSED_ANNOTATION, DeletionPolicy, State, Status
+from fencepost_operator.decision.chain import Decision
+from fencepost_operator.observation import References, Unknown, UnknownReason, Watermarks
+from generators.reference import ROOT
+from unit.contract.test_guidance import given_reasons
+from unit.operator.test_rules import (
+    CLUSTER,
+    COMMITTED,
+    FAILED,
+    JOB,
+    LOST_WORKER,
+    NOW,
+    POD,
+    ROW,
+    RUN,
+    SILENT,
+    TOO_LARGE,
+    WELL,
+    World,
+)
+from unit.operator.test_walk import (
+    action_is_allowed,
+    conditions_are_whole,
+    record_comes_first,
+    status_survives_the_api_server,
+    words_are_useful,
+)
+
+Change = Callable[[World], World]
+
+OVER: Final = replace(RUN, ended_at=NOW, dead=True)
+LOST: Final = replace(RUN, ended_at=NOW, dead=False)
+LATER: Final = NOW + timedelta(seconds=60)
+REJECTED: Final = Unknown(reason=UnknownReason.REJECTED, message="no such table", remedy="create it")
+DENIED: Final = Unknown(reason=UnknownReason.DENIED, message="wrong password", remedy="correct the Secret")
+DANGEROUS: Final = (
+    StartRun | TakeOverFence | RewindFence | InstallCluster | CreateFence | ReleaseFence | AcceptLoss | StartPurge
+)
+
+
+def failed(reason: Reason, **more: object) -> Change:
+    failure = replace(FAILED, reason=reason, next_attempt_at=NOW, **more)  # type: ignore[arg-type]
+    return lambda world: world.said(run=OVER, failure=failure)
+
+
+PHASES: Final[Mapping[str, Change]] = {
+    "new": lambda world: world.with_pipeline(status=Status()),
+    "provisioning": lambda world: world.said(run=None, epoch=0),
+    "recorded": lambda world: world.said(run=replace(RUN, created_at=None, claimed_at=None, started_at=None)),
+    "starting": lambda world: world.said(run=replace(RUN, claimed_at=None, started_at=NOW)),
+    "starting for long": lambda world: world.said(run=replace(RUN, claimed_at=None)),
+    "running": lambda world: world,
+    "hanging": lambda world: world.said(committed=COMMITTED).seen(source=Watermarks(ends={"orders/0": 60})),
+    "stopping": lambda world: world.said(run=replace(RUN, stop_requested_at=NOW)),
+    "run over": lambda world: world.said(run=OVER),
+    "run lost": lambda world: world.said(run=LOST),
+    "backing off": lambda world: world.said(run=OVER, failure=replace(FAILED, next_attempt_at=LATER)),
+    "may try again": failed(Reason.RUN_FAILED),
+    "bad spec": failed(Reason.BAD_SPEC),
+    "poison": failed(Reason.POISON_RECORD),
+    "budget used up": failed(Reason.RUN_FAILED, count=20),
+    "smallest batch too large": failed(Reason.OUT_OF_MEMORY, smallest=2),
+    "lost records": failed(Reason.OFFSET_OUT_OF_RANGE),
+}
+
+
+def job(**pod: object) -> Change:
+    changed = replace(POD, **pod)  # type: ignore[arg-type]
+    return lambda world: world.seen(runs=(replace(JOB, finished=changed.exit_code is not None, pod=changed),))
+
+
+RUNS: Final[Mapping[str, Change]] = {
+    "unlisted": lambda world: world.seen(runs=SILENT),
+    "none": lambda world: world.seen(runs=()),
+    "without a pod": lambda world: world.seen(runs=(replace(JOB, pod=None),)),
+    "refused": lambda world: world.seen(
+        runs=(replace(JOB, pod=None, issue=replace(TOO_LARGE, reason="FailedCreate")),)
+    ),
+    "alive": job(),
+    "alive, deleting": lambda world: world.seen(runs=(replace(JOB, deleting=True),)),
+    "alive, orphaned": lambda world: world.seen(runs=(replace(JOB, deleting=True, orphaned=True),)),
+    "on a lost node": job(node_ready=False, deleting_since=NOW - timedelta(minutes=5)),
+    "failed": job(phase="Failed", exit_code=1),
+    "stopped": job(phase="Succeeded", exit_code=0),
+    "killed": job(phase="Failed", exit_code=137, termination_reason="OOMKilled"),
+    "of another spec": lambda world: world.seen(runs=(replace(JOB, spec_hash="another"),)),
+    "newer": lambda world: world.seen(runs=(replace(JOB, name="orders-run-3", epoch=3),)),
+}
+FENCES: Final[Mapping[str, Change]] = {
+    "held": lambda world: world,
+    "held by a twin": lambda world: world.seen(fence=replace(ROW, driver="twin")),
+    "free": lambda world: world.seen(fence=replace(ROW, driver=None)),
+    "taken over": lambda world: world.seen(fence=replace(ROW, epoch=3, driver=None)),
+    "claimed anew": lambda world: world.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
+    "older": lambda world: world.seen(fence=replace(ROW, epoch=1)),
+    "of another cluster": lambda world: world.seen(fence=replace(ROW, owner="cluster-2/uid-9")),
+    "gone": lambda world: world.seen(fence=None),
+    "silent": lambda world: world.seen(fence=SILENT),
+    "denied": lambda world: world.seen(fence=DENIED),
+    "rejected": lambda world: world.seen(fence=REJECTED),
+}
+WISHES: Final[Mapping[str, Change]] = {
+    "another image": lambda world: world.asked(job={"image": "b", "entrypoint": "a:b"}),
+    "more workers": lambda world: world.asked(cluster={"workers": 3}),
+    "invalid": lambda world: world.asked(batchInterval="x"),
+    "suspended": lambda world: world.asked(suspend=True),
+    "waiting for proof": lambda world: world.asked(restart={"onUnprovenDeath": "wait"}),
+    "confirmed dead": lambda world: world.asked(restart={"onUnprovenDeath": "wait"}).with_pipeline(
+        annotations={CONFIRM_DEAD_ANNOTATION: RUN.name}
+    ),
+    "suspended, and its cluster gone": lambda world: world.asked(suspend=True).seen(cluster=None, release=None),
+    "paused": lambda world: world.with_pipeline(annotations={PAUSED_ANNOTATION: "true"}),
+    "deleted": lambda world: world.with_pipeline(deleting_since=NOW),
+    "deleted with its offsets": lambda world: world.with_pipeline(
+        deleting_since=NOW, deletion_policy=DeletionPolicy.DELETE
+    ),
+    "deleted, and its cluster gone": lambda world: world.with_pipeline(deleting_since=NOW).seen(release=None),
+    "without a finalizer": lambda world: world.with_pipeline(finalizers=()),
+}
+DEPENDENCIES: Final[Mapping[str, Change]] = {
+    "topic missing": lambda world: world.seen(source=Watermarks(ends={}, missing_topics=("orders",))),
+    "Kafka silent": lambda world: world.seen(source=SILENT),
+    "Kafka denies": lambda world: world.seen(source=DENIED),
+    "Kafka rejects": lambda world: world.seen(source=REJECTED),
+    "a backlog": lambda world: world.seen(source=Watermarks(ends={"orders/0": 10**6})),
+    "references silent": lambda world: world.seen(references=SILENT),
+    "a ConfigMap missing": lambda world: world.asked(
+        job={"image": "a", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
+    ).seen(references=References(hashes={"ConfigMap/code": None})),
+    "a Secret missing": lambda world: world.asked(
+        checkpoint={"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}}
+    ).seen(references=References(hashes={"Secret/account": None})),
+    "cluster unseen": lambda world: world.seen(cluster=SILENT),
+    "no cluster": lambda world: world.seen(cluster=None, release=None),
+    "master not ready": lambda world: world.seen(cluster=replace(CLUSTER, master_ready=False)),
+    "no worker fits": lambda world: world.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))),
+    "the worker's node lost": lambda world: world.seen(
+        cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))
+    ),
+    "rewinds unlisted": lambda world: world.seen(rewinds=SILENT),
+}
+UNREADABLE: Final = frozenset({"denied", "rejected"})
+"""They take the way of "silent"."""
+OURS: Final = frozenset({"held", "free", "taken over"})
+"""With any other row, no rule asks for a dependency."""
+
+
+def scenes() -> Iterator[tuple[str, World]]:
+    """Yield each phase, run and fence with each wish, and with each dependency."""
+    for phase, run, fence in itertools.product(PHASES, RUNS, FENCES):
+        world = FENCES[fence](RUNS[run](WELL))
+        sides = {"all is well": world}
+        if fence not in UNREADABLE:
+            sides |= {name: change(world) for name, change in WISHES.items()}
+        if fence in OURS:
+            sides |= {name: change(world) for name, change in DEPENDENCIES.items()}
+        for side, changed in sides.items():
+            yield f"{phase} | {run} | {fence} | {side}", PHASES[phase](changed)
+
+
+def test_every_combination_is_decided_lawfully() -> None:
+    states, reasons = set(), set()
+    for name, world in scenes():
+        try:
+            decision = world.decide()
+            check(world, decision)
+        except Exception as error:
+            error.add_note(f"in the scene: {name}")
+            raise
+        states.add(decision.status.state)
+        reasons.update(condition.reason for condition in decision.status.conditions)
+    assert {*State} - states <= {State.REWINDING}, "a phase is not reached"
+    unreached = {Reason[name].value for name in reasons_of_rules()} - reasons
+    assert unreached <= NEEDS_DETAILS, "a reason that a rule can give is not reached"
+
+
+NEEDS_DETAILS: Final = {Reason.LOSS_ACCEPTED.value}
+"""Reasons of rules that need facts beyond the kinds above: `test_acceptance` has them."""
+
+
+def reasons_of_rules() -> set[str]:
+    """Return the names of reasons that the preconditions and rules give."""
+    folder = ROOT / "operator/src/fencepost_operator/decision/rules"
+    return {name for module in folder.glob("*.py") for name in given_reasons(ast.parse(module.read_text()))}
+
+
+def check(world: World, decision: Decision) -> None:
+    if decision.reason is Reason.PAUSED:
+        left_alone(world, decision)
+        return
+    conditions_are_whole(decision)
+    words_are_useful(decision)
+    action_is_allowed(world.pipeline, world.observation, decision)
+    record_comes_first(decision)
+    status_survives_the_api_server(decision)
+    nothing_dangerous_while_stalled(world, decision)
+
+
+def nothing_dangerous_while_stalled(world: World, decision: Decision) -> None:
+    """A pipeline that waits for a person starts, fences and installs nothing, so that it never loops."""
+    if decision.status.state is State.STALLED and not world.pipeline.refused:
+        assert not isinstance(decision.action, DANGEROUS)
+
+
+def left_alone(world: World, decision: Decision) -> None:
+    """A paused pipeline gets a condition, and nothing else."""
+    assert decision.action is None
+    assert replace(decision.status, conditions=()) == replace(world.pipeline.status, conditions=())
