@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fakes.gate import Gate
-from fakes.world import MASTER_DELAY, NODE_LOSS, PURGE_DELAY, WORKER_DELAY, Job, RefusedError, World
+from fakes.world import MASTER_DELAY, MASTER_STARTS, NODE_LOSS, PURGE_DELAY, WORKER_DELAY, Job, RefusedError, World
 from fencepost.contract.purge import PurgeReport
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -86,6 +86,7 @@ class FakeReleases:
             workers=workers,
             ready_workers=workers if workers_ready else 0,
             master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
+            master_runs=self.world.ready(key, generation, MASTER_STARTS) and "master" not in found.lost,
             issues=(
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
                 *((self.world.issue,) if self.world.issue else ()),

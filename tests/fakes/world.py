@@ -37,6 +37,7 @@ NODE_LOSS = timedelta(seconds=55)
 """Until a silent node counts as lost."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POD_DELAY = timedelta(seconds=1)
+MASTER_STARTS = timedelta(seconds=1)
 MASTER_DELAY = timedelta(seconds=3)
 WORKER_DELAY = timedelta(seconds=5)
 PURGE_DELAY = timedelta(seconds=2)

@@ -132,15 +132,20 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{- /* Ends when a TCP port answers. Arguments: host, port. */}}
+{{- /*
+Becomes a program when a TCP port answers. Arguments: host, port, program. Not in a container of its own, which takes a second
+to start.
+*/}}
 {{- define "spark-cluster.await" -}}
-import socket, sys, time
+import os, signal, socket, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 while True:
     try:
         socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2).close()
         break
     except OSError:
-        time.sleep(0.2)
+        time.sleep(0.1)
+os.execv(sys.argv[3], sys.argv[3:])
 {{- end }}
 
 {{- /* Environment that master and workers share. */}}
@@ -158,14 +163,14 @@ while True:
 
 {{- /*
 Probes of a daemon's web port, which opens after the RPC port; Spark logs each connection to the latter. Quick to see a start,
-slow to give up on a busy JVM.
+slow to give up on a busy JVM. Takes the seconds that a start may take.
 */}}
 {{- define "spark-cluster.probes" -}}
 startupProbe:
   tcpSocket:
     port: ui
   periodSeconds: 1
-  failureThreshold: 180
+  failureThreshold: {{ . }}
 readinessProbe:
   tcpSocket:
     port: ui

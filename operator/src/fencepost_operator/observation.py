@@ -105,6 +105,7 @@ class SparkCluster:
     """The Spark cluster as it exists: its StatefulSets, by their labels and annotations.
 
     `config_hash` is the annotation that the values carried; it says whether the cluster is the desired one.
+    `master_runs` says that the master's container runs, and that it is its first one: it is about to be ready.
     """
 
     generation: int
@@ -112,6 +113,7 @@ class SparkCluster:
     workers: int
     ready_workers: int
     master_ready: bool
+    master_runs: bool = False
     issues: tuple[PodIssue, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     """The newest of each pod, as far as its status has it."""

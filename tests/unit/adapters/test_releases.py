@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.releases import _installed_generation
+from fencepost_operator.adapters.releases import _installed_generation, _runs
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 
@@ -36,3 +36,29 @@ def part(release: str, *, owner: str) -> dict[str, Any]:
 )
 def test_an_older_builds_part_is_ours_by_its_owner_as_well(release: str, owner: str, expected: int | None) -> None:
     assert _installed_generation(KEY, "uid-1", part(release, owner=owner)) == expected
+
+
+SET: dict[str, Any] = {"metadata": {"uid": "set-1", "generation": 1}, "status": {"observedGeneration": 1}}
+
+
+def pod(*containers: dict[str, Any], owner: str = "set-1", **metadata: str) -> dict[str, Any]:
+    return {"metadata": {"ownerReferences": [{"uid": owner}], **metadata}, "status": {"containerStatuses": containers}}
+
+
+RUNNING: dict[str, Any] = {"state": {"running": {}}, "restartCount": 0}
+WAITING: dict[str, Any] = {"state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
+
+
+@pytest.mark.parametrize(
+    ("master", "runs"),
+    [
+        (pod(RUNNING), True),
+        (pod(), False),
+        (pod(RUNNING, WAITING), False),
+        (pod({**RUNNING, "restartCount": 1}), False),
+        (pod(RUNNING, owner="set-2"), False),
+        (pod(RUNNING, deletionTimestamp="2026-01-01T12:00:00Z"), False),
+    ],
+)
+def test_a_master_runs_for_the_first_time(master: dict[str, Any], runs: bool) -> None:
+    assert _runs(master, {**SET, "status": {**SET["status"], "updateRevision": None}}) is runs

@@ -121,14 +121,13 @@ def test_workers_find_the_master_by_the_name_it_gives_itself() -> None:
 
 
 def test_workers_start_when_the_master_answers() -> None:
-    (waiting,) = one(FULL, "StatefulSet", "-worker")["spec"]["template"]["spec"]["initContainers"]
-    *_, script, host, port = waiting["args"]
+    (container,) = one(FULL, "StatefulSet", "-worker")["spec"]["template"]["spec"]["containers"]
+    _, options, script, host, port, _ = container["args"]
     assert host == environment(one(FULL, "StatefulSet", "-master"))["SPARK_MASTER_HOST"]
     assert int(port) in {item["port"] for item in one(FULL, "Service", "-master")["spec"]["ports"]}
     with socket.create_server(("127.0.0.1", 0)) as server:
-        subprocess.run(
-            [sys.executable, "-c", script, "127.0.0.1", str(server.getsockname()[1])], timeout=10, check=True
-        )
+        words = [sys.executable, options, script, "127.0.0.1", str(server.getsockname()[1]), "/bin/pwd"]
+        assert subprocess.run(words, timeout=10, check=True, capture_output=True, cwd="/").stdout == b"/\n"
 
 
 def test_probes_leave_the_rpc_port_alone() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +115,20 @@ def test_an_executor_that_runs_out_of_memory_ends_with_the_authors_options_too()
     authors = {"spark.executor.extraJavaOptions": "-Dx=1"}
     options = session.settings(replace(CONFIG, spark_conf=authors), POD)["spark.executor.extraJavaOptions"]
     assert options.split()[-2:] == ["-XX:+ExitOnOutOfMemoryError", "-Dx=1"]
+
+
+def test_a_session_is_asked_for_once_the_masters_port_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    late: list[socket.socket] = []
+    opening = threading.Timer(0.5, lambda: late.append(socket.create_server(("127.0.0.1", port))))
+    opening.start()
+    session.await_master(f"spark://127.0.0.1:{port}", timeout=30.0)
+    opening.join()
+    assert late
+    late[0].close()
+    session.await_master("local[2]", timeout=30.0)
+    session.await_master(f"spark://127.0.0.1:{port}", timeout=0.2)
 
 
 def test_a_setting_without_effect_ends_the_run_with_a_remedy() -> None:

@@ -228,6 +228,7 @@ def a_cluster(dice: Dice) -> SparkCluster:
         workers=dice.often(1, 0, 2),
         ready_workers=dice.any(0, 1),
         master_ready=dice.often(True, False),
+        master_runs=dice.often(True, False),
         issues=dice.often((), POD_ISSUES[:1], POD_ISSUES[3:4]),
     )
 

@@ -157,6 +157,7 @@ class Driver:
 
             with self._limit(SESSION_LIMIT, _no_session(config)):
                 jvm.connect(SESSION_LIMIT)
+                session.await_master(config.spark_master, timeout=SESSION_LIMIT)
                 spark = session.create(conf)
             self._lap("session")
             table = cassandra.result()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from fencepost.contract import (
     BLOCK_MANAGER_PORT,
@@ -169,6 +171,30 @@ def driver_options(config: DriverConfig) -> list[str]:
 def driver_class_path(config: DriverConfig) -> str:
     """Return the author's class path for the driver's JVM, in Java's notation; empty when there is none."""
     return config.spark_conf.get(spark_conf.DRIVER_CLASS_PATH, "")
+
+
+def await_master(master: str, *, timeout: float) -> None:
+    """Return when the master's port answers, or after `timeout` seconds; at once in local mode.
+
+    A Spark application that finds no master asks again after 20 s. The driver of a new cluster starts beside it.
+    """
+    address = urlsplit(master)
+    if address.scheme != "spark" or not address.hostname or not address.port:
+        return
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((address.hostname, address.port), timeout=MASTER_ANSWER).close()
+        except OSError:
+            time.sleep(MASTER_CHECK)
+        else:
+            return
+
+
+MASTER_ANSWER: Final = 2.0
+"""Seconds for one connection to the master."""
+MASTER_CHECK: Final = 0.1
+"""Seconds between two tries."""
 
 
 def create(conf: Mapping[str, str]) -> SparkSession:

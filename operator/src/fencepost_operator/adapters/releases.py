@@ -99,6 +99,7 @@ class HelmReleases:
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
+            master_runs=master is not None and any(_runs(pod, master) for pod in mine),
             issues=await self._issues(key, list(current.values()), mine),
             memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
         )
@@ -244,12 +245,22 @@ def _component(found: Json) -> str:
 
 def _is_ready(pod: Json, stateful: Json) -> bool:
     """Return whether a pod is ready, stays, and was made from the newest template of its StatefulSet."""
+    return pods.is_true(pod, "Ready") and _stays(pod, stateful)
+
+
+def _runs(pod: Json, stateful: Json) -> bool:
+    """Return whether the containers of such a pod run, none of them for a second time."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    first = [not each.get("restartCount") and "running" in (each.get("state") or {}) for each in statuses]
+    return bool(first) and all(first) and _stays(pod, stateful)
+
+
+def _stays(pod: Json, stateful: Json) -> bool:
     metadata, status = pod["metadata"], stateful.get("status") or {}
     newest = metadata.get("labels", {}).get("controller-revision-hash") == status.get("updateRevision")
     settled = status.get("observedGeneration") == stateful["metadata"].get("generation")
     return (
         stateful["metadata"]["uid"] in pods.owner_uids(pod)
         and "deletionTimestamp" not in metadata
-        and pods.is_true(pod, "Ready")
         and (newest or not settled)
     )

@@ -33,7 +33,8 @@ def next_run(context: RunContext) -> Outcome:
     cluster = require_cluster(context)
     if isinstance(cluster, Outcome):
         return cluster
-    return cluster_is_not_ready(context) or epoch_is_used(context) or start_run(context, cluster)
+    # The epoch first: it is taken over while the cluster starts.
+    return epoch_is_used(context) or cluster_is_not_ready(context, cluster) or start_run(context, cluster)
 
 
 def fence_is_held(context: RunContext) -> Outcome | None:
@@ -69,12 +70,18 @@ def require_cluster(context: RunContext) -> ClusterStatus | Outcome:
     )
 
 
-def cluster_is_not_ready(context: RunContext) -> Outcome | None:
-    """Wait for the master; workers may join while the driver starts, unless none can and a pod says why."""
+def cluster_is_not_ready(context: RunContext, recorded: ClusterStatus) -> Outcome | None:
+    """Wait for the master; workers may join while the driver starts, unless none can and a pod says why.
+
+    The master of a new cluster needs only to run: the driver's JVM starts beside its, and waits for its port.  One that
+    was ready before and is not now may need longer than a driver waits.
+    """
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
     issue = pod_issue(context)
     if seen is not None and seen.master_ready and (seen.ready_workers or issue is None):
+        return None
+    if seen is not None and seen.master_runs and recorded.ready_at is None and issue is None:
         return None
     if issue is None:
         return reconciling(
