@@ -140,7 +140,7 @@ def _executor_options(merged: Mapping[str, str]) -> dict[str, str]:
     """Return the options of the executors' JVMs; with the image's archive also the empty configuration folder."""
     sharing = gateway.sharing_options()
     authors = merged.get("spark.executor.extraJavaOptions", "")
-    options = (*sharing, gateway.EXIT_WITHOUT_MEMORY, authors)
+    options = (*sharing, *gateway.LATE_C2, gateway.FIRST_HEAP, gateway.EXIT_WITHOUT_MEMORY, authors)
     found = {"spark.executor.extraJavaOptions": " ".join(options).strip()}
     return found | {"spark.executorEnv.SPARK_CONF_DIR": str(gateway.CONF_DIR)} if sharing else found
 
