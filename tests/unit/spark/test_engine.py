@@ -24,6 +24,7 @@ from fencepost.fence import FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import source
 from fencepost.spark.engine import SparkEngine
+from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
 from unit.spark.conftest import CONFIG
 
 if TYPE_CHECKING:
@@ -154,6 +155,33 @@ def test_a_sink_is_told_of_each_batch_and_of_no_warm_up(make: Callable[..., Spar
     claimed = row()
     engine.write(BATCH, claimed)
     assert sink.calls[1:] == [("begin", claimed.write_timestamp), ("finish", claimed.write_timestamp)]
+
+
+LARGE = Batch(ranges=(Range("t", 0, 0, MOST_RECORDS + 1),), until={"t/0": MOST_RECORDS + 1})
+
+
+@pytest.mark.parametrize(("batch", "first"), [(BATCH, "false"), (LARGE, "true")])
+def test_expressions_are_interpreted_until_the_first_batch_is_written_or_a_large_one_comes(
+    spark: SparkSession, make: Callable[..., SparkEngine], batch: Batch, first: str
+) -> None:
+    seen: list[str] = []
+
+    def looking(frame: DataFrame, _context: BatchContext) -> DataFrame:
+        seen.append(str(spark.conf.get("spark.sql.codegen.wholeStage")))
+        return frame
+
+    engine = make(looking)
+    engine.warm()
+    engine.write(batch, row())
+    engine.write(BATCH, row())
+    assert seen == ["false", first, "true"]
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
+
+
+def test_an_authors_choice_of_compiling_stays(spark: SparkSession) -> None:
+    authors = {"spark.sql.codegen.wholeStage": "true"}
+    assert not Interpreting(spark, authors).is_on
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
 
 
 @pytest.mark.parametrize("call", ["begin", "finish"])

@@ -22,6 +22,7 @@ from fencepost.sinks import BatchToken, Sink, tasks
 from fencepost.spark import call_sites, failures, records, source, stragglers
 from fencepost.spark.assignment import PROPERTY, Assignment
 from fencepost.spark.counts import ReadCounts
+from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
 from fencepost.spark.outputs import named
 from fencepost.spark.prepared import PreparedQueries
 from fencepost.spark.progress import Progress
@@ -63,6 +64,7 @@ class SparkEngine:
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)
         self._queries = PreparedQueries(spark, tasks.RESULT_COLUMNS, returned=("sink", "rows"))
+        self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
         self._has_failed = False
@@ -90,6 +92,8 @@ class SparkEngine:
         """Read, transform and write a batch. Raises DriverError."""
         before = time.monotonic()
         self._let_failed_tasks_end()
+        if batch.records > MOST_RECORDS:
+            self._compile()
         context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
         token = replace(records.token_of(context), is_repeated=batch.is_repeated)
         for name, sink in self._sinks.items():
@@ -104,6 +108,7 @@ class SparkEngine:
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.finish, token))
         call_sites.stop_recording(self._config.spark_conf)
+        self._compile()
         if written.records:
             self._record_size = written.size / written.records
         return written
@@ -142,6 +147,10 @@ class SparkEngine:
         }
         read, size = self._counts.total()
         return Written(rows=rows, phases=phases, records=read, size=size)
+
+    def _compile(self) -> None:
+        if self._interpreting.end():
+            self._queries.forget()
 
     def _let_failed_tasks_end(self) -> None:
         """Wait for the tasks of an attempt that failed: none may write beside the next one. Raises BatchFailed.

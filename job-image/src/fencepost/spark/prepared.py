@@ -25,6 +25,10 @@ class PreparedQueries:
         self._function = b""
         self._frames: dict[int, DataFrame] = {}
 
+    def forget(self) -> None:
+        """Plan all of them again at their next use, under the settings that the session has then."""
+        self._frames.clear()
+
     def of(self, function: Function, tasks: int) -> DataFrame:
         """Return the frame of the `returned` columns that so many tasks make with `function`.
 
