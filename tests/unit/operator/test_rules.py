@@ -286,6 +286,28 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "master not ready": (
         FENCED.seen(cluster=replace(CLUSTER, master_ready=False)), "Provisioning", None, State.RESTARTING,
     ),
+    "new master starts": (
+        FENCED.said(cluster=replace(RECORDED, ready_at=None)).seen(
+            cluster=replace(CLUSTER, master_ready=False, master_runs=True, ready_workers=0)
+        ),
+        "RunStarted", StartRun, State.RESTARTING,
+    ),
+    "new master starts, no worker fits": (
+        FENCED.said(cluster=replace(RECORDED, ready_at=None)).seen(
+            cluster=replace(CLUSTER, master_ready=False, master_runs=True, ready_workers=0, issues=(TOO_LARGE,))
+        ),
+        "Unschedulable", None, State.RESTARTING,
+    ),
+    "master that was ready runs": (
+        FENCED.seen(cluster=replace(CLUSTER, master_ready=False, master_runs=True)), "Provisioning", None,
+        State.RESTARTING,
+    ),
+    "no master yet, epoch used": (
+        DEAD.said(cluster=replace(RECORDED, ready_at=None), run=replace(RUN, ended_at=NOW, dead=True)).seen(
+            cluster=replace(CLUSTER, master_ready=False), fence=replace(ROW, driver=None)
+        ),
+        "Fenced", TakeOverFence, State.PROVISIONING,
+    ),
     "workers not ready": (
         FENCED.seen(cluster=replace(CLUSTER, ready_workers=0)), "RunStarted", StartRun, State.RESTARTING,
     ),
@@ -646,6 +668,13 @@ def test_lag_is_not_guessed(fact: str) -> None:
 REPORT = BatchProgress(epoch=2, version=9, done=7, at=NOW)
 SLOW = WELL.said(committed=COMMITTED, run=replace(RUN, resumed_from=ROW.committed_at)).seen(**LAGGING)
 REPLACED = replace(FAILED, reason="Unresponsive", epoch=1, count=1)
+
+
+def test_the_next_look_is_not_later_than_the_moment_from_which_a_run_counts_as_stalled() -> None:
+    since = NOW - timedelta(seconds=57)
+    world = SLOW.said(committed=replace(COMMITTED, version=9, since=since)).decide()
+    assert (world.reason, world.requeue_after) == ("Streaming", 3.0)
+    assert WELL.decide().requeue_after == POLICY.resync_interval
 
 
 def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:

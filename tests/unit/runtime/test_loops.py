@@ -114,6 +114,19 @@ async def test_a_loop_looks_again_by_itself(loops: Controller, reconciler: Recon
     await passes(reconciler, 3)
 
 
+async def test_a_pass_that_did_something_is_followed_at_once(reconciler: Reconciler) -> None:
+    made = Controller(
+        reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), pass_timeout=PASS_TIMEOUT, quiet=3600.0
+    )
+    reconciler.answer = lambda _key: 0.0 if len(reconciler.passes) < 3 else 60.0
+    made.wake(KEY)
+    await passes(reconciler, 3)
+    made.wake(KEY)
+    await asyncio.sleep(0.1)
+    assert len(reconciler.passes) == 3
+    await made.close()
+
+
 async def test_a_pipeline_that_is_gone_ends_its_loop_and_may_come_back(
     loops: Controller, reconciler: Reconciler
 ) -> None:

@@ -31,6 +31,8 @@ STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 
 _QUIET: Final = 0.2
 """Least seconds between two passes: a burst of events is one reason to look."""
+_AT_ONCE: Final = 0.02
+"""The same after a pass that did something: a start takes three to seven of them."""
 
 
 @dataclass(slots=True)
@@ -100,7 +102,10 @@ class Controller:
                 self._metrics.forget(key)
                 del self._loops[key]
                 return
-            await asyncio.sleep(self._quiet if not failures else min(1.0, wait or 0.0))
+            if failures:
+                await asyncio.sleep(min(1.0, wait or 0.0))
+            else:
+                await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet)
             await _woken(loop.wake, within=wait or 0.0)
 
     async def _pass(self, key: ObjectKey) -> float | None:

@@ -190,9 +190,6 @@ class Reconciler:
 
         Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
         """
-        if decision.requeue_after < self.config.resync_interval:
-            return decision.requeue_after
-        changes = decision.status != pipeline.status
-        return jittered(
-            min(self.config.refresh_interval, decision.requeue_after) if changes else decision.requeue_after
-        )
+        again, changes = decision.requeue_after, decision.status != pipeline.status
+        pause = again if again < self.config.resync_interval else jittered(again)
+        return min(pause, jittered(self.config.refresh_interval)) if changes else pause

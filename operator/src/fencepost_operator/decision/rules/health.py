@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
-from fencepost_operator.api import Reason, RunStatus, State
+from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
 from fencepost_operator.decision.context import RunContext
@@ -113,7 +113,7 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     timeout, unreadable = stall_timeout(context), progress.refusal(context.observation.progress)
     if unreadable:
         timeout *= progress.STALL_FACTOR
-    if not _elapsed(context, timeout, committed.since, run.claimed_at, committed.done_at or committed.since):
+    if not _elapsed(context, timeout, *_progressed_at(run, committed)):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
@@ -122,6 +122,21 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
         detail=unreadable,
         special=f"{progress.REMEDY}; {remedy_of(Reason.UNRESPONSIVE)}" if unreadable else "",
     )
+
+
+def _progressed_at(run: RunStatus, committed: CommittedStatus) -> tuple[datetime, ...]:
+    """Return the moments from which on a run with records to read may neither commit nor report progress."""
+    return tuple(at for at in (committed.since, run.claimed_at, committed.done_at) if at is not None)
+
+
+def _next_look(context: RunContext, run: RunStatus) -> float:
+    """Return the seconds until the next look: not later than the moment from which on the run counts as stalled."""
+    committed, longest = context.status.committed, context.config.resync_interval
+    if committed is None or committed.since is None or committed.observable_since is None:
+        return longest
+    since = max(committed.observable_since, *_progressed_at(run, committed))
+    left = (since + stall_timeout(context) - context.now).total_seconds()
+    return min(longest, left) if left > 0 else longest
 
 
 def stall_timeout(context: RunContext) -> timedelta:
@@ -242,7 +257,7 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         state=State.CATCHING_UP if behind else State.RUNNING,
         status=context.status,
         ready=is_rolled_out(context),
-        requeue_after=context.config.resync_interval,
+        requeue_after=_next_look(context, run),
     )
 
 
