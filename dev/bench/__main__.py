@@ -29,14 +29,11 @@ from flights.console import Console
 BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "images": image_sizes.measure,
     "commit": commit.measure,
-    "apply": apply.measure,
     "batch": batch.measure,
     "cells": cells.measure,
     "backlog": backlog.measure,
     "long-backlog": backlog.measure_long,
     "latency": latency.measure,
-    "recovery": recovery.measure,
-    "zombie": zombie.measure,
     "operator-memory": operator_memory.measure,
 }
 IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
@@ -45,7 +42,14 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     memtables.NAME: memtables.measure,
 }
 """Programs whose parts can be measured one by one, and go on where they were interrupted."""
-ALL: Final = (*BENCHES, *IN_PARTS)
+STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
+    "apply": apply.measure,
+    "recovery": recovery.measure,
+    "zombie": zombie.measure,
+}
+"""Programs that can measure an earlier build in turns with this one."""
+WITH_OPTIONS: Final = {**IN_PARTS, **STARTS}
+ALL: Final = (*BENCHES, *STARTS, *IN_PARTS)
 LINE_SECONDS: Final = 10.0
 
 
@@ -58,13 +62,16 @@ def main(words: Sequence[str] | None = None) -> int:
         rounds=arguments.rounds,
         only=tuple(arguments.only),
         again=arguments.again,
+        before_job=arguments.before_job,
+        before_operator=arguments.before_operator,
     )
     console = Console(line_seconds=LINE_SECONDS)
     failed = 0
     for name in ALL if "all" in arguments.names else arguments.names:
         begun = time.monotonic()
         try:
-            result = IN_PARTS[name](console, options) if name in IN_PARTS else BENCHES[name](console)
+            measure = WITH_OPTIONS.get(name)
+            result = BENCHES[name](console) if measure is None else measure(console, options)
         except Exception as error:  # noqa: BLE001 - the next one is measured nevertheless
             failed += 1
             console.line(f"{name}: not measured: {type(error).__name__}: {error}")
@@ -81,12 +88,17 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parts = top.add_argument_group(f"for {', '.join(IN_PARTS)}, which go on where they were interrupted")
     parts.add_argument("--only", action="append", default=[], metavar="PART", help="measure this part; may be repeated")
     parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables)")
-    parts.add_argument("--rounds", type=int, help="rounds (peers, memtables)")
     parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")
+    top.add_argument("--rounds", type=int, help=f"rounds (peers, memtables, {', '.join(STARTS)})")
+    starts = top.add_argument_group(f"for {', '.join(STARTS)}, which measure an earlier build in turns with this one")
+    starts.add_argument("--before-job", metavar="IMAGE", help="a local image of driver, master and workers")
+    starts.add_argument("--before-operator", metavar="IMAGE", help="a local image of the operator, with its charts")
     found = top.parse_args(words)
-    given = found.only or found.rows or found.rounds or found.again
+    given = found.only or found.rows or found.again
     if given and "all" not in found.names and not set(found.names) & set(IN_PARTS):
-        top.error(f"--only, --rows, --rounds and --again are for {', '.join(IN_PARTS)}")
+        top.error(f"--only, --rows and --again are for {', '.join(IN_PARTS)}")
+    if (found.before_job or found.before_operator) and not set(found.names) & set(STARTS):
+        top.error(f"--before-job and --before-operator are for {', '.join(STARTS)}")
     return found
 
 

@@ -16,13 +16,18 @@ FOLDER: Final = Path(".cache/bench")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`rows` and `rounds` replace the program's own; `only` names parts of it; `again` forgets what was measured."""
+    """`rows` and `rounds` replace the program's own; `only` names parts of it; `again` forgets what was measured.
+
+    `before_job` and `before_operator` are images of an earlier build, to be measured in turns with this one.
+    """
 
     into: Path = FOLDER
     rows: int | None = None
     rounds: int | None = None
     only: tuple[str, ...] = ()
     again: bool = False
+    before_job: str | None = None
+    before_operator: str | None = None
 
     def chosen(self, parts: Iterator[str] | list[str]) -> list[str]:
         """Return those of a program's parts that are to be measured, in its order. Raises ValueError for another."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from bench.before import Build, blocks
 from bench.figures import Result, Sample
+from bench.options import Options
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
 from flights.console import Console
@@ -21,8 +23,10 @@ from flights.history import HistoryRow, commits
 from harness.kubectl import KubectlError
 from harness.nodes import NodeError
 from harness.waiting import NotInTimeError
+from testbed.environment import load
 
 KILLS: Final = 20
+ROUNDS: Final = 2
 RATE: Final = 500.0
 """Rows a second that keep coming, so that there is always something to commit."""
 STEADY_SECONDS: Final = 5.0
@@ -50,8 +54,24 @@ class Recovery:
         return self.moments[last] - self.moments[first] if {first, last} <= self.moments.keys() else None
 
 
-def measure(console: Console, *, kills: int = KILLS) -> Result:
-    """Kill the driver over and over under load."""
+def measure(console: Console, options: Options, *, kills: int = KILLS) -> Result:
+    """Kill the driver over and over under load; as many times with an earlier build, in turns."""
+    rounds = options.rounds or ROUNDS
+    found: dict[str, list[Recovery]] = {}
+    notes: list[str] = []
+    for build in blocks(options, load(), rounds=rounds):
+        measured, why = _block(build, console, kills=max(1, kills // rounds))
+        found.setdefault(build.suffix, []).extend(measured)
+        notes += why
+    return Result(
+        "recovery",
+        list(samples("kill to commit", ("killed", "committed"), STEPS, found)),
+        {"rows a second": RATE, "kills": kills, "rounds": rounds},
+        [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
+    )
+
+
+def _block(build: Build, console: Console, *, kills: int) -> tuple[list[Recovery], list[str]]:
     with staged() as scene:
 
         def kill() -> Killed:
@@ -60,20 +80,20 @@ def measure(console: Console, *, kills: int = KILLS) -> Result:
 
         feed = source(scene)
         feed.burst(10_000)
-        scene.apply()
+        scene.apply(build.patched({}))
         wait_for_commit(scene)
         with feed.flowing(RATE):
-            found, notes = recoveries("recovery", scene, console, kill, times=kills)
-    samples = [
-        Sample("kill to commit", "s", known(found, "killed", "committed")),
-        *(Sample(f"  {name}", "s", known(found, first, last)) for name, first, last, _ in STEPS),
-    ]
-    return Result(
-        "recovery",
-        samples,
-        {"rows a second": RATE, "kills": kills},
-        [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
-    )
+            return recoveries(f"recovery{build.suffix}", scene, console, kill, times=kills)
+
+
+def samples(
+    total: str, ends: tuple[str, str], steps: Sequence[tuple[str, ...]], found: Mapping[str, list[Recovery]]
+) -> Iterator[Sample]:
+    """Yield the whole and its steps (name, first moment, last moment, …) of each build, by what marks its samples."""
+    for suffix, recoveries_found in found.items():
+        yield Sample(f"{total}{suffix}", "s", known(recoveries_found, *ends))
+        for name, first, last, *_ in steps:
+            yield Sample(f"  {name}{suffix}", "s", known(recoveries_found, first, last))
 
 
 def recoveries(

@@ -160,6 +160,14 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
     ):
         found = results.get(bench)
         yield what, bound, "ms", False, found.sample(sample).at(share) if found else None
+    for what, bench, sample, bound in (
+        ("SIGKILL of the driver to the next commit, p95", "recovery", "kill to commit", 12),
+        ("apply to the first commit, p50", "apply", "apply to first commit", 15),
+        ("frozen driver to the next commit at `stallTimeout: 15s`, p50", "zombie", "freeze to commit", 35),
+    ):
+        found = results.get(bench)
+        share = 0.95 if what.endswith("p95") else 0.5
+        yield what, bound, "s", False, found.sample(sample).at(share) if found else None
     commit = results.get("commit")
     ratio = commit.sample("fence commit").at(0.5) / commit.sample("bare conditional update").at(0.5) if commit else None
     yield "fence commit, p50, against a bare lightweight transaction", 1.1, "times", False, ratio

@@ -171,18 +171,23 @@ def quarters(axes: Sequence[Axes], figures: Figures) -> None:
 
 
 def steps(first: str) -> Callable[[Sequence[Axes], Figures], None]:
-    """Return a drawing of the steps after the sample `first`, whose sum it is: their medians end to end."""
+    """Return a drawing of the steps after the sample `first`, whose sum it is: their medians end to end.
+
+    The steps of an earlier build, if there are any, begin at zero: they follow a total whose name begins as `first`.
+    """
 
     def draw(axes: Sequence[Axes], figures: Figures) -> None:
         (ax,) = axes
         parts = [one for one in figures.samples if one.name.strip() != first and one.n]
         end = 0.0
         for place, one in enumerate(parts):
+            if one.name.startswith(first):
+                end = 0.0
             ax.barh(place, one.at(0.5), left=end, color=LINES[0], height=0.62)
             ax.annotate(
                 f"{one.at(0.5):.1f}", (end + one.at(0.5), place), (5, 0), textcoords="offset points", va="center"
             )
-            end += one.at(0.5)
+            end += 0.0 if one.name.startswith(first) else one.at(0.5)
         total = figures.sample(first)
         ax.set_title(f"{first}: p50 {total.at(0.5):.1f} s, p99 {total.at(0.99):.1f} s, n = {total.n}")
         _names(ax, [one.name.strip() for one in parts])
