@@ -45,7 +45,12 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
     assert isinstance(seen.spec, Spec)
     spec = replace(seen.spec, cluster=replace(seen.spec.cluster, workers=workers))
     made = cluster_values(
-        pipeline=seen, spec=spec, references={}, generation=generation, cluster_domain="cluster.local"
+        pipeline=seen,
+        spec=spec,
+        references={},
+        generation=generation,
+        cluster_domain="cluster.local",
+        config_hash="abc",
     )
     return {**made, "ownerReference": {}}
 

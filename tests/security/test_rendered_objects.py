@@ -57,7 +57,12 @@ def read(body: dict[str, Any]) -> Pipeline:
 def values_of(spec: Spec) -> dict[str, Any]:
     pipeline = read(BODY)
     return cluster_values(
-        pipeline=pipeline, spec=spec, references={}, generation=GENERATION, cluster_domain="cluster.local"
+        pipeline=pipeline,
+        spec=spec,
+        references={},
+        generation=GENERATION,
+        cluster_domain="cluster.local",
+        config_hash="config-hash",
     )
 
 

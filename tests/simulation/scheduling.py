@@ -57,13 +57,15 @@ class OneAfterTheOther:
 class KeptFingerprints:
     """Fingerprints of specs that were seen before: a third of a decision's time."""
 
-    _kept: dict[tuple[int, tuple[tuple[str, str | None], ...]], tuple[Spec, Fingerprints]] = field(default_factory=dict)
+    _kept: dict[tuple[int, tuple[tuple[str, str | None], ...], str], tuple[Spec, Fingerprints]] = field(
+        default_factory=dict
+    )
 
-    def __call__(self, spec: Spec, references: Mapping[str, str | None]) -> Fingerprints:
+    def __call__(self, spec: Spec, references: Mapping[str, str | None], chart: str = "") -> Fingerprints:
         """Return the fingerprints; a spec is known by its identity, which it keeps as long as it is kept here."""
-        key = (id(spec), tuple(references.items()))
+        key = (id(spec), tuple(references.items()), chart)
         if key not in self._kept:
-            self._kept[key] = (spec, fingerprints(spec, references))
+            self._kept[key] = (spec, fingerprints(spec, references, chart))
         return self._kept[key][1]
 
 

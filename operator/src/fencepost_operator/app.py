@@ -9,13 +9,14 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from fencepost_operator.adapters.api_server import ApiServer
+from fencepost_operator.adapters.chart import chart_digest
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
@@ -76,10 +77,19 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(api.close)
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
         pipelines = KubernetesPipelines(api, recorder)
+        helm = Helm(
+            binary=settings.helm,
+            chart=settings.chart,
+            kubeconfig=kubeconfig,
+            timed=metrics.helm_took,
+            may_write=may_write,
+        )
         uid: str | None = None
+        chart = ""
         with contextlib.suppress(Stopped):
             async with _stoppable():
                 found = await _served(api, pipelines, settings, progress)
+                chart = await _known(helm, progress)
                 await _lead(stack, leadership)
                 uid = found
         if uid is None:
@@ -89,18 +99,12 @@ async def run(settings: Settings) -> None:
         fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
-        helm = Helm(
-            binary=settings.helm,
-            chart=settings.chart,
-            kubeconfig=kubeconfig,
-            timed=metrics.helm_took,
-            may_write=may_write,
-        )
         runs = KubernetesRuns(api=api, clock=clock)
+        releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
-                releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace),
+                releases=releases,
                 runs=runs,
                 revisions=KubernetesRevisions(api),
                 rewinds=KubernetesRewinds(api, recorder),
@@ -117,6 +121,7 @@ async def run(settings: Settings) -> None:
                 scope=settings.scope,
                 runbook_url=settings.runbook_url,
                 cluster_domain=settings.cluster_domain,
+                chart=chart,
                 resync_interval=settings.resync,
             ),
         )
@@ -130,11 +135,30 @@ async def run(settings: Settings) -> None:
 
 async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Settings, progress: _Progress) -> str:
     """Wait for the API server and the CRD; return the cluster's uid."""
+
+    async def uid() -> str:
+        found = await cluster_uid(api)
+        await pipelines.keys(settings.watch_namespaces)
+        return found
+
+    return await _answered(uid, progress)
+
+
+async def _known(helm: Helm, progress: _Progress) -> str:
+    """Wait until Helm renders the Spark cluster's chart; return the digest of what it renders."""
+
+    async def chart() -> str:
+        return await chart_digest(helm)
+
+    return await _answered(chart, progress)
+
+
+async def _answered(question: Callable[[], Awaitable[str]], progress: _Progress) -> str:
+    """Ask until there is an answer; until then the operator is not ready, and says why."""
     attempts = 0
     while True:
         try:
-            uid = await cluster_uid(api)
-            await pipelines.keys(settings.watch_namespaces)
+            answer = await question()
         except PortError as error:
             attempts += 1
             progress.waiting_for = str(error)
@@ -142,7 +166,7 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
             await asyncio.sleep(jittered(retry_delay(attempts, longest=10.0)))
         else:
             progress.waiting_for = None
-            return uid
+            return answer
 
 
 async def _candidate(

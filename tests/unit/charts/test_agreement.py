@@ -28,7 +28,12 @@ def cluster_of(pipeline: Pipeline) -> list[Object]:
     """What Helm makes of the operator's values."""
     assert isinstance(pipeline.spec, Spec)
     values = cluster_values(
-        pipeline=pipeline, spec=pipeline.spec, references={}, generation=GENERATION, cluster_domain="k8s.example"
+        pipeline=pipeline,
+        spec=pipeline.spec,
+        references={},
+        generation=GENERATION,
+        cluster_domain="k8s.example",
+        config_hash="config-hash",
     )
     return objects("spark-cluster", values=values)
 

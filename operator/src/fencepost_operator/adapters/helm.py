@@ -96,12 +96,24 @@ class Helm:
         arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")
         await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "", tenant=tenant)
 
+    async def template(self, values: Mapping[str, Any]) -> str:
+        """Return what the chart renders for these values, as YAML; nothing is asked of a cluster.
+
+        Raises Unreachable, Rejected.
+        """
+        arguments = ("template", "sample", str(self.chart), "--namespace", "sample", "--values", "-")
+        async with self.limit:
+            code, stdout, stderr = await self._finish(arguments, json_line(values), stdout=asyncio.subprocess.PIPE)
+        if code:
+            raise translated(stderr, code=code)
+        return stdout
+
     async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
         async with self._turn(tenant), self.limit:
             self.may_write()
             started = time.monotonic()
             try:
-                code, stderr = await self._finish(arguments, stdin)
+                code, _, stderr = await self._finish(arguments, stdin)
             finally:
                 self.timed(operation, time.monotonic() - started)
         if code:
@@ -114,24 +126,27 @@ class Helm:
             turn = self._turns[tenant] = asyncio.Lock()
         return turn
 
-    async def _finish(self, arguments: Sequence[str], stdin: str) -> tuple[int, str]:
-        process = await self._start(arguments)
+    async def _finish(
+        self, arguments: Sequence[str], stdin: str, *, stdout: int = asyncio.subprocess.DEVNULL
+    ) -> tuple[int, str, str]:
+        """Return the exit code, and what was printed."""
+        process = await self._start(arguments, stdout)
         try:
             async with asyncio.timeout(self.patience):
-                _, stderr = await process.communicate(stdin.encode())
+                printed, stderr = await process.communicate(stdin.encode())
         except TimeoutError as error:
             raise Unreachable(f"helm {arguments[0]} did not end in {self.patience:.0f} s and was killed") from error
         finally:
             await _kill(process)
-        return process.returncode or 0, stderr.decode(errors="replace")
+        return process.returncode or 0, (printed or b"").decode(errors="replace"), stderr.decode(errors="replace")
 
-    async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    async def _start(self, arguments: Sequence[str], stdout: int) -> asyncio.subprocess.Process:
         starting = asyncio.create_task(
             asyncio.create_subprocess_exec(
                 self.binary,
                 *arguments,
                 stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._environment(),
                 start_new_session=True,  # its own process group, so that a kill takes children along

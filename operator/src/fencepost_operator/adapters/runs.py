@@ -32,7 +32,7 @@ from fencepost_operator.ports import Clock
 from fencepost_operator.text import single_line
 
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
-_HASH: Final = re.compile(r"[0-9A-Za-z]{1,64}")
+_HASH: Final = re.compile(r"[0-9A-Za-z:.]{1,64}")
 _REFUSALS: Final = frozenset({"FailedCreate"})
 _LONGEST_GRACE: Final = 3600
 """Seconds; the CRD's maximum."""

@@ -18,6 +18,8 @@ class ReconcileConfig:
     cluster_domain: str = "cluster.local"
     runbook_url: str = ""
     """Where the runbooks are; '' where messages name none."""
+    chart: str = ""
+    """Digest of what the Spark cluster's chart renders; '' where it is not known."""
     resync_interval: float = 5.0
     """Between two passes over a pipeline where nothing changes."""
     refresh_interval: float = 2.0

@@ -18,6 +18,7 @@ from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
+from fencepost_operator.decision.present_hashes import in_present_hashes
 from fencepost_operator.decision.retention import backlog
 from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
 from fencepost_operator.decision.rewind.progress import RewindUpdate, told
@@ -110,6 +111,8 @@ def decide(
     """Return the one decision about a pipeline at this moment; `failures` are of its last actions."""
     if is_paused(pipeline):
         return _left_alone(pipeline, observation, config)
+    recorded = pipeline.status
+    pipeline, observation = in_present_hashes(pipeline, observation, config)
     context = Context(
         pipeline=pipeline,
         status=update_status(pipeline, observation, config),
@@ -142,7 +145,7 @@ def decide(
     return Decision(
         reason=outcome.reason,
         status=status,
-        events=status_events(pipeline.status, status, outcome, config),
+        events=status_events(recorded, status, outcome, config),
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),

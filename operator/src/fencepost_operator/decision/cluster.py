@@ -86,4 +86,5 @@ def values(context: RunContext, target: ClusterStatus) -> dict[str, Any]:
         references=context.references.hashes,
         generation=target.generation,
         cluster_domain=context.config.cluster_domain,
+        config_hash=target.config_hash,
     )

@@ -30,7 +30,7 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
         return status, None
     hashes = references.value.hashes
     wanted = revision_of(context.pipeline, spec, hashes)
-    if recorded.revision == wanted.name or run.spec_hash != fingerprints(spec, hashes).run:
+    if recorded.revision == wanted.name or run.spec_hash != fingerprints(spec, hashes, context.config.chart).run:
         return status, None
     if stored.value == wanted.name:
         return replace(status, run=replace(recorded, revision=wanted.name)), None

@@ -19,7 +19,10 @@ def is_rolled_out(context: Context) -> bool:
         return False
     if isinstance(references, Unknown):
         return _was_ready(context)
-    desired = context.desired if isinstance(context, RunContext) else fingerprints(spec, references.value.hashes)
+    if isinstance(context, RunContext):
+        desired = context.desired
+    else:
+        desired = fingerprints(spec, references.value.hashes, context.config.chart)
     return run.spec_hash == desired.run and _cluster_matches(context, spec, desired)
 
 

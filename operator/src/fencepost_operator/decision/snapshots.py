@@ -26,6 +26,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail
+from fencepost_operator.desired.hashes import is_same_spec
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.text import single_line
 
@@ -127,7 +128,7 @@ def _is_scheduled(context: Context, known: SnapshotsStatus, row: FenceRow) -> bo
 def _is_other_spec(context: Context, status: Status) -> bool:
     """Return whether the run that is about to start is the first one of another spec."""
     before, after = context.status.run, status.run
-    return before is not None and after is not None and before.spec_hash != after.spec_hash
+    return before is not None and after is not None and not is_same_spec(before.spec_hash, after.spec_hash)
 
 
 def _is_too_late(context: Context, pending: SnapshotStatus | None, row: FenceRow) -> bool:

@@ -82,7 +82,7 @@ def resolve(context: RunContext) -> RunContext | Outcome:
         resolved,
         spec=old.spec,
         references=old.references,
-        desired=fingerprints(old.spec, old.references.hashes),
+        desired=fingerprints(old.spec, old.references.hashes, context.config.chart),
         finishes=resolved.status.finishing,
     )
 

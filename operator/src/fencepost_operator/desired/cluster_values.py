@@ -9,7 +9,7 @@ from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.desired import labels
-from fencepost_operator.desired.hashes import code_hash, fingerprints
+from fencepost_operator.desired.hashes import code_hash
 from fencepost_operator.desired.resources import executor_heap, resources
 from fencepost_operator.desired.spark_files import spark_files
 
@@ -19,7 +19,13 @@ MASTER_MEMORY: Final = 448 * MEBIBYTE
 
 
 def cluster_values(
-    *, pipeline: Pipeline, spec: Spec, references: Mapping[str, str | None], generation: int, cluster_domain: str
+    *,
+    pipeline: Pipeline,
+    spec: Spec,
+    references: Mapping[str, str | None],
+    generation: int,
+    cluster_domain: str,
+    config_hash: str,
 ) -> dict[str, Any]:
     """Return the values for one generation of a pipeline's cluster."""
     cluster = spec.cluster
@@ -48,7 +54,7 @@ def cluster_values(
             "name": pipeline.key.name,
             "uid": pipeline.uid,
         },
-        "annotations": {labels.CONFIG_HASH: fingerprints(spec, references).cluster},
+        "annotations": {labels.CONFIG_HASH: config_hash},
     }
     plain: dict[str, Any] = encode(values)
     return plain

@@ -1,7 +1,11 @@
 """Fingerprints of what is desired: a run is replaced when its own changes, a cluster when its own does.
 
 What can change under a live driver (workers, suspend, restart, deletionPolicy, how a schema is created) counts for
-neither.
+neither, nor does a field at its default: an operator with new fields restarts nothing.
+
+A hash is `v2:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
+Whoever changes what is hashed, or the default of a field, keeps the algorithm before under its version: see
+`hashes_v1`.  A release that finds hashes of a later one, as after a rollback of the operator, replaces the runs.
 """
 
 from __future__ import annotations
@@ -9,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Final
 
-from pydantic.alias_generators import to_camel
-
-from fencepost.contract import SERIAL
-from fencepost_operator.api import CheckpointSpec, PoisonAction, SinkSpec, Spec
+from fencepost_operator.api import CheckpointSpec, PoisonAction, Spec
 from fencepost_operator.api.codec import encode
-from fencepost_operator.api.spec import KafkaSpec
+
+VERSION: Final = "v2"
+_UNCOUNTED: Final = frozenset({"create_schema", "replication_class", "replication_factor"})
+"""Of the checkpoint: how a schema is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +32,34 @@ class Fingerprints:
     run: str
 
 
-def fingerprints(spec: Spec, references: Mapping[str, str | None]) -> Fingerprints:
-    """Return both; `references` holds a hash of the content of each object that the spec names."""
-    cluster = _digest(_cluster_inputs(spec, references))
-    return Fingerprints(cluster=cluster, run=_digest({"cluster": cluster, **_run_inputs(spec, references)}))
+def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = "") -> Fingerprints:
+    """Return both; `references` holds a hash of the content of each object that the spec names.
+
+    `chart` is the digest of the Spark cluster's chart, '' where it is not known.
+    """
+    cluster = digest(_cluster_inputs(spec, references))
+    run = digest({"cluster": cluster, **_run_inputs(spec, references)})
+    return Fingerprints(cluster=hash_of(cluster, chart), run=hash_of(run, chart))
+
+
+def hash_of(spec_digest: str, chart: str) -> str:
+    """Return the hash with its version."""
+    return f"{VERSION}:{spec_digest}.{chart}" if chart else f"{VERSION}:{spec_digest}"
+
+
+def is_present(found: str) -> bool:
+    """Return whether a hash is of this version."""
+    return found.startswith(f"{VERSION}:")
+
+
+def is_same_spec(one: str, other: str) -> bool:
+    """Return whether two hashes differ in nothing but the chart."""
+    return one.partition(".")[0] == other.partition(".")[0]
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits for a piece of JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_hash(spec: Spec, references: Mapping[str, str | None]) -> str:
@@ -78,11 +106,9 @@ def _env_references(spec: Spec) -> tuple[tuple[str, bool], ...]:
 
 
 def _cluster_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, Any]:
-    cluster: dict[str, Any] = encode(spec.cluster)
-    del cluster["workers"]
     job = spec.job
     return {
-        "cluster": cluster,
+        "cluster": _set_in(spec.cluster, but=frozenset({"workers"})),
         "image": spec.cluster.image or job.image,
         "pull": [job.image_pull_policy, list(job.image_pull_secrets)],
         "environment": encode([job.env, job.env_from]),
@@ -92,60 +118,31 @@ def _cluster_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[st
 
 
 def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, Any]:
-    checkpoint = spec.checkpoint
+    poison = spec.on_poison
+    interval = {"batchInterval": spec.batch_interval} if spec.batch_interval != Spec.batch_interval else {}
+    # A run is told about dead letters where it writes some.
+    dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
     return {
-        "job": encode(spec.job),
-        "source": _source(spec.source),
-        "sinks": [_sink_inputs(sink) for sink in spec.sinks],
-        "checkpoint": [
-            list(checkpoint.contact_points),
-            checkpoint.port,
-            checkpoint.local_datacenter,
-            checkpoint.keyspace,
-            checkpoint.consistency,
-            checkpoint.credentials_secret,
-            *_since_the_first_release(spec.checkpoint),
-        ],
-        "batchInterval": spec.batch_interval,
+        "job": _set_in(spec.job),
+        "source": _set_in(spec.source),
+        "sinks": _set_in(spec.sinks),
+        "checkpoint": _set_in(spec.checkpoint, but=_UNCOUNTED),
         "references": {name: references.get(name) for name in referenced(spec)},
-        **_dead_letters(spec),
+        **interval,
+        **dead_letters,
     }
 
 
-def _dead_letters(spec: Spec) -> dict[str, Any]:
-    """Return what a run is told about dead letters; nothing where it writes none, as before there were any."""
-    poison = spec.on_poison
-    return {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
+def _set_in(value: object, *, but: frozenset[str] = frozenset()) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of a value by the names of its fields, without those at their default, at any depth."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {field: getattr(value, field.name) for field in fields(value) if field.name not in but}
+        return {field.name: _set_in(part) for field, part in found.items() if part != default_of(field)}
+    if isinstance(value, tuple | list):
+        return [_set_in(part) for part in value]
+    return encode(value)
 
 
-def _sink_inputs(sink: SinkSpec) -> dict[str, Any]:
-    # A table's fields beside the name: in any other form, an upgrade of the operator would restart every run.
-    return {"name": sink.name, **encode(sink.cassandra)} if sink.cassandra else encode(sink)
-
-
-def _source(source: KafkaSpec) -> dict[str, Any]:
-    """Return the source without unused fields of later releases: a newer operator restarts no run for them."""
-    written: dict[str, Any] = encode(source)
-    return {name: value for name, value in written.items() if name not in _ADDED or value != _ADDED[name]}
-
-
-_ADDED: Final = {
-    to_camel(field.name): field.default
-    for field in fields(KafkaSpec)
-    if field.name in {"target_batch_duration", "split_partitions"}
-}
-"""Fields that the first release did not have, and their defaults; a field whose default is None is never written."""
-
-
-def _since_the_first_release(checkpoint: CheckpointSpec) -> list[Any]:
-    """Return what older operators do not know, where it is set: a default must not replace every run at an upgrade."""
-    found: list[Any] = []
-    if checkpoint.serial_consistency != SERIAL:
-        found.append({"serialConsistency": checkpoint.serial_consistency})
-    if checkpoint.tls is not None:
-        found.append({"tls": encode(checkpoint.tls)})
-    return found
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+def default_of(field: Field[Any]) -> object:
+    """Return a field's default; MISSING, which equals no value, where it has none."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default

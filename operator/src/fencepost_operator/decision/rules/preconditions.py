@@ -79,7 +79,7 @@ def require_fence(context: SpecContext) -> RunContext | Outcome:
         spec=context.spec,
         row=row,
         references=references.value,
-        desired=fingerprints(context.spec, references.value.hashes),
+        desired=fingerprints(context.spec, references.value.hashes, context.config.chart),
     )
 
 

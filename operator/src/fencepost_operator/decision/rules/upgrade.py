@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost_operator.actions import InstallCluster
-from fencepost_operator.api import Reason, State
+from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling
 from fencepost_operator.decision.rules.health import topics_are_missing
 from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.desired.hashes import is_same_spec
 
 
 def run_is_being_stopped(context: RunContext) -> Outcome | None:
@@ -30,7 +31,15 @@ def run_is_outdated(context: RunContext) -> Outcome | None:
         return None
     if outcome := topics_are_missing(context):
         return outcome
-    return stop_run(context, run, why="Upgrading to the new spec", reason=Reason.UPGRADING, state=State.UPGRADING)
+    why = f"Upgrading to {_cause(run, context)}"
+    return stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
+
+
+def _cause(run: RunStatus, context: RunContext) -> str:
+    """Return what the next run is for: the user's change, or the operator's."""
+    if is_same_spec(run.spec_hash, context.desired.run):
+        return "the operator's new chart of the Spark cluster"
+    return "the new spec"
 
 
 def run_is_finishing(context: RunContext) -> Outcome | None:

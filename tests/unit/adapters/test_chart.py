@@ -1,0 +1,77 @@
+"""The digest of the Spark cluster's chart: what it renders counts, how it is written does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost_operator.adapters.chart import chart_digest
+from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.desired.hashes_v1 import CHART as CHART_OF_V1
+from fencepost_operator.errors import Rejected
+from testbed.home import Home
+
+CHART = Path(__file__).parents[3] / "charts" / "spark-cluster"
+
+
+@pytest.fixture
+def chart(tmp_path: Path) -> Path:
+    """A copy of the chart."""
+    return shutil.copytree(CHART, tmp_path / "spark-cluster")
+
+
+async def digest(chart: Path) -> str:
+    return await chart_digest(Helm(binary=Home.of_user().bin / "helm", chart=chart, home=chart.parent / "home"))
+
+
+def edited(path: Path, change: Callable[[str], str]) -> None:
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+
+
+async def test_the_chart_renders_what_the_previous_release_rendered() -> None:
+    """Otherwise this release replaces every Spark cluster once, as planned restarts.
+
+    Say so in CHANGELOG.md and expect the new digest here; the one in `hashes_v1` stays, as that release rendered it.
+    """
+    assert await digest(CHART) == CHART_OF_V1
+
+
+async def test_comments_versions_and_new_values_do_not_count(chart: Path) -> None:
+    before = await digest(chart)
+    edited(chart / "templates" / "worker.yaml", lambda text: "{{- /* Workers. */}}\n" + text)
+    edited(chart / "templates" / "worker.yaml", lambda text: text.replace("spec:\n", "spec:  # of it\n", 1))
+    edited(chart / "Chart.yaml", lambda text: text.replace("version: 0.1.0", "version: 0.2.0"))
+    later = "{{- with .Values.later }}\n      later: true\n{{- end }}\n"
+    where = "      topologySpreadConstraints"
+    edited(chart / "templates" / "worker.yaml", lambda text: text.replace(where, later + where))
+    assert await digest(chart) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("_helpers.tpl", "terminationGracePeriodSeconds: 10", "terminationGracePeriodSeconds: 20"),
+        ("worker.yaml", "value: /tmp/work", "value: /tmp/other"),
+        ("worker.yaml", "checksum/code", "checksum/other"),
+        ("master.yaml", "sizeLimit: 128Mi", "sizeLimit: 256Mi"),
+        ("master.yaml", "port: 7077", "port: 7079"),
+        ("worker.yaml", "maxUnavailable: 1", "maxUnavailable: 2"),
+    ],
+)
+async def test_what_is_rendered_counts(chart: Path, file: str, old: str, new: str) -> None:
+    before = await digest(chart)
+    edited(chart / "templates" / file, lambda text: text.replace(old, new))
+    assert await digest(chart) != before
+
+
+async def test_a_chart_that_cannot_be_rendered_is_refused(chart: Path) -> None:
+    (chart / "templates" / "broken.yaml").write_text("{{ .Values.")
+    with pytest.raises(Rejected):
+        await digest(chart)
+    with pytest.raises(Rejected):
+        await digest(chart / "absent")
