@@ -41,6 +41,9 @@ class FakePipelines:
         found = self.world.objects.get(key)
         return read_pipeline(copy.deepcopy(found)) if found is not None else None
 
+    async def namespace_ends(self, key: ObjectKey) -> bool:
+        return await self.gate.read("namespace", lambda: key.namespace in self.world.ending_namespaces)
+
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         written: list[Pipeline] = []
 

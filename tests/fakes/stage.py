@@ -29,6 +29,7 @@ class Stage:
     world: World = field(default_factory=World)
     gate: Gate = field(default_factory=Gate)
     key: ObjectKey = KEY
+    config: ReconcileConfig = POLICY
     deaths: int = 0
     passes: int = 0
     _operator: Reconciler | None = None
@@ -36,7 +37,7 @@ class Stage:
     async def turn(self) -> float | None:
         """Make one pass, by a new operator when the last one died."""
         if self._operator is None:
-            self._operator = Reconciler(ports=ports_of(self.world, self.gate), config=POLICY)
+            self._operator = Reconciler(ports=ports_of(self.world, self.gate), config=self.config)
         self.passes += 1
         try:
             return await self._operator.reconcile(self.key)
@@ -87,8 +88,8 @@ class Stage:
         return read_pipeline(self.world.objects[self.key])
 
     def ready(self) -> str:
-        """Return the reason of the Ready condition."""
-        return next(c.reason for c in self.pipeline.status.conditions if c.type == "Ready")
+        """Return the reason of the Ready condition, '' before there is one."""
+        return next((c.reason for c in self.pipeline.status.conditions if c.type == "Ready"), "")
 
     def check(self) -> None:
         """Look at all that must hold at every moment."""

@@ -69,6 +69,10 @@ class FakeReleases:
             return None
         return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
 
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        found = [key for key in self.world.releases if not namespaces or key.namespace in namespaces]
+        return await self.gate.read("releases", lambda: tuple(found))
+
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         return await self.gate.read("cluster", lambda: self._cluster(key))
 

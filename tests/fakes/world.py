@@ -197,6 +197,8 @@ class World:
     """Whether a process that outlives its grace period is killed."""
     created_jobs: list[str] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
+    ending_namespaces: set[str] = field(default_factory=set)
+    """Namespaces that are being deleted."""
     uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:

@@ -9,11 +9,11 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.chart import chart_digest
@@ -30,7 +30,7 @@ from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.revisions import KubernetesRevisions
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
-from fencepost_operator.api import Reason, ReconcileConfig
+from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
@@ -48,6 +48,8 @@ _RELIST_INTERVAL: Final = 60.0
 """Seconds between two lists of all pipelines, in case a watch fell silent without an error."""
 
 
+Keys: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[ObjectKey]]]
+"""Lists pipelines of some namespaces, or of all."""
 LEASE_LOST: Final = 3
 """Exit code of a replica that finds that another one holds the lease."""
 
@@ -127,7 +129,7 @@ async def run(settings: Settings) -> None:
         )
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
-        await stack.enter_async_context(_relist(pipelines, loops, settings))
+        await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
         log.info("stopping", extra={"reason": "Stopping"})
@@ -228,15 +230,16 @@ def _alone() -> None:
 
 
 @asynccontextmanager
-async def _relist(pipelines: KubernetesPipelines, loops: Controller, settings: Settings) -> AsyncIterator[None]:
-    """Look for pipelines without a loop now and then, while the context lasts."""
+async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) -> AsyncIterator[None]:
+    """Look for pipelines without a loop now and then, and for what is left of pipelines, while the context lasts."""
 
     async def look() -> None:
         while True:
             await asyncio.sleep(jittered(_RELIST_INTERVAL))
             try:
-                for key in await pipelines.keys(settings.watch_namespaces):
-                    loops.ensure(key)
+                for keys in lists:
+                    for key in await keys(settings.watch_namespaces):
+                        loops.ensure(key)
             except PortError as error:
                 log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
 

@@ -396,6 +396,8 @@ class Observation:
     """The name of the revision of this very spec, if it is stored; Known(None) also when nobody needed to look."""
     began: Fact[Began | None] = Known(None)
     """Of the open batch, while no run is active or one finishes it; Known(None) when nobody needed to look."""
+    namespace_ends: Fact[bool] = Known(False)
+    """Whether the pipeline's namespace is being deleted; Known(False) also when nobody needed to look."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

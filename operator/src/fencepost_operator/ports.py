@@ -84,6 +84,10 @@ class Pipelines(Protocol):
         """Return the pipeline as the API server has it now, or None when it is gone."""
         ...
 
+    async def namespace_ends(self, key: ObjectKey) -> bool:
+        """Return whether the pipeline's namespace is being deleted, with all that is in it."""
+        ...
+
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         """Replace the status, on condition of the resourceVersion of `pipeline`; return it as written.
 
@@ -144,6 +148,10 @@ class Releases(Protocol):
 
     async def release(self, key: ObjectKey) -> Release | None:
         """Return the newest revision of the pipeline's release, or None."""
+        ...
+
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
         ...
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:

@@ -46,6 +46,11 @@ class KubernetesPipelines:
             found += await self.api.list(_PIPELINES, namespace=namespace)
         return tuple(ObjectKey(item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
 
+    async def namespace_ends(self, key: ObjectKey) -> bool:
+        """Return whether the pipeline's namespace is being deleted, with all that is in it."""
+        found = await self.api.get(NAMESPACES, name=key.namespace)
+        return found is None or "deletionTimestamp" in found["metadata"]
+
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
         body = self._body(pipeline) | {"status": write_status(status)}

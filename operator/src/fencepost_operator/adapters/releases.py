@@ -79,6 +79,14 @@ class HelmReleases:
         newest = revisions[-1]
         return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
 
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
+        selector = f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
+        found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
+        marks = [item["metadata"]["labels"] for item in found]
+        keys = {ObjectKey(mark[labels.NAMESPACE], mark[labels.PIPELINE]) for mark in marks}
+        return tuple(sorted((key for key in keys if not namespaces or key.namespace in namespaces), key=str))
+
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         """Return the cluster of the newest generation, or None when no StatefulSet is there."""
         selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT} in ({_MASTER},{labels.WORKER})"

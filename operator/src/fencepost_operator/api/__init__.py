@@ -63,6 +63,7 @@ from fencepost_operator.api.status import (
     WeakSetting,
 )
 from fencepost_operator.api.vocabulary import (
+    ABANDON_ANNOTATION,
     ACCEPT_LOSS_ANNOTATION,
     ADOPT_ANNOTATION,
     CONFIRM_DEAD_ANNOTATION,
@@ -83,9 +84,11 @@ from fencepost_operator.api.vocabulary import (
     Reason,
     State,
     asks_for_pause,
+    asks_to_abandon,
 )
 
 __all__ = [
+    "ABANDON_ANNOTATION",
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "COMPLETED",
@@ -158,6 +161,7 @@ __all__ = [
     "WeakSetting",
     "WorkerSpec",
     "asks_for_pause",
+    "asks_to_abandon",
     "is_revision_of",
     "parse",
     "read_pipeline",

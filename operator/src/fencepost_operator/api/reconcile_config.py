@@ -34,6 +34,8 @@ class ReconcileConfig:
     """How long a run that is not the recorded one may take to end by itself."""
     credentials_timeout: float = 60.0
     """How long a deletion waits for a deleted Secret with the checkpoint's credentials to come back."""
+    abandon_timeout: float = 300.0
+    """How long a pipeline in a namespace that is being deleted waits for a Cassandra that does not answer."""
     observation_timeout: float = 10.0
     """How long reading one fact of an observation may take."""
     durability_interval: float = 24 * 3600.0

@@ -11,6 +11,7 @@ from fencepost.contract import Reason
 from fencepost_operator.api.fields import Model
 
 __all__ = [
+    "ABANDON_ANNOTATION",
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "CONFIRM_DEAD_ANNOTATION",
@@ -31,6 +32,7 @@ __all__ = [
     "Reason",
     "State",
     "asks_for_pause",
+    "asks_to_abandon",
 ]
 
 GROUP: Final = "streaming.fencepost.dev"
@@ -40,6 +42,8 @@ KIND: Final = "StreamingPipeline"
 REWIND_PLURAL: Final = "pipelinerewinds"
 REWIND_KIND: Final = "PipelineRewind"
 FINALIZER: Final = f"{GROUP}/cleanup"
+ABANDON_ANNOTATION: Final = f"{GROUP}/abandon-fence"
+"""Set when a deletion is to leave the fence row as it is, as when its Cassandra is gone for good."""
 ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a person accepts: `<id> by=<who> [continue=<how>]`; about another loss it does nothing."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
@@ -57,6 +61,11 @@ RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 def asks_for_pause(annotation: str | None) -> bool:
     """Return whether the value of PAUSED_ANNOTATION pauses; any value but 'false' does, to be on the safe side."""
     return (annotation or "").strip().lower() not in {"", "false"}
+
+
+def asks_to_abandon(annotation: str | None) -> bool:
+    """Return whether the value of ABANDON_ANNOTATION gives the fence row up: only 'true' does."""
+    return (annotation or "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

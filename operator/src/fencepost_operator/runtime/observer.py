@@ -45,6 +45,7 @@ from fencepost_operator.ports import (
     FenceStore,
     Objects,
     Offsets,
+    Pipelines,
     Purges,
     Releases,
     Revisions,
@@ -62,6 +63,8 @@ NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="nobody loo
 class Sources(Protocol):
     """The ports that an observation reads."""
 
+    @property
+    def pipelines(self) -> Pipelines: ...  # noqa: D102
     @property
     def releases(self) -> Releases: ...  # noqa: D102
     @property
@@ -121,7 +124,7 @@ class Observer:
             unread,
             loss,
             durability,
-            (snapshots, stored, began, (rewinds, rewind)),
+            (snapshots, stored, began, (rewinds, rewind), ends),
         ) = await asyncio.gather(
             self._run_node(pipeline.status.run, runs),
             self._cluster_objects(pipeline),
@@ -133,6 +136,7 @@ class Observer:
                 self._stored_revision(pipeline, references),
                 self._began(pipeline, fence),
                 self._rewinds(pipeline),
+                self._namespace_ends(pipeline, fence),
             ),
         )
         return Observation(
@@ -152,6 +156,7 @@ class Observer:
             snapshots=snapshots,
             stored_revision=stored,
             began=began,
+            namespace_ends=ends,
             rewinds=rewinds,
             rewind=rewind,
             run_terminated=self._run_terminated(pipeline.status.run),
@@ -253,6 +258,12 @@ class Observer:
         key = pipeline.key
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
+
+    async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool]:
+        """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""
+        if pipeline.deleting_since is None or isinstance(fence, Known):
+            return Known(False)
+        return await self._see(self.ports.pipelines.namespace_ends(pipeline.key))
 
     async def _began(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[Began | None]:
         """Look for the spec of the code that began the open batch, while no run is active or one finishes it."""

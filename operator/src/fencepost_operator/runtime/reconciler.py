@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
-from fencepost_operator.api import Event, ObjectKey, Pipeline, ReconcileConfig
+from fencepost_operator.api import Event, ObjectKey, Pipeline, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.rewind.progress import RewindUpdate
@@ -101,6 +101,7 @@ class Reconciler:
             self._attempts.pop(key, None)
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
+            await self._remove_left_release(key)
             self.ports.metrics.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
@@ -123,6 +124,15 @@ class Reconciler:
             # A copy that cannot be made must not keep the loop from looking after the run, nor hide that it cannot.
             return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
         return again, outcome
+
+    async def _remove_left_release(self, key: ObjectKey) -> None:
+        """Remove the Helm release of a pipeline whose finalizer was removed by hand: nothing else would."""
+        if await self.ports.releases.release(key) is None:
+            return
+        self.ports.may_write()
+        what = "is gone without a cleanup, as when its finalizer is removed by hand: uninstalling its Spark cluster"
+        log.warning("%s %s", key, what, extra={"reason": Reason.DELETING})
+        await self.ports.releases.uninstall(key)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
-from fencepost_operator.api import DeletionPolicy, Reason, Spec, State, Status
+from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, Reason, Spec, State, Status, asks_to_abandon
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import Outcome, reconciling
@@ -84,12 +84,13 @@ def _uninstall(context: Context) -> Outcome | None:
 def _clean_up_fence(context: Context) -> Outcome | None:
     """Fence a driver that may still be alive, and release the row when deletionPolicy is Delete.
 
-    With Retain and a dead driver, Cassandra is not needed: a successor takes the fence over before it starts.
+    With Retain and a dead driver, Cassandra is not needed: a successor takes the fence over before it starts.  A row
+    that is given up stays as it is; a driver that may still live goes on with it, which no successor suffers from.
     """
     release = context.pipeline.deletion_policy is DeletionPolicy.DELETE
     if not release and context.unconfirmed_run is None:
         return None
-    if not isinstance(context.pipeline.spec, Spec) or _credentials_are_deleted(context):
+    if not isinstance(context.pipeline.spec, Spec) or _is_given_up(context):
         return None
     fence = context.observation.fence
     if isinstance(fence, Unknown):
@@ -122,11 +123,15 @@ def _release(context: Context, row: FenceRow) -> Outcome:
 
 
 def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
-    if context.unconfirmed_run is not None:
-        why = "the driver is not proven dead and must be fenced"
-        remedy = "restore access to Cassandra, or remove the finalizer if you know that the driver is dead"
-    else:
-        why, remedy = "deletionPolicy is Delete", "restore access to Cassandra, or set deletionPolicy to Retain"
+    key, unproven = context.pipeline.key, context.unconfirmed_run is not None
+    why = "the driver is not proven dead and must be fenced" if unproven else "deletionPolicy is Delete"
+    remedy = (
+        "restore access to Cassandra; or, if it is gone for good, give the checkpoint up: kubectl annotate "
+        f"streamingpipeline {key.name} --namespace {key.namespace} --overwrite {ABANDON_ANNOTATION}=true"
+    )
+    if context.observation.namespace_ends == Known(True):
+        seconds = context.config.abandon_timeout
+        remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s"
     return reconciling(
         context,
         Reason.CASSANDRA_UNREACHABLE,
@@ -135,6 +140,24 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         warning=True,
         requeue_after=context.config.resync_interval,
     )
+
+
+def _is_given_up(context: Context) -> bool:
+    """Return whether the row stays as it is: a person says so, or what it is reached by is deleted along with it."""
+    asked = asks_to_abandon(context.pipeline.annotations.get(ABANDON_ANNOTATION))
+    return asked or _credentials_are_deleted(context) or _cassandra_went_with_the_namespace(context)
+
+
+def _cassandra_went_with_the_namespace(context: Context) -> bool:
+    """Return whether Cassandra has not answered for long in a namespace that is being deleted with all that is in it.
+
+    Nobody creates a pipeline there any more, and Kubernetes ends every pod.
+    """
+    since, observation = context.pipeline.deleting_since, context.observation
+    if since is None or not isinstance(observation.fence, Unknown):
+        return False
+    waited = (context.now - since).total_seconds() > context.config.abandon_timeout
+    return waited and observation.namespace_ends == Known(True)
 
 
 def _credentials_are_deleted(context: Context) -> bool:
@@ -151,6 +174,11 @@ def _credentials_are_deleted(context: Context) -> bool:
 def _what_is_kept(context: Context) -> str:
     if context.status.epoch is None:
         return ""
-    if context.pipeline.deletion_policy is DeletionPolicy.RETAIN:
+    if context.pipeline.deletion_policy is DeletionPolicy.RETAIN and context.unconfirmed_run is None:
         return "; its checkpoint is kept (deletionPolicy: Retain)"
-    return "; its checkpoint is kept, because its credentials are deleted" if _credentials_are_deleted(context) else ""
+    if not isinstance(context.pipeline.spec, Spec) or not _is_given_up(context):
+        kept = context.pipeline.deletion_policy is DeletionPolicy.RETAIN
+        return "; its checkpoint is kept (deletionPolicy: Retain)" if kept else ""
+    if _credentials_are_deleted(context):
+        return "; its checkpoint is kept, because its credentials are deleted"
+    return "; its checkpoint is given up and stays as it is, wherever its Cassandra is"

@@ -1,0 +1,168 @@
+"""How a pipeline ends or moves: without its Cassandra, without its finalizer, and in another Kubernetes cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fakes.manifests import KEY, body
+from fakes.stage import POLICY, ROW, Stage
+from fakes.world import World
+from fencepost.contract import ExitCode
+from fencepost_operator.api import ABANDON_ANNOTATION, ADOPT_ANNOTATION, ReconcileConfig
+
+QUICK = replace(POLICY, abandon_timeout=120.0)
+
+
+async def running(**spec: Any) -> Stage:
+    stage = Stage(config=QUICK)
+    stage.world.apply(body(**spec))
+    await stage.running()
+    await stage.run(10)
+    return stage
+
+
+def annotate(stage: Stage, name: str, value: str) -> None:
+    stage.world.objects[KEY]["metadata"].setdefault("annotations", {})[name] = value
+    stage.world.touch(KEY)
+
+
+def gone(stage: Stage) -> bool:
+    return KEY not in stage.world.objects
+
+
+@pytest.mark.parametrize("why", ["deletionPolicy is Delete", "the driver is not proven dead"])
+async def test_a_deletion_waits_for_its_cassandra_until_a_person_gives_the_checkpoint_up(why: str) -> None:
+    is_dead = why == "deletionPolicy is Delete"
+    stage = await running(deletionPolicy="Delete" if is_dead else "Retain")
+    if not is_dead:
+        stage.world.newest_pod().driver.frozen = True
+        stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    await stage.run(QUICK.abandon_timeout + 60)
+    assert not gone(stage), "nobody said that Cassandra is gone for good"
+    message = stage.pipeline.status.message
+    assert why in message
+    assert (
+        f"kubectl annotate streamingpipeline orders --namespace shop --overwrite {ABANDON_ANNOTATION}=true" in message
+    )
+    before = stage.world.table.rows[ROW]
+    annotate(stage, ABANDON_ANNOTATION, "true")
+    await stage.until(lambda: gone(stage), seconds=30)
+    assert "given up" in stage.world.events[-1][1]
+    assert stage.world.table.rows[ROW] == before
+    assert not stage.world.releases
+
+
+async def test_a_namespace_that_is_deleted_with_its_cassandra_is_not_waited_for_without_an_end() -> None:
+    stage = await running(deletionPolicy="Delete")
+    stage.world.cassandra_down = True
+    stage.world.ending_namespaces.add(KEY.namespace)
+    stage.world.delete(KEY)
+    await stage.run(QUICK.abandon_timeout - 20)
+    assert not gone(stage), "Cassandra may only end a little later than its clients would like"
+    assert "the operator does so after 120 s" in stage.pipeline.status.message
+    await stage.until(lambda: gone(stage), seconds=120)
+
+
+async def test_a_namespace_whose_cassandra_answers_is_cleaned_up_whole() -> None:
+    stage = await running(deletionPolicy="Delete")
+    stage.world.ending_namespaces.add(KEY.namespace)
+    stage.world.delete(KEY)
+    await stage.until(lambda: gone(stage), seconds=120)
+    assert stage.world.table.rows[ROW].is_released
+
+
+async def test_a_checkpoint_that_was_given_up_is_adopted_by_the_next_pipeline_of_that_name() -> None:
+    """The driver lives on, and commits for a while: its successor fences it and goes on where it came to."""
+    stage = await running()
+    zombie = stage.world.newest_pod().driver
+    zombie.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    annotate(stage, ABANDON_ANNOTATION, "true")
+    await stage.until(lambda: gone(stage), seconds=180)
+    stage.world.cassandra_down = zombie.frozen = False
+    stage.world.apply(body(uid="uid-2"))
+    await stage.running()
+    await stage.run(20)
+    assert zombie.exit_code == ExitCode.FENCED
+    assert stage.world.table.rows[ROW].epoch == 2
+
+
+async def test_a_finalizer_removed_by_hand_leaves_nothing_once_the_operator_looks() -> None:
+    stage = await running()
+    stage.world.forget(KEY)
+    assert stage.world.releases, "Kubernetes collects what the pipeline owned; Helm's release is nobody's"
+    assert await stage.turn() is None
+    assert not stage.world.releases
+    assert not stage.world.jobs
+
+
+async def test_after_a_forced_deletion_the_next_pipeline_goes_on_at_the_last_commit() -> None:
+    """No operator looked in between: the new object finds the release of the old one, and the row that it left."""
+    stage = await running()
+    committed = stage.world.table.rows[ROW]
+    stage.world.forget(KEY)
+    stage.world.apply(body(uid="uid-2"))
+    await stage.running()
+    await stage.run(20)
+    row = stage.world.table.rows[ROW]
+    assert (row.epoch, row.owner) == (2, "cluster-1/uid-2")
+    assert sum(row.offsets.values()) > sum(committed.offsets.values())
+
+
+def another_cluster(first: Stage) -> Stage:
+    """Return a second Kubernetes cluster with an operator of the same scope, and the same Cassandra and Kafka."""
+    world = World(table=first.world.table, ends=first.world.ends, rate=0.0)
+    world.now, world.uids = first.world.now, first.world.uids
+    stage = Stage(world=world, config=ReconcileConfig(cluster_uid="cluster-2"))
+    world.apply(body(uid="uid-of-the-second"))
+    return stage
+
+
+async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_cannot_take_it_back_by_itself() -> None:
+    first = await running()
+    first.world.change(KEY, suspend=True)
+    await first.until(lambda: first.ready() == "Suspended")
+    left = first.world.table.rows[ROW]
+    second = another_cluster(first)
+    await second.until(lambda: second.ready() == "FenceOwnedElsewhere")
+    assert second.world.table.rows[ROW] == left, "the second cluster only looks"
+    needed = f"{ADOPT_ANNOTATION}=cluster-1@{left.epoch}"
+    assert needed in second.pipeline.status.message
+    annotate(second, ADOPT_ANNOTATION, f"cluster-1@{left.epoch}")
+    await second.running()
+    await second.run(20)
+    moved = second.world.table.rows[ROW]
+    assert moved.owner == "cluster-2/uid-of-the-second"
+    assert moved.epoch == left.epoch + 1
+    assert all(moved.offsets[key] >= offset for key, offset in left.offsets.items())
+    first.world.now = second.world.now
+    first.world.change(KEY, suspend=False)
+    await first.until(lambda: first.ready() == "FenceOwnedElsewhere")
+    assert not first.world.jobs or all(job.finished for job in first.world.jobs)
+    for policy in ("Delete", "Retain"):
+        first.world.change(KEY, deletionPolicy=policy)
+    first.world.delete(KEY)
+    await first.until(lambda: gone(first))
+    assert second.world.table.rows[ROW].owner == moved.owner, "its deletion touches nobody else's row"
+
+
+async def test_a_pipeline_that_still_runs_in_the_first_cluster_is_fenced_by_the_move() -> None:
+    """Not the documented order: nobody suspended the first one."""
+    first = await running()
+    driver = first.world.newest_pod().driver
+    second = another_cluster(first)
+    annotate(second, ADOPT_ANNOTATION, f"cluster-1@{first.world.table.rows[ROW].epoch}")
+    await second.running()
+    first.world.now = second.world.now
+    await first.until(lambda: driver.exit_code is not None, seconds=60)
+    assert driver.exit_code == ExitCode.FENCED
+    await first.until(lambda: first.ready() == "FenceOwnedElsewhere", seconds=120)
+    await first.run(30)
+    assert second.world.table.rows[ROW].owner == "cluster-2/uid-of-the-second"
