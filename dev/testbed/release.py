@@ -79,7 +79,7 @@ class Operator:
     def _clear_interrupted(self, log: Transcript) -> None:
         """Drop what a killed install or upgrade left: Helm refuses to work on a release that is pending."""
         if self._status().get("status", "").startswith("pending"):
-            log.run([*self._helm(), "uninstall", RELEASE, "--wait", "--timeout=2m"])
+            log.run([*self._helm(), "uninstall", RELEASE, "--no-hooks", "--wait", "--timeout=2m"])
 
     def _helm(self) -> list[str]:
         return [str(self.home.bin / "helm"), f"--kubeconfig={self.home.kubeconfig}", f"--namespace={NAMESPACE}"]

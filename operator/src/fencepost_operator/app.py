@@ -69,7 +69,7 @@ async def run(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
     probes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for)
-    kubeconfig = _kubeconfig()
+    kubeconfig = kubeconfig_path()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(probes.served(settings.metrics_port))
         leadership = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
@@ -286,7 +286,7 @@ def _policy(settings: Settings) -> EndpointPolicy:
     )
 
 
-def _kubeconfig() -> Path | None:
+def kubeconfig_path() -> Path | None:
     """Return None inside a cluster, else the file that KUBECONFIG names."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+import fencepost_operator.uninstall
 from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Status
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.settings import SLOWEST_RESYNC, Settings
+from fencepost_operator.uninstall import refusal
 from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
 
 DEFAULT = objects("fencepost", "default")
@@ -212,3 +214,42 @@ def test_the_chart_ships_the_projects_crds() -> None:
     ours = {path.name: path.read_bytes() for path in (REPOSITORY / "crds").iterdir()}
     shipped = {path.name: path.read_bytes() for path in (CHARTS / "fencepost" / "crds").iterdir()}
     assert shipped == ours, "run `make reference`; Flux leaves symbolic links out, so the chart holds a copy"
+
+
+def guard(**values: Any) -> list[Object]:
+    """The Job that guards an uninstall, if there is one."""
+    return [item for item in objects("fencepost", values=values) if item["kind"] == "Job"]
+
+
+def test_an_uninstall_is_refused_before_anything_is_removed() -> None:
+    (job,) = guard(watchNamespaces=["flights", "weather"])
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["python", "-m", fencepost_operator.uninstall.__name__]
+    Settings.from_environment({item["name"]: item["value"] for item in container["env"]})
+    assert {"name": "FENCEPOST_WATCH_NAMESPACES", "value": "flights,weather"} in container["env"]
+    deployment = one(objects("fencepost"), "Deployment", "fencepost")
+    template = deployment["spec"]["template"]
+    assert pod["serviceAccountName"] == template["spec"]["serviceAccountName"], (
+        "it has the operator's rights, no others"
+    )
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items(), "no Service leads to it"
+    assert "has-pipelines" in job["metadata"]["name"], "all that Helm says of a hook that fails is its name"
+
+
+def test_an_uninstall_without_a_guard() -> None:
+    assert not guard(uninstallGuard=False)
+    assert guard(uninstallGuard=None), "as with the values of a chart before it"
+    assert len(guard(fullnameOverride="x" * 53)[0]["metadata"]["name"]) <= 63
+
+
+def test_a_refusal_names_the_pipelines_and_the_way_out() -> None:
+    assert not refusal(())
+    said = refusal([ObjectKey("flights", f"p-{number}") for number in range(30)])
+    assert said.startswith("30 pipelines exist: flights/p-0, ")
+    assert "p-20" not in said
+    assert "kubectl delete streamingpipelines" in said
+    assert "--no-hooks" in said
+    assert "\n" not in said

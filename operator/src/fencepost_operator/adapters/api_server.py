@@ -37,6 +37,10 @@ class AlreadyExists(Conflict):
     """An object of that name exists."""
 
 
+class NotServed(Rejected):
+    """The API server knows no such kind, as where a CRD is not installed."""
+
+
 class Gone(Conflict):
     """The object to change does not exist."""
 
@@ -250,6 +254,8 @@ def _refusal(  # noqa: PLR0911 - a table
             return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
         case 429 | 500 | 502 | 503 | 504:
             return Unreachable(told, remedy="wait, or check the health of the API server")
+        case HTTPStatus.NOT_FOUND:
+            return NotServed(told, remedy=f"install what serves {resource}")
         case _:
             # 403 without "cannot" is admission: quota, Pod Security, a namespace that is going.
-            return Rejected(told, remedy=f"install what serves {resource}" if status == HTTPStatus.NOT_FOUND else "")
+            return Rejected(told)
