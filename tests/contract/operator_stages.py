@@ -22,6 +22,7 @@ from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.adapters.pipelines import KubernetesPipelines
@@ -150,7 +151,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
         recorder = EventRecorder(api=api, clock=clock, instance="test")
 
-        runs = KubernetesRuns(api=api, clock=clock)
+        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
 
         async def wait() -> None:
             await asyncio.sleep(1.0)

@@ -200,7 +200,7 @@ async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
     stage = await running()
     stage.world.lose_node(KEY, "master")
     stage.world.kill_driver()
-    await stage.run(45)
+    await stage.run(12)
     assert stage.ready() == "Provisioning"
     stage.world.recover_nodes(KEY)
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)

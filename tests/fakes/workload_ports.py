@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fakes.gate import Gate
-from fakes.world import MASTER_DELAY, MASTER_STARTS, NODE_LOSS, PURGE_DELAY, WORKER_DELAY, Job, RefusedError, World
+from fakes.world import (
+    LOST_NODE,
+    MASTER_DELAY,
+    MASTER_STARTS,
+    NODE_LOSS,
+    PURGE_DELAY,
+    SPARK_NODE,
+    WORKER_DELAY,
+    Job,
+    RefusedError,
+    Sets,
+    World,
+)
 from fencepost.contract.purge import PurgeReport
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
@@ -91,8 +103,10 @@ class FakeReleases:
             ready_workers=workers if workers_ready else 0,
             master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
             master_runs=self.world.ready(key, generation, MASTER_STARTS) and "master" not in found.lost,
+            master_node=_node_of("master", found),
+            worker_nodes=frozenset({_node_of("worker", found)}) if workers else frozenset(),
             issues=(
-                *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message="node-9 is silent") for part in lost),
+                *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message=f"{LOST_NODE} is silent") for part in lost),
                 *((self.world.issue,) if self.world.issue else ()),
             ),
         )
@@ -155,6 +169,9 @@ class FakeRuns:
     async def node(self, name: str) -> NodeState:
         return await self.gate.read("node", lambda: self._node(name))
 
+    async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
+        return await self.gate.read("silent_nodes", lambda: frozenset(filter(self.world.is_silent, names)))
+
     def _node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
         return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
@@ -202,6 +219,11 @@ class FakeRuns:
             issue=self.world.issue if driver.started_at is None else None,
             force_deleted=pod.force_deleted and not ended,
         )
+
+
+def _node_of(part: str, found: Sets) -> str:
+    """Return the node of a part's pods; the lost ones have a node of their own."""
+    return LOST_NODE if part in found.lost else SPARK_NODE
 
 
 def _refuse_another_job(name: str, wanted: Sequence[str], there: Manifest) -> None:

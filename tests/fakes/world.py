@@ -33,6 +33,10 @@ REPLICATED = KeyspaceSettings(replication={"class": "NetworkTopologyStrategy", "
 DURABLE_TOPIC = TopicSettings(replicas=3, min_insync_replicas=2, unclean_leader_election=False)
 PARTS = ("Secret", "ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 """The kinds of the chart, in the order in which Helm creates them."""
+SPARK_NODE, LOST_NODE = "node-8", "node-9"
+"""Where the pods of a cluster are: of a part that was lost, and of the others."""
+SILENCE = timedelta(seconds=20)
+"""Until the operator takes a node for silent whose kubelet does not renew its Lease."""
 NODE_LOSS = timedelta(seconds=55)
 """Until a silent node counts as lost."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -226,6 +230,13 @@ class World:
     def lose_node(self, key: ObjectKey, component: str, *, ago: timedelta = timedelta(0)) -> None:
         """Silence the node of the cluster's master or of its workers."""
         self._newest(key).lost[component] = self.now - ago
+
+    def is_silent(self, node: str) -> bool:
+        """Return whether nothing was heard of a node for SILENCE; of a driver's node, at all."""
+        if node == LOST_NODE:
+            lost = (since for sets in self.sets.values() for found in sets.values() for since in found.lost.values())
+            return any(self.now - since >= SILENCE for since in lost)
+        return node in self.nodes and not self.nodes[node].reachable
 
     def recover_nodes(self, key: ObjectKey) -> None:
         """Let the nodes of the cluster be heard of again."""

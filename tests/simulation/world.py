@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fakes.world import Job, Node, Pod, RefusedError, Release, World
+from fakes.world import SILENCE, Job, Node, Pod, RefusedError, Release, World
 from fencepost.contract import DriverConfig
 from fencepost.fence import Fence, FenceRow, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
@@ -247,6 +247,11 @@ class SimulatedWorld(World):
         """Return whether a node's kubelet answers."""
         found = self.nodes.get(node)
         return found is not None and found.reachable
+
+    def is_silent(self, node: str) -> bool:
+        """Return whether nothing was heard of a node for so long that the operator takes it for silent."""
+        since = self.silent_since.get(node)
+        return World.is_silent(self, node) and (since is None or self.now - since >= SILENCE)
 
     def silence(self, node: str) -> None:
         """Let a node's kubelet be silent; its processes live on."""

@@ -42,9 +42,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $tolerations := .Values.tolerations | default list -}}
 {{- $named := list -}}
 {{- range $tolerations -}}{{- $named = append $named (.key | default "") -}}{{- end -}}
-{{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" -}}
-{{- if not (or (has . $named) (has "" $named)) -}}
-{{- $own := dict "key" . "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" 10 -}}
+{{- /* A kubelet that restarts is not ready for some seconds; a node that is unreachable has been silent for 40 s already. */ -}}
+{{- range $taint, $seconds := dict "node.kubernetes.io/not-ready" 10 "node.kubernetes.io/unreachable" 0 -}}
+{{- if not (or (has $taint $named) (has "" $named)) -}}
+{{- $own := dict "key" $taint "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" $seconds -}}
 {{- $tolerations = append $tolerations $own -}}
 {{- end -}}
 {{- end -}}

@@ -21,6 +21,7 @@ from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.leases import KubernetesLeases
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
@@ -101,7 +102,7 @@ async def run(settings: Settings) -> None:
         fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
-        runs = KubernetesRuns(api=api, clock=clock)
+        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
         reconciler = Reconciler(
             ports=Ports(

@@ -114,6 +114,8 @@ class SparkCluster:
     ready_workers: int
     master_ready: bool
     master_runs: bool = False
+    master_node: str | None = None
+    worker_nodes: frozenset[str] = frozenset()
     issues: tuple[PodIssue, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     """The newest of each pod, as far as its status has it."""
@@ -379,6 +381,8 @@ class Observation:
     """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
+    silent_nodes: Fact[frozenset[str]] = Known(frozenset())
+    """Of the nodes of the run and its cluster, those that are silent; Known(empty) also when nobody needed to look."""
     unread: Fact[UnreadRecords] = Known(UnreadRecords())
     cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
     """What is there of all generations of the cluster; up to minutes old."""

@@ -207,6 +207,10 @@ class Runs(Protocol):
         """Return the uid and readiness of a node; uid None when it is gone."""
         ...
 
+    async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of the nodes of which nothing was heard for some time, at each of several looks."""
+        ...
+
 
 class Revisions(Protocol):
     """Specs that were in effect, as a pipeline's ControllerRevisions keep them."""

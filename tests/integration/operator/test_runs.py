@@ -9,6 +9,7 @@ import pytest
 from fencepost.contract import Reason, Verdict
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
@@ -26,7 +27,7 @@ VERDICT = Verdict(exit_code=51, reason=Reason.BAD_SPEC, message="no such module"
 
 @pytest.fixture
 def runs(api: ApiServer) -> KubernetesRuns:
-    return KubernetesRuns(api=api, clock=SystemClock())
+    return KubernetesRuns(api=api, clock=SystemClock(), kubelets=Kubelets(api=api, clock=SystemClock()))
 
 
 @pytest.fixture

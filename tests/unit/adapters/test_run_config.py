@@ -13,6 +13,7 @@ import pytest
 
 from fakes.manifests import body
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, JOBS, AlreadyExists, ApiServer, Resource
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.desired.driver_config import driver_config
@@ -67,7 +68,7 @@ def api() -> Stored:
 
 @pytest.fixture
 def runs(api: Stored) -> KubernetesRuns:
-    return KubernetesRuns(api=api, clock=Clock())
+    return KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock()))
 
 
 def manifests(*, args: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:

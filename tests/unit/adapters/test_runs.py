@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fencepost.contract import Reason, Verdict
 from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import diagnose_end
@@ -73,7 +74,11 @@ def pod(epoch: int, *, phase: str = "Running", **metadata: Any) -> dict[str, Any
 
 
 async def runs(*, jobs: list[dict[str, Any]], pods: list[dict[str, Any]], owner: str = OWNER) -> tuple[Run, ...]:
-    return await KubernetesRuns(api=Listing(jobs=jobs, pods=pods), clock=Clock()).list(KEY, owner)
+    return await KubernetesRuns(
+        api=Listing(jobs=jobs, pods=pods),
+        clock=Clock(),
+        kubelets=Kubelets(api=Listing(jobs=jobs, pods=pods), clock=Clock()),
+    ).list(KEY, owner)
 
 
 async def test_a_job_comes_with_the_pod_that_it_made() -> None:

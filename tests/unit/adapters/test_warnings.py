@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from fencepost_operator.adapters.api_server import EVENTS, JOBS, NODES, PODS, STATEFUL_SETS, ApiServer, Resource
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
@@ -139,6 +140,6 @@ async def test_runs_without_pods_ask_once() -> None:
         for epoch in range(3)
     ]
     api = Namespace({JOBS: jobs, EVENTS: [event("job-2", "FailedCreate", "exceeded quota")]})
-    found = await KubernetesRuns(api=api, clock=Clock()).list(KEY, "uid-1")
+    found = await KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock())).list(KEY, "uid-1")
     assert [run.issue.message if run.issue else None for run in found] == [None, None, "exceeded quota"]
     assert api.events() == ("type=Warning",)

@@ -9,6 +9,7 @@ from fakes.manifests import KEY, body
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import (
+    CONFIRM_DEAD_ANNOTATION,
     FINALIZER,
     ReconcileConfig,
     ResolvedTarget,
@@ -76,3 +77,17 @@ def test_a_job_that_is_being_deleted_is_waited_for() -> None:
     assert found is not None
     assert found.outcome is not None
     assert found.outcome.action is None
+
+
+def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:
+    """Deleting the Node object proves nothing: Kubernetes then deletes the node's pods, ended or not."""
+    waiting = purging(replace(JOB, deleting=True))
+    found = purge(waiting)
+    assert found is not None
+    assert f"{CONFIRM_DEAD_ANNOTATION}=orders-run-2" in found.status.message
+    assert "Node object" not in found.status.message
+    said = replace(waiting.run.pipeline, annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
+    found = purge(replace(waiting, run=replace(waiting.run, pipeline=said)))
+    assert found is not None
+    assert found.outcome is not None
+    assert found.outcome.action is not None, "the output is deleted"

@@ -108,6 +108,8 @@ class HelmReleases:
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
             master_runs=master is not None and any(_runs(pod, master) for pod in mine),
+            master_node=next(iter(_nodes_of(mine, _MASTER)), None),
+            worker_nodes=_nodes_of(mine, labels.WORKER),
             issues=await self._issues(key, list(current.values()), mine),
             memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
         )
@@ -244,6 +246,12 @@ def _installed_generation(key: ObjectKey, uid: str, found: Json) -> int | None:
     ours = release == names.release_name(key) or former
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
+
+
+def _nodes_of(members: Sequence[Json], component: str) -> frozenset[str]:
+    """Return the nodes of a component's pods that have not ended."""
+    placed = (pod["spec"].get("nodeName") for pod in members if _component(pod) == component and pods.may_live(pod))
+    return frozenset(filter(None, placed))
 
 
 def _component(found: Json) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,6 +23,7 @@ from fencepost_operator.adapters.api_server import (
     ApiServer,
     Json,
 )
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
@@ -48,6 +49,7 @@ class KubernetesRuns:
 
     api: ApiServer
     clock: Clock
+    kubelets: Kubelets
     _terminated: dict[str, None] = field(default_factory=dict)
 
     async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
@@ -110,6 +112,10 @@ class KubernetesRuns:
         if found is None:
             return NodeState(name=name, uid=None, ready=False)
         return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
+
+    async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of the nodes whose kubelet has not been heard of for some time, at each of several looks."""
+        return await self.kubelets.silent(names)
 
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
         """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced.

@@ -55,7 +55,8 @@ class RunStatus(Model):
 class ClusterStatus(Model):
     """The Spark cluster that the operator last asked for; written before Helm is called.
 
-    `ready_at` is when its master was first seen ready.
+    `ready_at` is when its master was first seen ready.  `avoided_nodes` fell silent, or hold a driver that may live,
+    when it was requested: its pods prefer others.
     """
 
     release: str
@@ -66,6 +67,7 @@ class ClusterStatus(Model):
     workers: int = 0
     ready_workers: int = 0
     selector: str = ""
+    avoided_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fencepost_operator.api import ClusterStatus
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.observation import NODE_LOST, Known, ReleaseState, Unknown
@@ -33,6 +34,7 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
         requested_at=context.now,
         workers=workers,
         selector=labels.worker_selector(name, generation),
+        avoided_nodes=nodes_to_avoid(context),
     )
 
 
@@ -40,7 +42,9 @@ def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
     run = context.unconfirmed_run
     if run is not None and run.cluster_generation == recorded.generation:
         return True
-    return context.active_run is None and _lost_its_pods(context, recorded)
+    if context.active_run is not None:
+        return False
+    return _lost_its_pods(context, recorded) or has_lost_its_nodes(context, recorded.generation)
 
 
 def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
@@ -87,4 +91,5 @@ def values(context: RunContext, target: ClusterStatus) -> dict[str, Any]:
         generation=target.generation,
         cluster_domain=context.config.cluster_domain,
         config_hash=target.config_hash,
+        avoided_nodes=target.avoided_nodes,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
@@ -10,6 +10,7 @@ from fencepost_operator.api.codec import encode
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.desired import labels
 from fencepost_operator.desired.hashes import code_hash
+from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.resources import executor_heap, resources
 from fencepost_operator.desired.spark_files import spark_files
 
@@ -26,6 +27,7 @@ def cluster_values(
     generation: int,
     cluster_domain: str,
     config_hash: str,
+    avoided_nodes: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the values for one generation of a pipeline's cluster."""
     cluster = spec.cluster
@@ -46,7 +48,7 @@ def cluster_values(
         "envFrom": spec.job.env_from,
         "nodeSelector": cluster.node_selector,
         "tolerations": cluster.tolerations,
-        "affinity": cluster.affinity,
+        "affinity": avoiding(cluster.affinity, avoided_nodes),
         "priorityClassName": cluster.priority_class or "",
         "ownerReference": {
             "apiVersion": f"{GROUP}/{VERSION}",

@@ -6,6 +6,7 @@ only the operator, which fences first, starts another.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from fencepost.contract import (
@@ -22,6 +23,7 @@ from fencepost_operator.api import Pipeline, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.desired.owner import owner_reference
+from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.resources import driver_memory, resources
 
 USER: Final = 10001
@@ -35,7 +37,15 @@ for 40 s when it gets the taint.
 """
 
 
-def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation: int, spec_hash: str) -> dict[str, Any]:
+def run_job(
+    *,
+    pipeline: Pipeline,
+    spec: Spec,
+    config: DriverConfig,
+    generation: int,
+    spec_hash: str,
+    avoided_nodes: Collection[str] = (),
+) -> dict[str, Any]:
     """Return the manifest of the run that `config` tells."""
     key, marks = pipeline.key, labels.run_labels(pipeline.key, config.epoch)
     notes = {labels.SPEC_HASH: spec_hash, labels.GENERATION: str(generation)}
@@ -62,18 +72,21 @@ def run_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, generation:
                     config=config,
                     config_map=names.job_name(key.name, config.epoch),
                     auth_secret=names.auth_secret_name(key.name, generation),
+                    avoided_nodes=avoided_nodes,
                 ),
             },
         },
     }
 
 
-def _pod(spec: Spec, *, config: DriverConfig, config_map: str, auth_secret: str) -> dict[str, Any]:
+def _pod(
+    spec: Spec, *, config: DriverConfig, config_map: str, auth_secret: str, avoided_nodes: Collection[str]
+) -> dict[str, Any]:
     cluster = spec.cluster
     optional = {
         "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
         "nodeSelector": encode(cluster.node_selector),
-        "affinity": encode(cluster.affinity),
+        "affinity": avoiding(encode(cluster.affinity), avoided_nodes),
         "priorityClassName": cluster.priority_class,
     }
     return {

@@ -14,6 +14,7 @@ from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RunStatus,
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.silence import nodes_to_watch
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
@@ -34,6 +35,7 @@ from fencepost_operator.observation import (
     References,
     RewindFacts,
     Run,
+    SparkCluster,
     Unknown,
     UnknownReason,
     UnreadRecords,
@@ -119,14 +121,14 @@ class Observer:
             self._source(pipeline),
         )
         (
-            run_node,
+            (run_node, silent_nodes),
             objects,
             unread,
             loss,
             durability,
             (snapshots, stored, began, (rewinds, rewind), ends),
         ) = await asyncio.gather(
-            self._run_node(pipeline.status.run, runs),
+            asyncio.gather(self._run_node(pipeline.status.run, runs), self._silent_nodes(pipeline, runs, cluster)),
             self._cluster_objects(pipeline),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
@@ -149,6 +151,7 @@ class Observer:
             run_node=run_node,
             fence=fence,
             source=_source_seen(source, fence),
+            silent_nodes=silent_nodes,
             unread=unread,
             progress=progress,
             loss=loss,
@@ -321,6 +324,13 @@ class Observer:
         if any(job.name == run.name and job.pod is not None for job in runs.value):
             return Known(None)
         return await self._see(self.ports.runs.node(run.node_name))
+
+    async def _silent_nodes(
+        self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
+    ) -> Fact[frozenset[str]]:
+        """Look whether the nodes of a run that commits nothing are heard of."""
+        names = nodes_to_watch(pipeline, runs, cluster, self.ports.clock.now())
+        return await self._see(self.ports.runs.silent_nodes(names)) if names else Known(names)
 
     async def _see(self, question: Awaitable[T]) -> Fact[T]:
         try:

@@ -25,6 +25,7 @@ from fencepost_operator.api import (
     Status,
     StepState,
 )
+from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.messages import detail, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
@@ -167,9 +168,10 @@ def purge(context: RewindContext) -> Progress | None:
     target, job = context.status.target, context.facts.job
     if is_set(context.status) or target is None or not context.spec.delete_output or _is_at(context.row, target):
         return None
-    if (run := context.run.unconfirmed_run) is not None:
+    run = context.run.unconfirmed_run
+    if run is not None and not is_confirmed(context.run, run):
         message = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
-        message = with_remedy(message, "if its node is lost, delete the Node object")
+        message = with_remedy(message, f"if its node is lost, {how_to_prove(context.run, run)}")
         if deletion := unconfirmed_run_is_not_deleted(context.run):
             outcome = _outcome(context, message, action=deletion.action, status=deletion.status)
             return Progress(status=_reached(context, RewindStep.PURGE, message), outcome=outcome)

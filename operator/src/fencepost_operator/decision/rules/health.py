@@ -17,6 +17,7 @@ from fencepost_operator.decision.lag import readable, unanswered
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
+from fencepost_operator.decision.silence import issue_of_silence, quiet_since
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.decision.throughput import catch_up_seconds
@@ -26,6 +27,8 @@ CATCHING_UP_BATCHES: Final = 2
 """Batches of lag from which a run is catching up; it has caught up at half of that."""
 CATCHING_UP_SECONDS: Final = 60.0
 """Estimate from which a run is catching up, whatever the number of records; it has caught up at half of that."""
+QUIET: Final = 20.0
+"""Seconds without progress after which a silent node is the reason: about half of what Kubernetes waits for."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
 MAX_DOUBLINGS: Final = 6
@@ -57,7 +60,9 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
     run = context.active_run
     if run is None:
         return None
-    diagnosis = _lost_cluster(context, run) or _never_claimed(context, run) or _stalled(context, run)
+    diagnosis = (
+        _lost_cluster(context, run) or _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run)
+    )
     if diagnosis is None:
         return None
     status, row = context.status, context.row
@@ -89,6 +94,22 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
     without_workers = not seen.ready_workers and len({issue.pod for issue in issues}) >= workers
     without_master = not seen.master_ready and run.claimed_at is None
     return diagnose_pod_issue(issues[0]) if issues and (without_workers or without_master) else None
+
+
+def _cut_off(context: RunContext, run: RunStatus) -> Diagnosis | None:
+    """Return why a run cannot go on that commits nothing and stands on a silent node, before Kubernetes has noticed."""
+    issue, quiet = issue_of_silence(context), quiet_since(context.status)
+    if issue is None or quiet is None or run.started_at is None or not _readable(context):
+        return None
+    if not _elapsed(context, _quiet(context), quiet, run.claimed_at or run.started_at):
+        return None
+    return diagnose_pod_issue(issue)
+
+
+def _quiet(context: RunContext) -> timedelta:
+    """Return how long a run may make no progress while its node is silent."""
+    last_batch = (context.row.duration_ms or 0) / 1000
+    return timedelta(seconds=max(QUIET, STALL_FACTOR * context.spec.batch_interval, STALL_FACTOR * last_batch))
 
 
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:

@@ -8,7 +8,6 @@ from typing import Final
 from fencepost.contract import LOSSES
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import (
-    CONFIRM_DEAD_ANNOTATION,
     RETRY_ANNOTATION,
     FailureStatus,
     Reason,
@@ -17,6 +16,7 @@ from fencepost_operator.api import (
     UnprovenDeath,
 )
 from fencepost_operator.api.quantities import format_duration, mebibytes
+from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
@@ -35,18 +35,16 @@ def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
     run, job = context.unconfirmed_run, context.job
     if run is None or context.spec.restart.on_unproven_death is not UnprovenDeath.WAIT:
         return None
-    if context.pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name:
+    if is_confirmed(context, run):
         return None
-    key, where = context.pipeline.key, f" on node {run.node_name}" if run.node_name else ""
+    where = f" on node {run.node_name}" if run.node_name else ""
     to_delete = job is not None and not job.deleting
     return reconciling(
         context,
         Reason.DEATH_UNPROVEN,
         f"Nothing proves that the driver of {run.name}{where} is dead; it may still commit, and the next run waits "
         "(restart.onUnprovenDeath: wait)",
-        remedy="bring the node back; or make sure that its machine is off and run: kubectl annotate streamingpipeline "
-        f"{key.name} --namespace {key.namespace} --overwrite {CONFIRM_DEAD_ANNOTATION}={run.name}; "
-        "or set restart.onUnprovenDeath to fence",
+        remedy=f"{how_to_prove(context, run)}; or set restart.onUnprovenDeath to fence",
         state=State.RESTARTING,
         action=StopRun(name=run.name) if to_delete else None,
         # Asked to stop, so that a node that comes back proves the driver's end.

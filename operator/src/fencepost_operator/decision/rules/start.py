@@ -219,6 +219,7 @@ def _start(context: RunContext, run: RunStatus, revision: Revision, code: str) -
         config=config,
         generation=run.cluster_generation,
         spec_hash=run.spec_hash,
+        avoided_nodes=context.status.cluster.avoided_nodes if context.status.cluster else (),
     )
     return StartRun(
         epoch=run.epoch,

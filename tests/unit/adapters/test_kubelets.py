@@ -1,0 +1,73 @@
+"""Which nodes are silent, by looks at the kubelets' Leases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fencepost_operator.adapters.kubelets import NAMESPACE, Kubelets
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Leases:
+    """The API server's Leases, and a clock."""
+
+    renewed: dict[str, str] = field(default_factory=dict)
+    time: datetime = START
+    asked: int = 0
+
+    def now(self) -> datetime:
+        return self.time
+
+    async def get(self, _resource: object, *, name: str, namespace: str) -> Any:
+        self.asked += 1
+        assert namespace == NAMESPACE
+        return {"spec": {"renewTime": self.renewed[name]}} if name in self.renewed else None
+
+
+def kubelets(**renewed: str) -> tuple[Kubelets, Leases]:
+    leases = Leases(renewed=renewed)
+    return Kubelets(api=leases, clock=leases), leases  # type: ignore[arg-type]
+
+
+async def looks(found: Kubelets, leases: Leases, *seconds: float) -> list[frozenset[str]]:
+    answers = []
+    for moment in seconds:
+        leases.time = START + timedelta(seconds=moment)
+        answers.append(await found.silent(["a", "b"]))
+    return answers
+
+
+async def test_a_lease_that_stays_the_same_for_15_s_is_of_a_silent_node() -> None:
+    found, leases = kubelets(a="10:00:00", b="10:00:01")
+    assert await looks(found, leases, 0, 5, 10) == [frozenset()] * 3
+    leases.renewed["b"] = "10:00:11"
+    assert await looks(found, leases, 15) == [frozenset({"a"})]
+    leases.renewed["a"] = "10:00:16"
+    assert await looks(found, leases, 20) == [frozenset()]
+
+
+async def test_one_old_lease_says_nothing_for_clocks_differ() -> None:
+    found, leases = kubelets(a="1999-01-01", b="2999-01-01")
+    assert await looks(found, leases, 0) == [frozenset()]
+
+
+async def test_after_a_pause_the_time_begins_again() -> None:
+    """In an outage of the API server no kubelet can renew its Lease, and nobody can look."""
+    found, leases = kubelets(a="10:00:00", b="10:00:00")
+    assert await looks(found, leases, 0, 5, 60, 70) == [frozenset()] * 4
+    assert await looks(found, leases, 75) == [frozenset({"a", "b"})]
+
+
+async def test_a_node_without_a_lease_is_not_silent() -> None:
+    found, leases = kubelets()
+    assert await looks(found, leases, 0, 10, 20, 30) == [frozenset()] * 4
+
+
+async def test_many_pipelines_ask_the_api_server_once() -> None:
+    found, leases = kubelets(a="10:00:00", b="10:00:00")
+    await looks(found, leases, 0, 0.5, 1)
+    assert leases.asked == 2
