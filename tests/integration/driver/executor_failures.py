@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 EXECUTOR: Final = f"{gateway.EXIT_WITHOUT_MEMORY} -XX:TieredStopAtLevel=1"
 REFUSED: Final = "-Xms900g"
 LARGEST: Final = 4 << 30
+SCALA: Final = "2.13"
 
 
 def start(options: str) -> SparkSession:
     os.environ["SPARK_HOME"] = str(gateway.spark_home())
+    os.environ["SPARK_SCALA_VERSION"] = SCALA  # set by spark-class, which does not start this JVM
     jvm = gateway.Gateway.start(memory="512m", options=["-XX:TieredStopAtLevel=1"])
     jvm.connect(300)
     conf = {
