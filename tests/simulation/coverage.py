@@ -92,10 +92,14 @@ def _step(context: RunContext) -> str:
     """Return which step of `start.next_run` decides."""
     if start.fence_is_held(context):
         return start.fence_is_held.__name__
-    if isinstance(start.require_cluster(context), Outcome):
+    cluster = start.require_cluster(context)
+    if isinstance(cluster, Outcome):
         return start.require_cluster.__name__
-    found = next((check for check in (start.cluster_is_not_ready, start.epoch_is_used) if check(context)), None)
-    return found.__name__ if found is not None else start.start_run.__name__
+    if start.epoch_is_used(context):
+        return start.epoch_is_used.__name__
+    if start.cluster_is_not_ready(context, cluster):
+        return start.cluster_is_not_ready.__name__
+    return start.start_run.__name__
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from fencepost.contract import Reason
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import PODS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
@@ -109,7 +110,9 @@ RUNS: Final[Mapping[str, Case]] = {
 async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespace: str, testbed: Environment) -> None:
     """No injected fault but the pods' own specs and one eviction."""
     key = ObjectKey(namespace, "departures")
-    runs, uid = KubernetesRuns(api=api, clock=SystemClock()), await owner_of_runs(api, key)
+    clock = SystemClock()
+    runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
+    uid = await owner_of_runs(api, key)
     await forbid_some(api, namespace)
     await asyncio.gather(*(start(runs, key, uid, testbed, name) for name in RUNS))
     found: dict[str, Diagnosis] = {}

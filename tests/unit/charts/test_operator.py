@@ -55,14 +55,16 @@ def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:
     there = {resource for rule in rules(CONFINED, "Role") for resource in rule["resources"]}
     assert {"streamingpipelines", "secrets", "jobs"} <= there
     by_namespace = {item["metadata"]["namespace"]: item["rules"] for item in CONFINED if item["kind"] == "Role"}
-    assert set(by_namespace) == {"flights", "fencepost-system"}
+    assert set(by_namespace) == {"flights", "fencepost-system", "kube-node-lease"}
     at_home = [item for item in CONFINED if item["kind"] == "Role" and is_of_releases(item)]
     assert [rule["resources"] for role in at_home for rule in role["rules"]] == [["secrets"]]
 
 
 def test_rights_are_the_same_everywhere_and_in_some_namespaces() -> None:
     everything = rules(DEFAULT, "ClusterRole")
-    (watched,) = [item["rules"] for item in CONFINED if item["kind"] == "Role" and not is_at_home(item)]
+    (watched,) = [
+        item["rules"] for item in CONFINED if item["kind"] == "Role" and not (is_at_home(item) or is_of_kubelets(item))
+    ]
     assert all(rule in everything for rule in watched)
 
 
@@ -75,6 +77,12 @@ def is_of_releases(role: Object) -> bool:
 def is_at_home(role: Object) -> bool:
     """Whether a Role is for the operator's own namespace."""
     return is_of_releases(role) or role["metadata"]["name"].endswith("-lease")
+
+
+def is_of_kubelets(role: Object) -> bool:
+    """Whether a Role is for the Leases of the nodes."""
+    place: str = role["metadata"]["namespace"]
+    return place == "kube-node-lease"
 
 
 def test_the_operator_may_do_to_each_kind_of_the_cluster_what_helm_does() -> None:
@@ -132,7 +140,8 @@ def test_replicas_share_one_lease_and_each_is_told_apart_by_its_pod(found: list[
 @pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
 def test_a_lost_node_costs_the_operator_seconds(found: list[Object]) -> None:
     pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
-    seconds = {item["key"]: item.get("tolerationSeconds") for item in pod["tolerations"]}
+    of_nodes = [item for item in pod["tolerations"] if item["key"].startswith("node.")]
+    seconds = {item["key"]: item.get("tolerationSeconds") for item in of_nodes}
     assert seconds == {"node.kubernetes.io/unreachable": 0, "node.kubernetes.io/not-ready": 10}
     apart = pod["affinity"]["podAntiAffinity"]
     assert list(apart) == ["preferredDuringSchedulingIgnoredDuringExecution"]

@@ -315,8 +315,6 @@ def test_the_options_of_a_sinks_secret_are_in_the_driver_alone() -> None:
     assert "search" not in json.dumps(values)
 
 
-
-
 def test_memory() -> None:
     assert executor_heap(GIB) == GIB // 2
     assert executor_heap(10 * GIB) == 6 * GIB

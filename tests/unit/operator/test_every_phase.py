@@ -184,7 +184,8 @@ def scenes() -> Iterator[tuple[str, World]]:
 
 
 def test_every_combination_is_decided_lawfully() -> None:
-    states, reasons = set(), set()
+    states: set[State] = set()
+    reasons: set[str] = set()
     for name, world in scenes():
         try:
             decision = world.decide()

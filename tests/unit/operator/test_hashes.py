@@ -157,10 +157,10 @@ def test_the_form_of_a_hash() -> None:
     """These digests are recorded in every status: other ones for the same spec would replace every run."""
     code: dict[str, str | None] = {"ConfigMap/code": "abc"}
     assert fingerprints(spec_of(), code, "1234") == Fingerprints(
-        cluster="v2:f283ab7ad7cda728.1234", run="v2:f9ec277d7a9853fe.1234"
+        cluster="v2:f283ab7ad7cda728.1234", run="v2:95d6fbd3e39ca13c.1234"
     )
     fullest = FLEET["orders-9"]
-    assert fingerprints(fullest.spec, fullest.references).run == "v2:3abbf185925642f0"
+    assert fingerprints(fullest.spec, fullest.references).run == "v2:7adbf8e5d3419149"
 
 
 def test_two_hashes_that_differ_in_the_chart_alone_are_of_the_same_spec() -> None:

@@ -334,19 +334,23 @@ def words_are_useful(decision: Decision) -> None:
         assert event.type is not EventType.WARNING or event.message.endswith("."), "a warning says what to do"
 
 
+def start_is_allowed(pipeline: Pipeline, observation: Observation, decision: Decision, start: StartRun) -> None:
+    row, run = known(observation.fence), decision.status.run
+    assert row.epoch == start.epoch > 0
+    assert row.driver is None
+    assert row.owner == MINE
+    assert run is not None
+    assert (run.epoch, run.name) == (start.epoch, start.job["metadata"]["name"])
+    assert not [job for job in known(observation.runs) if job.epoch == start.epoch]
+    assert pipeline.deleting_since is None
+    for fact in (observation.references, observation.release, observation.cluster, observation.source):
+        known(fact)  # never a start on what is not known
+
+
 def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: Decision) -> None:
     match decision.action:
-        case StartRun(epoch=epoch, job=job):
-            row, run = known(observation.fence), decision.status.run
-            assert row.epoch == epoch > 0
-            assert row.driver is None
-            assert row.owner == MINE
-            assert run is not None
-            assert (run.epoch, run.name) == (epoch, job["metadata"]["name"])
-            assert not [job for job in known(observation.runs) if job.epoch == epoch]
-            assert pipeline.deleting_since is None
-            for fact in (observation.references, observation.release, observation.cluster, observation.source):
-                known(fact)  # never a start on what is not known
+        case StartRun() as start:
+            start_is_allowed(pipeline, observation, decision, start)
         case AcceptLoss(loss=loss, by=by, choice=choice):
             report = known(observation.loss)
             assert report.loss.id == loss

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote, urlencode
@@ -254,7 +253,7 @@ def _refusal(  # noqa: PLR0911 - a table
             return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
         case 429 | 500 | 502 | 503 | 504:
             return Unreachable(told, remedy="wait, or check the health of the API server")
-        case HTTPStatus.NOT_FOUND:
+        case 404 if not (body.get("details") or {}).get("name"):
             return NotServed(told, remedy=f"install what serves {resource}")
         case _:
             # 403 without "cannot" is admission: quota, Pod Security, a namespace that is going.

@@ -119,7 +119,8 @@ def _cluster_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[st
 
 def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, Any]:
     poison = spec.on_poison
-    interval = {"batchInterval": spec.batch_interval} if spec.batch_interval != Spec.batch_interval else {}
+    usual = {field.name: default_of(field) for field in fields(spec)}["batch_interval"]
+    interval = {"batchInterval": spec.batch_interval} if spec.batch_interval != usual else {}
     # A run is told about dead letters where it writes some.
     dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
     return {
