@@ -19,7 +19,7 @@ from fencepost.driver.loop import Loop
 from fencepost.driver.poison import MOST_SET_ASIDE, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.fence import Fenced, FenceRow
-from unit.driver.test_loop import Crash, FakeEngine, FakeLog, World, config
+from unit.driver.loop_world import Crash, FakeEngine, FakeLog, World, config
 
 Place = tuple[str, int]
 Step = Callable[[str], None]

@@ -1,0 +1,194 @@
+"""A pipeline of the batch loop in memory: its log, its table, its fence row, and what ends its runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fencepost.batch import Batch, Watermarks, Written
+from fencepost.contract import (
+    CassandraEndpoint,
+    CassandraSink,
+    DriverConfig,
+    KafkaSource,
+)
+from fencepost.driver.loop import Loop
+from fencepost.driver.report import Report
+from fencepost.fence import Fence, FenceRow
+from fencepost.fence.memory import MemoryFenceTable
+
+PIPELINE = "scope/ns/name"
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def config(epoch: int, **changes: Any) -> DriverConfig:
+    source = KafkaSource(
+        bootstrap_servers="k",
+        topics=("t",),
+        max_records_per_batch=changes.pop("limit", 10),
+        **changes.pop("source", {}),
+    )
+    base = DriverConfig(
+        pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,
+        sinks=(CassandraSink(name="s", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
+        fence_keyspace="f", consistency="ONE", batch_interval=1.0, spark_master="local", spark_conf={}, executors=1,
+        termination_grace=30.0,
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+@dataclass
+class FakeLog:
+    """A topic of two partitions."""
+
+    ends: dict[str, int] = field(default_factory=lambda: {"t/0": 30, "t/1": 20})
+    begins: dict[str, int] = field(default_factory=dict)
+    topic_id: str = "id"
+    fault: Callable[[], None] = lambda: None
+    epoch: int = 4
+    leaderless: set[str] = field(default_factory=set)
+    missing: float | None = None
+
+    def state(self) -> Watermarks:
+        self.fault()
+        if self.missing is not None:
+            return Watermarks(begins={}, ends={}, topic_ids={}, missing={"t": self.missing})
+        ends = {key: end for key, end in self.ends.items() if key not in self.leaderless}
+        return Watermarks(
+            begins={key: self.begins.get(key, 0) for key in ends},
+            ends=ends,
+            topic_ids={"t": self.topic_id},
+            leader_epochs=dict.fromkeys(ends, self.epoch),
+            leaderless=frozenset(self.leaderless),
+        )
+
+
+@dataclass
+class Store:
+    """An output table with write timestamps: the highest wins, as in Cassandra."""
+
+    cells: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
+
+    def put(self, key: str, offset: int, timestamp: int, batch: str) -> None:
+        old = self.cells.get((key, offset))
+        if old is None or timestamp >= old[0]:
+            self.cells[key, offset] = (timestamp, batch)
+
+
+@dataclass
+class FakeEngine:
+    """Writes each record of a batch; the value names the batch, so a torn boundary shows."""
+
+    store: Store
+    before: Callable[[], None] = lambda: None
+    midway: Callable[[], None] = lambda: None
+    after: Callable[[], None] = lambda: None
+    warmed: int = 0
+    record_size: int = 0
+    batches: list[Batch] = field(default_factory=list)
+
+    def write(self, batch: Batch, row: FenceRow) -> Written:
+        self.before()
+        self.batches.append(batch)
+        name = repr(sorted(batch.spans().items()))
+        for part in batch.ranges:
+            for offset in range(part.start, part.until):
+                self.store.put(part.key, offset, row.write_timestamp, name)
+            self.midway()
+        self.after()
+        return Written(rows={"s": batch.records}, records=batch.records, size=batch.records * self.record_size)
+
+    def rehearse(self, batch: Batch) -> None:
+        raise AssertionError(f"only an isolation rehearses {batch}")
+
+    def keep_warm(self) -> None:
+        self.warmed += 1
+
+    def progress(self) -> int:
+        return sum(batch.records for batch in self.batches)
+
+
+@dataclass
+class World:
+    """One pipeline across its runs."""
+
+    table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    log: FakeLog = field(default_factory=FakeLog)
+    store: Store = field(default_factory=Store)
+    reports: list[Report] = field(default_factory=list)
+    mirrored: list[Mapping[str, int]] = field(default_factory=list)
+
+    def fence(self) -> Fence:
+        return Fence(self.table, PIPELINE, patience=5, sleep=lambda _: None)
+
+    def take_over(self) -> int:
+        row = self.fence().read() or self.fence().create("owner")
+        return self.fence().take_over(row, owner="owner").epoch
+
+    def loop(self, epoch: int, *, driver: str = "pod", idle: int = 3, **changes: Any) -> tuple[Loop, FakeEngine]:
+        """A loop that stops when it has been idle `idle` times."""
+        engine = FakeEngine(self.store)
+        look_ahead = changes.pop("look_ahead", 30.0)
+        stop = threading.Event()
+        clock = Counter[str]()
+        now: Callable[[], float] = changes.pop("now", lambda: clock["now"] / 1000)
+
+        def wait(seconds: float) -> None:
+            clock["now"] += round(seconds * 1000)
+            clock["waits"] += 1
+            if clock["waits"] >= idle:
+                stop.set()
+
+        loop = Loop(
+            config=config(epoch, **changes),
+            driver=driver,
+            fence=self.fence(),
+            source=self.log,
+            engine=engine,
+            stop=stop,
+            report=self.reports.append,
+            mirror=self.mirrored.append,
+            now=now,
+            wait=wait,
+            look_ahead=look_ahead,
+        )
+        return loop, engine
+
+    def row(self) -> FenceRow:
+        row = self.fence().read()
+        assert row is not None
+        return row
+
+    def assert_complete(self) -> None:
+        expected = {(key, offset) for key, end in self.log.ends.items() for offset in range(end)}
+        assert set(self.store.cells) == expected
+        assert self.row().offsets == self.log.ends
+
+    def assert_each_batch_whole(self) -> None:
+        """Every record carries the batch that was committed for it: no boundary was torn by a crash."""
+        names = {name for _, name in self.store.cells.values()}
+        covered = Counter(
+            (key, offset)
+            for name in names
+            for key, (start, until) in eval(name)  # noqa: S307 - our own repr
+            for offset in range(start, until)
+        )
+        assert set(covered.values()) <= {1}
+
+
+def crash_at(engine: FakeEngine, step: str, batch: int) -> None:
+    """Crash at a step of the run's nth batch."""
+    count = Counter[str]()
+
+    def crash() -> None:
+        count["n"] += 1
+        if count["n"] == batch:
+            raise Crash
+
+    setattr(engine, step, crash)
