@@ -24,7 +24,7 @@ from fencepost.fence import FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import source
 from fencepost.spark.engine import SparkEngine
-from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
+from fencepost.spark.interpreting import MOST_RECORDS, SETTINGS, Interpreting
 from unit.spark.conftest import CONFIG
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fencepost.context import BatchContext
+    from fencepost.contract import DriverConfig
     from fencepost.spark.counts import SliceCounter
 
 Writing = Callable[[Iterable["pa.RecordBatch"]], Iterator[int]]
@@ -110,9 +111,9 @@ def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
     monkeypatch.setattr(source, "frame", records)
 
-    def build(transform: Any, sink: Counting | None = None) -> SparkEngine:
+    def build(transform: Any, sink: Counting | None = None, config: DriverConfig = CONFIG) -> SparkEngine:
         return SparkEngine(
-            spark=spark, config=CONFIG, transform=transform, sinks={"rows": sink or Counting()}, properties={}
+            spark=spark, config=config, transform=transform, sinks={"rows": sink or Counting()}, properties={}
         )
 
     return build
@@ -160,6 +161,16 @@ def test_a_sink_is_told_of_each_batch_and_of_no_warm_up(make: Callable[..., Spar
 LARGE = Batch(ranges=(Range("t", 0, 0, MOST_RECORDS + 1),), until={"t/0": MOST_RECORDS + 1})
 
 
+@pytest.fixture
+def choice(spark: SparkSession) -> Iterator[None]:
+    """Give the tests' session its own settings back."""
+    yield
+    for name, value in CONFIG.spark_conf.items():
+        if name in SETTINGS:
+            spark.conf.set(name, value)
+
+
+@pytest.mark.usefixtures("choice")
 @pytest.mark.parametrize(("batch", "first"), [(BATCH, "false"), (LARGE, "true")])
 def test_expressions_are_interpreted_until_the_first_batch_is_written_or_a_large_one_comes(
     spark: SparkSession, make: Callable[..., SparkEngine], batch: Batch, first: str
@@ -170,7 +181,7 @@ def test_expressions_are_interpreted_until_the_first_batch_is_written_or_a_large
         seen.append(str(spark.conf.get("spark.sql.codegen.wholeStage")))
         return frame
 
-    engine = make(looking)
+    engine = make(looking, config=replace(CONFIG, spark_conf={}))
     engine.warm()
     engine.write(batch, row())
     engine.write(BATCH, row())
@@ -179,9 +190,11 @@ def test_expressions_are_interpreted_until_the_first_batch_is_written_or_a_large
 
 
 def test_an_authors_choice_of_compiling_stays(spark: SparkSession) -> None:
-    authors = {"spark.sql.codegen.wholeStage": "true"}
-    assert not Interpreting(spark, authors).is_on
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+    before = spark.conf.get("spark.sql.codegen.factoryMode")
+    interpreting = Interpreting(spark, {"spark.sql.codegen.wholeStage": "true"})
+    assert not interpreting.is_on
+    assert not interpreting.end()
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == before
 
 
 @pytest.mark.parametrize("call", ["begin", "finish"])
