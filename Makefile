@@ -86,7 +86,8 @@ bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all
 
 .PHONY: soak
-soak: up ## Work off gigabytes of large records, then run two hours of steady load; print the trend of every resource
+soak: up ## Lose a node for ten minutes, work off gigabytes of large records, run two hours of load; print each trend
+	@$(BIN)/pytest -m long -s tests/e2e
 	@$(BIN)/python -m soak
 
 .PHONY: reference

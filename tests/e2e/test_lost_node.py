@@ -110,7 +110,7 @@ def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_noth
 ) -> None:
     """`docker pause` of the node; one driver's pod there is deleted by force; the node comes back with its zombies."""
     assert {stream.pipeline.name: _nodes(stream) for stream in fleet.all()} == PLACES
-    with two_operators(kubectl, leader_on=LOST), ExitStack() as loads:
+    with two_operators(kubectl, loss, leader_on=LOST), ExitStack() as loads:
         for stream in fleet.all():
             loads.enter_context(stream.load.flowing())
             stream.commits_past(stream.fence())
@@ -237,7 +237,7 @@ def _is_deployed(revision: Object) -> bool:
 
 
 @contextmanager
-def two_operators(kubectl: Kubectl, *, leader_on: str) -> Iterator[None]:
+def two_operators(kubectl: Kubectl, loss: NodeLoss, *, leader_on: str) -> Iterator[None]:
     """Run two replicas of the operator, of which the one on a node leads; afterwards there is one again."""
     operator = kubectl.within(OPERATOR_NAMESPACE)
     selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
@@ -256,13 +256,14 @@ def two_operators(kubectl: Kubectl, *, leader_on: str) -> Iterator[None]:
         operator.run("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s", seconds=130)
 
     try:
+        if not leads_there():
+            with loss.cordoned(next(node for node in WORKERS if node != leader_on)):
+                operator.run("delete", "pods", selector, "--timeout=60s", seconds=70)
+                eventually(f"the operator on {leader_on} leads", leads_there, seconds=60)
         scale(2)
+        assert leads_there()
         nodes = {pod["spec"]["nodeName"] for pod in operator.items("pods", selector)}
-        assert leader_on in nodes, "replicas prefer different nodes"
-        elsewhere = eventually("an operator leads", leader, seconds=60)
-        if elsewhere["spec"]["nodeName"] != leader_on:
-            operator.run("delete", "pod", elsewhere["metadata"]["name"], "--timeout=60s", seconds=70)
-        eventually(f"the operator on {leader_on} leads", leads_there, seconds=60)
+        assert nodes == set(WORKERS), "replicas prefer different nodes"
         yield
     finally:
         scale(1)

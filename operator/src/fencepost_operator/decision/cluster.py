@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fencepost_operator.api import ClusterStatus
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.observation import NODE_LOST, Known, ReleaseState, Unknown
+from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, Unknown
+
+VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")
+"""What the scheduler says of a volume that no node can reach which takes pods; the second since Kubernetes 1.33."""
 
 
 def target_cluster(context: RunContext) -> ClusterStatus | None:
@@ -48,7 +51,7 @@ def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
 
 
 def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
-    """Return whether a pod on a lost node, which nothing replaces, leaves the cluster without master or workers.
+    """Return whether a pod that nothing replaces elsewhere leaves the cluster without master or workers.
 
     Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
     room) causes no further generation.
@@ -57,7 +60,17 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     seen = cluster.value if isinstance(cluster, Known) else None
     if seen is None or seen.generation != recorded.generation or (seen.master_ready and seen.ready_workers):
         return False
-    return any(issue.reason == NODE_LOST for issue in seen.issues)
+    return any(issue.reason == NODE_LOST or _is_tied_to_a_node(issue, recorded) for issue in seen.issues)
+
+
+def _is_tied_to_a_node(issue: PodIssue, recorded: ClusterStatus) -> bool:
+    """Return whether the master's volume is on a node that takes no pods, as after a drain; a new one needs no old state.
+
+    Once for each cluster: where the volume of one that never got ready is in the wrong place, so is the next one's.
+    """
+    if recorded.ready_at is None or issue.reason != "Unschedulable":
+        return False
+    return any(text in issue.message for text in VOLUME_ELSEWHERE)
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
