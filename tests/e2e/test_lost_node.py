@@ -135,7 +135,7 @@ def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_noth
         stream.kills += 1
         row = stream.check_every_row()
         stream.pipeline.wait_ready(epoch=row.epoch)
-        _check_that_nothing_old_is_left(stream)
+        _check_that_nothing_old_is_left(stream, before[stream.pipeline.name])
 
 
 def _pods(stream: Stream) -> list[Object]:
@@ -214,17 +214,20 @@ def _committed_after(stream: Stream, before: FenceRow) -> None:
     stream.commits_past(row)
 
 
-def _check_that_nothing_old_is_left(stream: Stream) -> None:
-    """Wait until pods, Jobs, Services and releases are those of the newest run and generation alone."""
+def _check_that_nothing_old_is_left(stream: Stream, before: FenceRow) -> None:
+    """Wait until there are objects of the newest generation alone, and none of the run that was lost."""
     status = stream.pipeline.status()
     name, generation = stream.pipeline.name, status["cluster"]["generation"]
-    cluster, run = f"{name}-g{generation}-", status["run"]["name"]
-    expected = (cluster, f"recovery-{cluster}", run)
+    kept = (f"{name}-g{generation}-", f"recovery-{name}-g{generation}-", f"{name}-run-")
+    lost = stream.pipeline.run_name(before.epoch) if status["run"]["epoch"] != before.epoch else "no run"
+
+    def is_old(one: str) -> bool:
+        kind, _, object_name = one.partition("/")
+        return kind != "ControllerRevision" and (not object_name.startswith(kept) or object_name.startswith(lost))
 
     def gone() -> bool:
-        owned = [one for one in stream.pipeline.owned() if not one.startswith("ControllerRevision/")]
-        old = [one for one in owned if not one.partition("/")[2].startswith(expected)]
-        assert not old, f"left over beside {expected}: {old}"
+        old = [one for one in stream.pipeline.owned() if is_old(one)]
+        assert not old, f"left over beside generation {generation}: {old}"
         return True
 
     eventually(f"nothing old is left of {name}", gone, seconds=90)

@@ -40,7 +40,8 @@ def test_the_second_pod_of_a_job_is_fenced_out(stream: Stream, faults: Faults, k
             now = stream.commits_past(now)
         stream.commits_past(now)
     assert stream.check_every_row().epoch == row.epoch + 1
-    eventually("the failed Job is gone", lambda: kubectl.get("job", job["metadata"]["name"]) is None, seconds=60)
+    name = job["metadata"]["name"]
+    eventually("no pod of the failed Job lives", lambda: all(map(ending, pipeline.pods_of(name))), seconds=60)
 
 
 def test_a_job_deleted_without_its_pod_leaves_no_second_committer(stream: Stream, kubectl: Kubectl) -> None:
