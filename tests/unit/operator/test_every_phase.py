@@ -28,7 +28,7 @@ from fencepost_operator.decision.chain import Decision
 from fencepost_operator.observation import References, Unknown, UnknownReason, Watermarks
 from generators.reference import ROOT
 from unit.contract.test_guidance import given_reasons
-from unit.operator.test_rules import (
+from unit.operator.scenes import (
     CLUSTER,
     COMMITTED,
     FAILED,

@@ -19,7 +19,7 @@ from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_sam
 from fencepost_operator.desired.hashes_v1 import CHART, fingerprints_v1
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.observation import References, Release, ReleaseState
-from unit.operator.test_rules import FAILED, POLICY, RECORDED, ROW, RUN, SILENT, WELL, World
+from unit.operator.scenes import FAILED, POLICY, RECORDED, ROW, RUN, SILENT, WELL, World
 
 FLEET = {found.pipeline.key.name: found for found in recorded()}
 WITH_CHART = replace(POLICY, chart=CHART)

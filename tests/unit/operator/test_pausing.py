@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fencepost_operator.api import PAUSED_ANNOTATION, Reason, Status
-from unit.operator.test_rules import DEAD, DELETED, NEW, SILENT, WELL, World
+from unit.operator.scenes import DEAD, DELETED, NEW, SILENT, WELL, World
 
 
 def paused(world: World, value: str = "true") -> World:

@@ -11,7 +11,7 @@ from fencepost.contract import Reason, Verdict
 from fencepost_operator.api import DeadLettersStatus, OnPoisonSpec, PoisonAction, Spec
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Watermarks
-from unit.operator.test_rules import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, started
+from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, started
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
 SUSPECT = replace(FAILED, count=3, repeats=3, reason="BatchFailed", next_attempt_at=NOW)

@@ -12,7 +12,7 @@ from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
 from fencepost_operator.decision.context import retry_token
 from fencepost_operator.desired.hashes import fingerprints
-from unit.operator.test_rules import BURIED, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, unclaimed_for
+from unit.operator.scenes import BURIED, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, unclaimed_for
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
 

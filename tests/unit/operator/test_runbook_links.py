@@ -9,7 +9,8 @@ import pytest
 from fencepost_operator.api import EventType
 from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.messages import with_runbook
-from unit.operator.test_rules import BURIED, CASES, DEAD, DENIED, POLICY, RUN, SILENT, WELL, World
+from unit.operator.scenes import BURIED, DEAD, DENIED, POLICY, RUN, SILENT, WELL, World
+from unit.operator.test_rules import CASES
 
 URL = "https://docs.example/runbooks"
 

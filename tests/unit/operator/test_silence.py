@@ -13,7 +13,7 @@ from fencepost_operator.api import CommittedStatus, Reason
 from fencepost_operator.decision.silence import nodes_to_watch
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.observation import Known, PodIssue
-from unit.operator.test_rules import (
+from unit.operator.scenes import (
     CLUSTER,
     FENCED,
     JOB,

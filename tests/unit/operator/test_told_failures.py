@@ -12,7 +12,7 @@ from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost_operator.api import Status
 from fencepost_operator.decision.diagnosis import DISRUPTIONS
-from unit.operator.test_rules import FAILED, JOB, POD, ROW, RUN, WELL, World
+from unit.operator.scenes import FAILED, JOB, POD, ROW, RUN, WELL, World
 
 LOG: Final = ("one line", "the last line")
 

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, Reason, State
-from unit.operator.test_rules import JOB, LOST, NOW, POD, ROW, RUN, WELL, World
+from unit.operator.scenes import JOB, LOST, NOW, POD, ROW, RUN, WELL, World
 
 WAIT = {"restart": {"onUnprovenDeath": "wait"}}
 AWAY = replace(POD, deleting_since=NOW, node_ready=False)
