@@ -36,6 +36,7 @@ class FakeMetrics:
     outcomes: list[str] = field(default_factory=list)
     successes: list[datetime] = field(default_factory=list)
     backlogs: dict[ObjectKey, Backlog | None] = field(default_factory=dict)
+    restarting: list[tuple[int, int]] = field(default_factory=list)
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
         del key, seconds
@@ -51,6 +52,9 @@ class FakeMetrics:
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
         del key
         self.successes.append(now)
+
+    def restarts(self, *, in_progress: int, queued: int) -> None:
+        self.restarting.append((in_progress, queued))
 
     def forget(self, key: ObjectKey) -> None:
         pass

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fakes.drivers import Driver
-from fencepost.contract import DriverConfig, Variable
+from fencepost.contract import DriverConfig, ExitCode, Variable
 from fencepost.contract.purge import PURGE_FILE, PurgeRequest
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
@@ -199,6 +199,8 @@ class World:
     """Of every pod that is made from now on; it never starts then."""
     kubelet_kills: bool = True
     """Whether a process that outlives its grace period is killed."""
+    broken_images: dict[str, int] = field(default_factory=dict)
+    """The exit codes with which drivers of an image end before they claim."""
     created_jobs: list[str] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     ending_namespaces: set[str] = field(default_factory=set)
@@ -445,9 +447,14 @@ class World:
     def _pod(self, job: Job) -> Pod:
         config, uid = DriverConfig.from_json(self._config(job)), f"pod-{next(self.uids)}"
         driver = Driver(config, uid, self.fence(config.pipeline), self._ends, lost=self.lost)
+        driver.fails_with = self._fault_of(job)
         if self.issue is None:
             driver.started_at = self.now
         return Pod(f"{job.name}-{uid}", uid, next(iter(self.nodes)), driver)
+
+    def _fault_of(self, job: Job) -> ExitCode | None:
+        image = job.manifest["spec"]["template"]["spec"]["containers"][0]["image"]
+        return ExitCode(self.broken_images[image]) if image in self.broken_images else None
 
     def _config(self, job: Job) -> str:
         """Return the mounted configuration, or that of the environment where a late create left no ConfigMap."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Fact: TypeAlias = Literal["references", "release", "cluster", "objects", "runs", "node", "fence", "source"]
+Fact: TypeAlias = Literal["references", "release", "cluster", "objects", "runs", "node", "fence", "source", "revision"]
 """What an observation asks for, by the name under which `fakes.ports` reads it."""
 Call: TypeAlias = Literal[
     "pipeline", "runs", "fence", "write_status", "set_finalizer", "create", "take_over", "start", "stop", "install",
@@ -70,6 +70,19 @@ class FailingCode(Event):
 
     code: int = 1
     lasts: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class BreakImage(Event):
+    """Drivers of an image end with `code`, from now on; `lasts` 0 is until the end of the history.
+
+    `upgrades`: the spec names that image from now on.
+    """
+
+    number: int = 2
+    code: int = 51
+    lasts: float = 0.0
+    upgrades: bool = False
 
 
 # pods, Jobs and nodes
@@ -190,6 +203,18 @@ class Interrupt(Event):
     how: Literal["crash", "freeze", "lost", "late"] = "crash"
     seconds: float = 10.0
     operator: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoseRevisions(Event):
+    """Somebody deletes every ControllerRevision of the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyFleet(Event):
+    """So many other pipelines are restarted by plan that there is no further permit."""
+
+    seconds: float = 30.0
 
 
 # users

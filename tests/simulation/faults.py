@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fakes.manifests import KEY, body
+from fencepost.contract import ExitCode
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
@@ -18,6 +19,7 @@ from simulation.world import SimulatedWorld
 
 CODE: Final = "ConfigMap/code"
 TOPIC: Final = "orders"
+UPGRADE: Final = {"maxAttempts": 2, "stableAfter": {"commits": 1, "window": "5s"}}
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class Faults:
     world: SimulatedWorld
     operators: list[Operator]
     setup: Setup
-    over: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list)
+    over: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
     created: int = 0
     rewinds: int = 0
 
@@ -49,6 +51,9 @@ class Faults:
             ending()
         self.over.clear()
         world.rate, world.lose_answers, world.late = 0.0, [], []
+        world.busy_until = world.now
+        bad = {image: code for image, code in world.broken_images.items() if code == ExitCode.BAD_SPEC}
+        world.broken_images = bad
         for operator in self.operators:
             operator.thaw()
         for driver in world.processes:
@@ -73,18 +78,26 @@ class Faults:
     def apply(self, event: e.Event) -> None:
         """Let it happen."""
         match event:
-            case e.Kill() | e.Freeze() | e.Hang() | e.SlowBatches() | e.TooLargeBatches() | e.FailingCode():
+            case (
+                e.Kill()
+                | e.Freeze()
+                | e.Hang()
+                | e.SlowBatches()
+                | e.TooLargeBatches()
+                | e.FailingCode()
+                | e.BreakImage()
+            ):
                 self._driver(event)
             case e.LoseNode() | e.DeletePod() | e.DeleteJob() | e.StartTwin() | e.NoPods() | e.FailInstalls():
                 self._kubernetes(event)
             case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
-            case e.Stale() | e.Unseen() | e.Interrupt():
+            case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
                 self._operator(event)
             case _:
                 self._user(event)
 
-    def _later(self, seconds: float, ending: Callable[[], None]) -> None:
+    def _later(self, seconds: float, ending: Callable[[], object]) -> None:
         self.over.append((self.world.now + timedelta(seconds=seconds), ending))
 
     def _set(self, name: str, value: object, seconds: float) -> None:
@@ -98,7 +111,7 @@ class Faults:
     def _living(self) -> list[SimulatedDriver]:
         return [driver for driver in self.world.processes if driver.alive and driver.started_at is not None]
 
-    def _driver(self, event: e.Event) -> None:  # noqa: C901 - a table
+    def _driver(self, event: e.Event) -> None:  # noqa: C901, PLR0912 - a table
         living = self._living()
         match event:
             case e.Kill(code=code, written=written):
@@ -123,6 +136,17 @@ class Faults:
                 self._set("fits", fits, lasts)
             case e.FailingCode(code=code, lasts=lasts):
                 self._set("failing_code", code, lasts)
+            case e.BreakImage():
+                self._break_image(event)
+
+    def _break_image(self, event: e.BreakImage) -> None:
+        world, job = self.world, _job(event.number)
+        image = job["image"]
+        world.broken_images[image] = event.code
+        if event.lasts:
+            self._later(event.lasts, lambda: world.broken_images.pop(image, None))
+        if event.upgrades and KEY in world.objects:
+            world.change(KEY, job=job)
 
     # Kubernetes
 
@@ -206,6 +230,10 @@ class Faults:
                 self.operators[number].stale[fact] = self._in(seconds)
             case e.Unseen(fact=fact, seconds=seconds, operator=number):
                 self.operators[number].unseen[fact] = self._in(seconds)
+            case e.LoseRevisions():
+                self.world.revisions.clear()
+            case e.BusyFleet(seconds=seconds):
+                self.world.busy_until = self._in(seconds)
             case e.Interrupt(operator=number):
                 self.operators[number].interrupts.append(event)
 
@@ -275,7 +303,8 @@ class Faults:
         if self.setup.waits:
             restart["onUnprovenDeath"] = "wait"
         policy = "Retain" if self.setup.retain else "Delete"
-        made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy)
+        upgrade = {**UPGRADE, "rollback": "enabled" if self.setup.rolls_back else "disabled"}
+        made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy, upgrade=upgrade)
         self.world.apply(made)
 
 

@@ -13,7 +13,7 @@ TROUBLED: Final = 60.0
 """Seconds in which events happen."""
 MOST_EVENTS: Final = 8
 FACTS: Final[tuple[e.Fact, ...]] = (
-    "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source",
+    "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source", "revision", "revision",
 )  # fmt: skip
 PARTS: Final[tuple[e.Part, ...]] = ("driver", "driver", "master", "worker")
 CALLS: Final[tuple[e.Call, ...]] = (
@@ -34,6 +34,8 @@ class Setup:
     retain: bool = True
     rate: float = 10.0
     batch_takes: float = 1.0
+    rolls_back: bool = False
+    """With upgrade.rollback: enabled, and a spec that is stable soon."""
     waits: bool = False
     """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
@@ -58,6 +60,7 @@ class History:
             retain=chance.random() < 0.7,
             rate=chance.choice((0.0, 10.0, 10.0, 100.0)),
             batch_takes=chance.choice((1.0, 1.0, 3.0)),
+            rolls_back=seed % 2 == 0,
             waits=seed % 8 == 7,
         )
         made = [_event(chance, setup) for _ in range(chance.randint(1, MOST_EVENTS))]
@@ -118,6 +121,19 @@ def _failing(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.FailingCode(at, code=chance.choice((1, 51, 53, 54, 55)), lasts=_some(chance))
 
 
+def _break_image(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    number, code, lasts = chance.choice((2, 2, 3, 1)), chance.choice((1, 51, 51)), chance.choice((0.0, 0.0, 45.0))
+    return e.BreakImage(at, number=number, code=code, lasts=lasts, upgrades=chance.random() < 0.7)
+
+
+def _lose_revisions(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.LoseRevisions(at)
+
+
+def _busy(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.BusyFleet(at, seconds=chance.choice((20.0, 60.0, 180.0)))
+
+
 def _lose_node(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     part = chance.choice(PARTS)
     return e.LoseNode(at, part=part, seconds=_some(chance), removed=chance.random() < 0.2)
@@ -169,8 +185,8 @@ def _stale(chance: random.Random, setup: Setup, at: float) -> e.Event:
 
 
 def _cached(chance: random.Random) -> e.Fact:
-    """Return a fact that a cache may show: the fence is read at SERIAL."""
-    return chance.choice([fact for fact in FACTS if fact != "fence"])
+    """Return a fact that a cache may show: the fence is read at SERIAL, and a revision never changes."""
+    return chance.choice([fact for fact in FACTS if fact not in {"fence", "revision"}])
 
 
 def _unseen(chance: random.Random, setup: Setup, at: float) -> e.Event:
@@ -243,6 +259,6 @@ KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
     _stale: 8, _unseen: 6, _interrupt: 20,
     _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
     _delete: 3, _create: 3, _accept: 4, _retry: 3,
-    _rewind: 5, _delete_rewinds: 1,
+    _rewind: 5, _delete_rewinds: 1, _break_image: 6, _busy: 6, _lose_revisions: 2,
 }  # fmt: skip
 """Makers of events, and how often each one is drawn."""

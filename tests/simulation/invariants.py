@@ -10,7 +10,7 @@ from typing import Final
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
-from fencepost_operator.api import Condition, Pipeline, Reason, RunStatus, State, Status
+from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
@@ -27,7 +27,8 @@ REASONS: Final = frozenset(Reason)
 NOT_REPEATED: Final = frozenset({"start", "take_over", "install", "uninstall", "create", "delete_fence"})
 """Writes that a stalled pipeline has no reason to repeat. Deletions of what is left over may fail and be repeated."""
 RUNS_WHILE_INVALID: Final = 10
-"""Under an invalid spec the last valid one stays in effect: runs that fail are replaced."""
+"""Where another spec than the object's is in effect, valid or stable: runs that fail are replaced."""
+INSTEAD: Final = frozenset({Reason.INVALID_SPEC, Reason.ROLLED_BACK})
 HOT_LOOP: Final = 30
 
 
@@ -169,6 +170,8 @@ class Statuses:
     """The statuses of one pipeline object, one after another. `skew` is between the operators' clocks."""
 
     skew: timedelta = timedelta(0)
+    rolled_back: set[tuple[str, int, str]] = field(default_factory=set)
+    """Uids, generations and retry tokens of the specs that gave way."""
     while_stalled: Counter[str] = field(default_factory=Counter)
     """Successful writes since the pipeline stalled for its present reason."""
 
@@ -183,8 +186,21 @@ class Statuses:
             require(condition.observed_generation <= pipeline.generation, "a condition of a generation to come")
         require((after.epoch or 0) >= (before.epoch or 0), f"status.epoch goes back: {before.epoch} to {after.epoch}")
         require(after.restarts >= before.restarts, "status.restarts goes back")
+        self._rollback(pipeline, after)
         if (before.state, _reason(before)) != (after.state, _reason(after)):
             self.while_stalled.clear()
+
+    def _rollback(self, pipeline: Pipeline, after: Status) -> None:
+        """Look whether a spec gives way once, and to the stable one."""
+        told, stable = after.rolled_back, after.stable
+        if told is None or pipeline.status.rolled_back is not None:
+            return
+        spec = (pipeline.uid, pipeline.generation, told.retry)
+        require(spec not in self.rolled_back, f"a spec is rolled back twice: {spec}")
+        self.rolled_back.add(spec)
+        require(stable is not None and stable.revision == told.revision, "a rollback to a spec that is not stable")
+        require(told.failed != told.revision, "a rollback to the spec that failed")
+        require(after.loss is None, "a rollback while a loss is to be accepted")
 
     def written(self, pipeline: Pipeline | None, call: str) -> None:
         """Count what took effect while the pipeline is stalled."""
@@ -192,7 +208,7 @@ class Statuses:
             return
         self.while_stalled[call] += 1
         reason = _reason(pipeline.status)
-        limit = RUNS_WHILE_INVALID if reason == Reason.INVALID_SPEC else 3
+        limit = RUNS_WHILE_INVALID if reason in INSTEAD else 3
         require(self.while_stalled[call] < limit, f"a stalled pipeline loops: {call} {reason}")
 
     def _transition(self, before: Condition, after: Condition) -> None:
@@ -240,12 +256,16 @@ class Invariants:
         epoch: int,
         generation: int,
         row: FenceRow | None,
-        recorded: RunStatus | None,
+        status: Status | None,
         living: list[tuple[int, int, str]],
     ) -> None:
         """Look at a Job that is created: `living` are (epoch, generation, pod uid) of the drivers that live."""
+        recorded = status.run if status is not None else None
         require(recorded is not None and recorded.epoch >= epoch, f"run {epoch} starts before it is recorded")
         require(row is not None and row.epoch >= epoch, f"run {epoch} starts before its epoch")
+        if status is not None and recorded is not None and recorded.epoch == epoch and status.rolled_back is not None:
+            is_stable = recorded.finishes or recorded.revision == status.rolled_back.revision
+            require(is_stable, f"run {epoch} starts with revision {recorded.revision} after a rollback")
         for other, cluster, uid in living:
             require(
                 other == epoch or cluster != generation,

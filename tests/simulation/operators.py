@@ -12,6 +12,7 @@ from fakes.objects_ports import FakePipelines
 from fakes.ports import ports_of
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
 from fencepost_operator.errors import PortError, Unreachable
+from fencepost_operator.runtime.permits import RestartPermits
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from simulation import events as e
 from simulation.invariants import HOT_LOOP, Pass, require
@@ -100,6 +101,29 @@ class SimulatedGate(Gate):
             await operator.interrupted(name, "after")
 
 
+class SimulatedPermits(RestartPermits):
+    """Permits that other pipelines have for some time."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        super().__init__(limit=1, timeout=timedelta(seconds=CONFIG.restart_timeout))
+        self._world = world
+
+    def may_restart(self, key: ObjectKey, now: datetime) -> bool:
+        """Return whether the pipeline's turn has come."""
+        return not self._is_busy and RestartPermits.may_restart(self, key, now)
+
+    def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, now: datetime) -> None:
+        """Look whether a restart begins without a permit."""
+        if since is not None and since not in self._world.restarts:
+            require(not self._is_busy, "a healthy run is replaced without a permit")
+            self._world.restarts.add(since)
+        RestartPermits.note(self, key, since=since, queued=queued, now=now)
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._world.busy_until > self._world.now
+
+
 @dataclass(slots=True)
 class Operator:
     """One operator process and its loop over one pipeline. `due` is when it moves next."""
@@ -129,6 +153,7 @@ class Operator:
         """Make a pass, or as much of it as comes before the next interruption."""
         if self._reconciler is None:
             self._reconciler = Reconciler(ports=self._ports(), config=CONFIG)
+            self._reconciler.permits = SimulatedPermits(self.world)
         if self._pass is None:
             self.passes += 1
             self.turn = Pass()

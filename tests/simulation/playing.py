@@ -14,7 +14,7 @@ from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
 from simulation.history import TROUBLED, History
-from simulation.invariants import Broken, Invariants, Statuses, require, transition_skew
+from simulation.invariants import INSTEAD, Broken, Invariants, Statuses, require, transition_skew
 from simulation.operators import Operator
 from simulation.scheduling import without_event_loop
 from simulation.world import SimulatedWorld
@@ -38,6 +38,7 @@ EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.RecreateTopic: frozenset({Reason.TOPIC_RECREATED, Reason.LOG_TRUNCATED, Reason.OFFSET_OUT_OF_RANGE}),
     e.FailingCode: frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD}),
     e.LoseTopic: frozenset({Reason.BAD_SPEC}),
+    e.BreakImage: frozenset({Reason.BAD_SPEC}),
 }
 """Why a pipeline may be stalled at the end: an event of the history asked for it."""
 
@@ -160,7 +161,7 @@ class Play:
             return False
         if status.state is State.STALLED:
             return self._is_lawful(reason := conditions["Stalled"].reason) and (
-                reason != Reason.INVALID_SPEC or self._is_driven() or self._is_still()
+                reason not in INSTEAD or self._is_driven() or self._is_still()
             )
         if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
             return True
@@ -211,6 +212,8 @@ class Play:
 
     def _is_lawful(self, reason: str) -> bool:
         lawful = {Reason.RESTART_BUDGET_EXHAUSTED} if self.history.setup.max_attempts else set()
+        if self.history.setup.rolls_back:
+            lawful.add(Reason.ROLLED_BACK)
         expected = lawful.union(*(EXPECTED.get(type(event), frozenset()) for event in self.history.events))
         require(reason in expected, f"stalled for no reason: {reason}")
         return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fakes.world import SILENCE, Job, Node, Pod, RefusedError, Release, World
+from fakes.world import SILENCE, START, Job, Node, Pod, RefusedError, Release, World
 from fencepost.contract import DriverConfig
 from fencepost.fence import Fence, FenceRow, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
@@ -51,6 +51,10 @@ class SimulatedWorld(World):
     batch_takes: float = 1.0
     lose_answers: list[tuple[str, bool]] = field(default_factory=list)
     """Requests to the fence that time out, once each, and whether they are applied."""
+    busy_until: datetime = START
+    """Until when other pipelines have all the permits to restart."""
+    restarts: set[datetime] = field(default_factory=set)
+    """When planned restarts began."""
     failing_code: int | None = None
     slow_batches: float | None = None
     fits: int | None = None
@@ -126,9 +130,9 @@ class SimulatedWorld(World):
             living = [(d.config.epoch, d.generation, d.uid) for d in self.processes if d.alive]
             generation = int(metadata["annotations"][labels.GENERATION])
             row, pipeline = next(iter(self.table.rows.values()), None), self.pipeline(key)
-            recorded = pipeline.status.run if pipeline is not None else None
+            status = pipeline.status if pipeline is not None else None
             if pipeline is not None and metadata["ownerReferences"][0]["uid"] == pipeline.uid:
-                self.invariants.start(int(metadata["labels"][labels.EPOCH]), generation, row, recorded, living)
+                self.invariants.start(int(metadata["labels"][labels.EPOCH]), generation, row, status, living)
         World.create_job(self, key, manifest)
 
     def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
@@ -228,6 +232,7 @@ class SimulatedWorld(World):
             batch_takes=timedelta(seconds=self.slow_batches or self.batch_takes),
             fits=self.fits,
         )
+        driver.fails_with = self._fault_of(job)
         if self.failing_code is not None:
             driver.fails_with = self.failing_code  # type: ignore[assignment]
         heard = [name for name in self.nodes if self.is_heard(name)]

@@ -126,8 +126,10 @@ async def run(settings: Settings) -> None:
                 cluster_domain=settings.cluster_domain,
                 chart=chart,
                 resync_interval=settings.resync,
+                max_concurrent_restarts=settings.max_concurrent_restarts,
             ),
         )
+        reconciler.permits.begin(await pipelines.restarting(settings.watch_namespaces), clock.now())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))

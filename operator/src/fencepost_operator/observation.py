@@ -361,7 +361,7 @@ NO_RECORD: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """The spec that the code ran with that began the open batch, None where it is gone, and what it names now."""
+    """A kept spec, as of the code that began the open batch: None where it is gone, and what it names now."""
 
     revision: Revision | None
     references: References = field(default_factory=lambda: References(hashes={}))
@@ -394,6 +394,8 @@ class Observation:
     """None when no check was due."""
     snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
     """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
+    may_restart: bool = True
+    """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
     stored_revision: Fact[str | None] = Known(None)
@@ -402,6 +404,8 @@ class Observation:
     """Of the open batch, while no run is active or one finishes it; Known(None) when nobody needed to look."""
     namespace_ends: Fact[bool] = Known(False)
     """Whether the pipeline's namespace is being deleted; Known(False) also when nobody needed to look."""
+    stable: Fact[Began | None] = Known(None)
+    """Of the stable revision, while a run has ended or not claimed; Known(None) when nobody needed to look."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

@@ -387,6 +387,10 @@ class Metrics(Protocol):
         """Say that a pass saw the runs and recorded what it decided: a dead driver would have been replaced."""
         ...
 
+    def restarts(self, *, in_progress: int, queued: int) -> None:
+        """Set how many pipelines are restarted by plan, and how many wait for their turn."""
+        ...
+
     def forget(self, key: ObjectKey) -> None:
         """Drop the series of a pipeline that is gone."""
         ...

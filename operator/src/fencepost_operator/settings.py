@@ -15,6 +15,8 @@ PREFIX: Final = "FENCEPOST_"
 SLOWEST_RESYNC: Final = 60.0
 """Seconds. A driver that hangs makes no event, so only looking finds it; and alerts on passes rely on this bound."""
 
+MOST_RESTARTS: Final = 10_000
+
 _T = TypeVar("_T")
 _DNS_LABEL: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
@@ -37,6 +39,7 @@ class Settings:
     `allowed_endpoints` empty means that the operator may connect to any Kafka and Cassandra.
     `lease` is the name of the Lease in `namespace` that replicas share; empty means that there is only this operator.
     `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
+    `max_concurrent_restarts` bounds how many healthy pipelines are replaced by plan at the same time; 0 is any number.
     `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
 
@@ -50,6 +53,7 @@ class Settings:
     chart: Path = Path("/opt/fencepost/charts/spark-cluster")
     helm: Path = Path("/usr/local/bin/helm")
     metrics_port: int = 8080
+    max_concurrent_restarts: int = 5
     lease: str = ""
     holder: str = ""
     runbook_url: str = ""
@@ -69,6 +73,7 @@ class Settings:
             chart=read("CHART", usual.chart, _absolute),
             helm=read("HELM", usual.helm, _absolute),
             metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
+            max_concurrent_restarts=read("MAX_CONCURRENT_RESTARTS", usual.max_concurrent_restarts, _limit),
             lease=read("LEASE", usual.lease, _object_name),
             holder=read("HOLDER", usual.holder, _holder),
             runbook_url=read("RUNBOOK_URL", usual.runbook_url, _url),
@@ -154,6 +159,12 @@ def _absolute(text: str) -> Path:
     if not path.is_absolute():
         raise ValueError("set an absolute path")
     return path
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_RESTARTS:
+        raise ValueError(f"set a number from 0 (no limit) to {MOST_RESTARTS}, such as 5")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -33,6 +33,7 @@ from unit.charts.rendering import CHARTS, HelmError, render
         ("fencepost", {"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
         ("fencepost", {"resyncSeconds": 0}, "/resyncSeconds"),
         ("fencepost", {"resyncSeconds": 61}, "/resyncSeconds"),
+        ("fencepost", {"maxConcurrentRestarts": -1}, "/maxConcurrentRestarts"),
         ("fencepost", {"logLevel": "verbose"}, "/logLevel"),
         ("fencepost", {"image.repositry": "x"}, "repositry"),
         ("fencepost", {"runAsUser": 0}, "/runAsUser"),

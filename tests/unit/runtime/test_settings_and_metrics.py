@@ -68,6 +68,8 @@ def test_everything_can_be_set() -> None:
         ("RESYNC_SECONDS", "0", "1 to 60"),
         ("RESYNC_SECONDS", "61", "1 to 60"),
         ("RESYNC_SECONDS", "nan", "1 to 60"),
+        ("MAX_CONCURRENT_RESTARTS", "-1", "0 (no limit)"),
+        ("MAX_CONCURRENT_RESTARTS", "many", "0 (no limit)"),
         ("LOG_LEVEL", "loud", "DEBUG, INFO"),
         ("CHART", "chart", "absolute path"),
         ("HELM", "helm", "absolute path"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Gone, Json, Resource
@@ -19,6 +20,7 @@ from fencepost_operator.api import (
     Pipeline,
     Status,
     read_pipeline,
+    read_status,
     write_status,
 )
 from fencepost_operator.errors import Rejected
@@ -41,10 +43,18 @@ class KubernetesPipelines:
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return the pipelines of these namespaces, of all when there are none; raises Rejected without the CRD."""
+        return tuple(_key(item) for item in await self._list(namespaces))
+
+    async def restarting(self, namespaces: Sequence[str]) -> dict[ObjectKey, datetime]:
+        """Return the pipelines that are being restarted by plan, and since when."""
+        found = {_key(item): read_status(item.get("status")) for item in await self._list(namespaces)}
+        return {key: since for key, status in found.items() if (since := status.planned_restart_since)}
+
+    async def _list(self, namespaces: Sequence[str]) -> list[Json]:
         found: list[Json] = []
         for namespace in namespaces or (None,):
             found += await self.api.list(_PIPELINES, namespace=namespace)
-        return tuple(ObjectKey(item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
+        return found
 
     async def namespace_ends(self, key: ObjectKey) -> bool:
         """Return whether the pipeline's namespace is being deleted, with all that is in it."""
@@ -91,6 +101,10 @@ class KubernetesPipelines:
                 "resourceVersion": pipeline.resource_version,
             },
         }
+
+
+def _key(item: Json) -> ObjectKey:
+    return ObjectKey(item["metadata"]["namespace"], item["metadata"]["name"])
 
 
 async def cluster_uid(api: ApiServer) -> str:

@@ -35,7 +35,9 @@ class Pipeline:
     refused: tuple[Violation, ...] = ()
     """What is wrong with the spec of the object while `spec` and `written` are the last valid ones."""
     irretrievable: str = ""
-    """Why the last valid spec is not in effect although a revision of it was kept, and what to do."""
+    """Why the last valid or stable spec is not in effect although a revision of it was kept, and what to do."""
+    superseded: Spec | None = None
+    """The spec of the object, which failed, while `spec` and `written` are the stable ones that it gave way to."""
 
     @property
     def has_finalizer(self) -> bool:
@@ -47,10 +49,20 @@ class Pipeline:
         refused = () if isinstance(self.spec, Spec) else self.spec
         return replace(self, spec=spec, written=revision.written, refused=refused)
 
+    def rolled_back(self, revision: Revision, spec: Spec) -> Pipeline:
+        """Return the pipeline with a stable spec in place of its own one, which failed."""
+        own = self.spec if isinstance(self.spec, Spec) else None
+        return replace(self, spec=spec, written=revision.written, superseded=own)
+
     def under(self, seen: Pipeline) -> Pipeline:
         """Return the pipeline with the spec that was in effect when it was seen."""
         return replace(
-            self, spec=seen.spec, written=seen.written, refused=seen.refused, irretrievable=seen.irretrievable
+            self,
+            spec=seen.spec,
+            written=seen.written,
+            refused=seen.refused,
+            irretrievable=seen.irretrievable,
+            superseded=seen.superseded,
         )
 
 

@@ -42,5 +42,9 @@ class ReconcileConfig:
     """Between two checks of the durability settings."""
     durability_retry: float = 600.0
     """Between two checks when Kafka or Cassandra did not answer one."""
+    max_concurrent_restarts: int = 5
+    """How many pipelines may be restarted by plan at the same time; 0 is any number."""
+    restart_timeout: float = 600.0
+    """How long a pipeline that does not come up counts for that."""
     run_history_limit: int = 3
     """How many ended runs are kept for inspection."""

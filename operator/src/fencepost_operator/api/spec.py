@@ -59,6 +59,13 @@ class UnprovenDeath(StrEnum):
     WAIT = "wait"
 
 
+class Rollback(StrEnum):
+    """Whether a new spec that fails gives way to the last stable one."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
 class PoisonAction(StrEnum):
     """What becomes of a record that fails alone."""
 
@@ -278,6 +285,28 @@ class RestartSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StableAfterSpec(Model):
+    """When a spec counts as stable: after so many commits of one run that has lived for so long."""
+
+    commits: Positive = 3
+    window: Seconds = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeSpec(Model):
+    """What becomes of a new spec that fails before it is stable.
+
+    `max_attempts` bounds its runs that fail by themselves, in a row and without progress, within `deadline` of its
+    first one.
+    """
+
+    rollback: Rollback = Rollback.DISABLED
+    max_attempts: Positive = 3
+    deadline: Seconds = 1800.0
+    stable_after: StableAfterSpec = field(default_factory=StableAfterSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnPoisonSpec(Model):
     """What to do about a record that fails each time; `retention` is of its dead letter."""
 
@@ -306,6 +335,7 @@ class Spec(Model):
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     batch_interval: Seconds = 5.0
     restart: RestartSpec = field(default_factory=RestartSpec)
+    upgrade: UpgradeSpec = field(default_factory=UpgradeSpec)
     on_poison: OnPoisonSpec = field(default_factory=OnPoisonSpec)
     snapshots: SnapshotsSpec = field(default_factory=SnapshotsSpec)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN

@@ -49,6 +49,10 @@ class RunStatus(Model):
     """Why Kubernetes ended its pod, in Kubernetes' word; the pod itself may be gone when its end is judged."""
     finishes: bool | None = None
     """It only finishes a batch that its code began, and ends by itself."""
+    first_recorded_at: datetime | None = None
+    """When the first run of the same spec in a row was recorded."""
+    commits: int | None = None
+    """In how many passes its offsets had grown, as far as that is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +284,33 @@ class FinishingStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StableStatus(Model):
+    """The last spec that was proven: its ControllerRevision, and the run, the moment and the offsets that proved it."""
+
+    revision: str
+    epoch: int
+    since: datetime
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackStatus(Model):
+    """A spec that failed and gave way to a stable one, until the spec changes or another attempt is asked for.
+
+    `revision` is the one in effect and `failed` the one that is not; `failed_spec` and `retry` tell whether the object
+    still asks for that same one.
+    """
+
+    revision: str
+    failed: str
+    failed_spec: str
+    at: datetime
+    reason: str
+    message: str
+    retry: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange(Model):
     """Offsets [from_offset, until_offset) of a partition."""
 
@@ -364,3 +395,7 @@ class Status(Model):
     begun: Mapping[str, int] = field(default_factory=dict)
     """Where batches ended that were cut after a part of them may have been written, as long as that is ahead."""
     mixed_output: tuple[MixedOutput, ...] = ()
+    stable: StableStatus | None = None
+    rolled_back: RollbackStatus | None = None
+    planned_restart_since: datetime | None = None
+    """Since when a healthy run is replaced by plan, until its successor streams; it counts for the fleet's limit."""

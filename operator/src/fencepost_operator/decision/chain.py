@@ -23,8 +23,20 @@ from fencepost_operator.decision.retention import backlog
 from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
 from fencepost_operator.decision.rewind.progress import RewindUpdate, told
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
-from fencepost_operator.decision.rules import deletion, health, losses, preconditions, restart, start, suspend, upgrade
+from fencepost_operator.decision.rollback import stable_spec_is_missing, under_rollback
+from fencepost_operator.decision.rules import (
+    deletion,
+    health,
+    losses,
+    preconditions,
+    restart,
+    rollback,
+    start,
+    suspend,
+    upgrade,
+)
 from fencepost_operator.decision.snapshots import with_snapshots
+from fencepost_operator.decision.stability import with_stable
 from fencepost_operator.decision.status import update_status
 from fencepost_operator.observation import Backlog, Observation
 
@@ -40,7 +52,10 @@ PRECONDITIONS: Final[tuple[Precondition, ...]] = (
 )
 """What needs neither a spec nor a fence row. The first one that concludes something decides."""
 
-SPEC_PRECONDITIONS: Final[tuple[Callable[[SpecContext], Outcome | None], ...]] = (suspend.is_suspended,)
+SPEC_PRECONDITIONS: Final[tuple[Callable[[SpecContext], Outcome | None], ...]] = (
+    suspend.is_suspended,
+    stable_spec_is_missing,
+)
 """What needs a valid spec but no fence row."""
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -55,6 +70,7 @@ RULES: Final[tuple[Rule, ...]] = (
     restart.unconfirmed_run_holds_the_fence,
     restart.unconfirmed_run_is_not_deleted,
     losses.loss_needs_an_acceptance,
+    rollback.new_spec_has_failed,
     restart.failure_needs_a_person,
     restart.failure_is_backing_off,
     health.topics_are_missing,
@@ -62,6 +78,7 @@ RULES: Final[tuple[Rule, ...]] = (
     # A run is active and up to date.
     health.run_is_starting,
     upgrade.run_is_finishing,
+    upgrade.restart_is_queued,
     health.run_is_streaming,
 )
 """The first rule that concludes something decides.  A rule may rely on what those before it have ruled out.
@@ -99,6 +116,8 @@ class Decision:
     requeue_after: float
     backlog: Backlog | None = None
     rewinds: tuple[RewindUpdate, ...] = ()
+    is_queued: bool = False
+    """The pipeline waits for its turn to be restarted."""
 
 
 def decide(
@@ -125,7 +144,8 @@ def decide(
     failure = next((failure for failure in failures if failure.action == outcome.action), None)
     if failure is not None:
         outcome = _with_failure(outcome, failure)
-    outcome = _with_page(under_invalid_spec(context, outcome), config)
+    is_queued = outcome.reason is Reason.RESTART_QUEUED
+    outcome = _with_page(under_invalid_spec(context, under_rollback(context, outcome)), config)
     aside = next((failure for failure in failures if failure.action == rewinds.aside), None)
     status = replace(
         outcome.status,
@@ -141,6 +161,7 @@ def decide(
     action = snapshot or asked
     if asked is None:
         status, keep = with_revision(context, status)
+        status = with_stable(context, status)
         action = _housekeeping(context, failures, rewinds.aside, keep, snapshot)
     return Decision(
         reason=outcome.reason,
@@ -150,6 +171,7 @@ def decide(
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
         rewinds=_rewinds(rewinds, context, failure, aside),
+        is_queued=is_queued,
     )
 
 

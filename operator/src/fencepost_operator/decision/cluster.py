@@ -66,9 +66,8 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
 def _is_tied_to_a_node(issue: PodIssue, recorded: ClusterStatus) -> bool:
     """Return whether the master's volume is on a node that takes no pods, as after a drain.
 
-    A new master needs nothing of the old volume.
-
-    Once for each cluster: where the volume of one that never got ready is in the wrong place, so is the next one's.
+    A new master needs nothing of the old volume.  Once for each cluster: where the volume of one that never got
+    ready is in the wrong place, so is the next one's.
     """
     if recorded.ready_at is None or issue.reason != "Unschedulable":
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fencepost.fence import FenceRow
 from fencepost_operator.actions import KeepRevision
 from fencepost_operator.api import Reason, Spec, State, Status
 from fencepost_operator.decision.context import Context
@@ -36,9 +37,19 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
         return replace(status, run=replace(recorded, revision=wanted.name)), None
     fence = context.observation.fence
     row = fence.value if isinstance(fence, Known) else None
-    claimed = revision_in(context.pipeline.key.name, row.code) if row is not None else ""
-    keep = tuple(sorted({recorded.revision, claimed} - {""}))
+    keep = needed_revisions(context.pipeline.key.name, status, row)
     return status, KeepRevision(revision=controller_revision(context.pipeline, wanted), keep=keep)
+
+
+def needed_revisions(pipeline: str, status: Status, row: FenceRow | None) -> tuple[str, ...]:
+    """Return the revisions that must stay: of the recorded run, of the code that the row names, and the stable one."""
+    found = {
+        status.run.revision if status.run is not None else "",
+        revision_in(pipeline, row.code) if row is not None else "",
+        status.stable.revision if status.stable is not None else "",
+        status.rolled_back.revision if status.rolled_back is not None else "",
+    }
+    return tuple(sorted(found - {""}))
 
 
 def under_invalid_spec(context: Context, outcome: Outcome) -> Outcome:

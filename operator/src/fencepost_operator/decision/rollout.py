@@ -18,7 +18,7 @@ def is_rolled_out(context: Context) -> bool:
     if run is None or not isinstance(spec, Spec):
         return False
     if isinstance(references, Unknown):
-        return _was_ready(context)
+        return was_ready(context)
     if isinstance(context, RunContext):
         desired = context.desired
     else:
@@ -31,7 +31,7 @@ def _cluster_matches(context: Context, spec: Spec, desired: Fingerprints) -> boo
     if recorded is None or not _is_as_desired(recorded, spec, desired):
         return False
     if not isinstance(cluster, Known):
-        return _was_ready(context)
+        return was_ready(context)
     seen = cluster.value
     return seen is not None and (seen.generation, seen.config_hash, seen.workers) == (
         recorded.generation,
@@ -44,7 +44,8 @@ def _is_as_desired(recorded: ClusterStatus, spec: Spec, desired: Fingerprints) -
     return (recorded.config_hash, recorded.workers) == (desired.cluster, spec.cluster.workers)
 
 
-def _was_ready(context: Context) -> bool:
+def was_ready(context: Context) -> bool:
+    """Return whether this generation of the spec was Ready at the last look."""
     generation = context.pipeline.generation
     return any(
         condition.type == "Ready" and condition.status == "True" and condition.observed_generation == generation

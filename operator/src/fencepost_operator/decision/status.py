@@ -31,7 +31,9 @@ from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.decision.retention import data_risk
+from fencepost_operator.decision.rollback import with_rollback
 from fencepost_operator.decision.snapshots import snapshots_seen
+from fencepost_operator.decision.stability import with_commits
 from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run
@@ -46,7 +48,7 @@ TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with everything that this observation shows."""
-    status = pipeline.status
+    status = with_rollback(pipeline, pipeline.status)
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
@@ -156,7 +158,7 @@ def _run(
     if run is None:
         return status
     now, job = observation.now, job_of(run, runs)
-    run = _record_claim(_record_job(run, job), row, now)
+    run = with_commits(_record_claim(_record_job(run, job), row, now), status, row, pipeline.spec)
     if (run.created_at is None and not _is_claimed(run, row)) or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
     liveness = liveness_of(run, job, observation, stop_margin=config.stop_margin)

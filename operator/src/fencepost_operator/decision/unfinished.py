@@ -227,7 +227,8 @@ def _why_failed(context: RunContext) -> str:
         return ""
     if failure.reason in FAULTS_OF_THE_CODE:
         return f"{run.name} failed with it ({failure.reason}: {failure.message})"
-    if run.finishes and failure.count >= min(ATTEMPTS, context.spec.restart.max_attempts or ATTEMPTS):
+    most = 1 if context.status.rolled_back is not None else ATTEMPTS  # what was rolled back has failed before
+    if run.finishes and failure.count >= min(most, context.spec.restart.max_attempts or most):
         return f"{failure.count} runs in a row failed with it, the last one with {failure.reason}: {failure.message}"
     return ""
 

@@ -57,6 +57,13 @@ class PrometheusMetrics:
             "fencepost_operator_leader", "1 while this replica of the operator holds the lease, else 0.",
             registry=registry,
         )  # fmt: skip
+        self._restarting = Gauge(
+            "fencepost_planned_restarts", "Healthy pipelines that are being restarted by plan.", registry=registry
+        )
+        self._queued = Gauge(
+            "fencepost_planned_restarts_queued", "Healthy pipelines that wait for their turn to be restarted.",
+            registry=registry,
+        )  # fmt: skip
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
         self._lag = self._gauge("lag_records", "Records in Kafka past the committed offsets.")
         self._catch_up = self._gauge(
@@ -173,6 +180,11 @@ class PrometheusMetrics:
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
         """Say that a pass did all that it is there for."""
         self._successes.labels(key.namespace, key.name).set(now.timestamp())
+
+    def restarts(self, *, in_progress: int, queued: int) -> None:
+        """Set how many pipelines are restarted by plan, and how many wait."""
+        self._restarting.set(in_progress)
+        self._queued.set(queued)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""

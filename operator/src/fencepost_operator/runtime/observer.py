@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
-from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RunStatus, Spec, Status, Violation
+from fencepost_operator.api import (
+    Pipeline,
+    ReconcileConfig,
+    Revision,
+    Rewind,
+    Rollback,
+    RollbackStatus,
+    RunStatus,
+    Spec,
+    Status,
+    Violation,
+)
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
 from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.rollback import is_in_effect
 from fencepost_operator.decision.silence import nodes_to_watch
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.unfinished import is_open
@@ -22,6 +34,7 @@ from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.desired.revision import revision_of
+from fencepost_operator.desired.spec_identity import config_maps, standing_in
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
@@ -59,6 +72,7 @@ from fencepost_operator.runtime.rewind_observer import RewindObserver
 T = TypeVar("T")
 
 UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
+NOTHING: References = References(hashes={})
 NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="nobody looked", remedy="")
 
 
@@ -95,19 +109,45 @@ class Observer:
     config: ReconcileConfig
 
     async def with_valid_spec(self, pipeline: Pipeline) -> Pipeline:
-        """Return the pipeline with its last valid spec in place of one that is invalid, as far as it is kept."""
-        run = pipeline.status.run
-        if isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None or run is None or not run.revision:
+        """Return the pipeline with the spec in effect: the last valid or stable one, as far as it is kept.
+
+        That is another one than the object's where this is invalid, or failed and was rolled back.
+        """
+        status, spec = pipeline.status, pipeline.spec
+        if pipeline.deleting_since is not None:
             return pipeline
-        found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, run.revision))
-        if isinstance(found, Unknown):
-            return replace(pipeline, irretrievable=with_remedy(found.message, found.remedy))
-        if found.value is None:
-            return replace(pipeline, irretrievable=f"its revision {run.revision} is missing")
-        spec = found.value.spec
         if isinstance(spec, Spec):
-            return pipeline.restored(found.value, spec)
-        return replace(pipeline, irretrievable=_refused(run.revision, spec))
+            return await self._with_stable_spec(pipeline, spec, status.rolled_back) if status.rolled_back else pipeline
+        run, back = status.run, status.rolled_back
+        name = back.revision if back is not None else run.revision if run is not None else ""
+        if not name:
+            return pipeline
+        found = await self._kept_spec(pipeline, name)
+        if isinstance(found, str):
+            return replace(pipeline, irretrievable=found)
+        return pipeline.restored(*found)
+
+    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, told: RollbackStatus) -> Pipeline:
+        """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
+        maps = config_maps(own)
+        references = await self._see(self.ports.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
+        if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
+            return pipeline
+        found = await self._kept_spec(pipeline, told.revision)
+        if isinstance(found, str):
+            return replace(pipeline, irretrievable=found)
+        revision, spec = found
+        return pipeline.rolled_back(revision, standing_in(spec, own))
+
+    async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str:
+        """Return a revision and its spec, or why it cannot be used and what to do."""
+        found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
+        if isinstance(found, Unknown):
+            return with_remedy(found.message, found.remedy)
+        if found.value is None:
+            return f"its revision {name} is missing"
+        spec = found.value.spec
+        return (found.value, spec) if isinstance(spec, Spec) else _refused(name, spec)
 
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
@@ -126,7 +166,7 @@ class Observer:
             unread,
             loss,
             durability,
-            (snapshots, stored, began, (rewinds, rewind), ends),
+            (snapshots, stored, began, stable, (rewinds, rewind), ends),
         ) = await asyncio.gather(
             asyncio.gather(self._run_node(pipeline.status.run, runs), self._silent_nodes(pipeline, runs, cluster)),
             self._cluster_objects(pipeline),
@@ -137,6 +177,7 @@ class Observer:
                 self._snapshots(pipeline, fence),
                 self._stored_revision(pipeline, references),
                 self._began(pipeline, fence),
+                self._stable(pipeline),
                 self._rewinds(pipeline),
                 self._namespace_ends(pipeline, fence),
             ),
@@ -160,6 +201,7 @@ class Observer:
             stored_revision=stored,
             began=began,
             namespace_ends=ends,
+            stable=stable,
             rewinds=rewinds,
             rewind=rewind,
             run_terminated=self._run_terminated(pipeline.status.run),
@@ -277,14 +319,28 @@ class Observer:
         name = revision_in(pipeline.key.name, row.code)
         if not name or not isinstance(pipeline.spec, Spec) or not is_open(pipeline.status, row):
             return Known(None)
+        new = pipeline.spec
+        return await self._kept(pipeline, name, lambda old: finishing_spec(old, new))
+
+    async def _stable(self, pipeline: Pipeline) -> Fact[Began | None]:
+        """Look for the stable spec while a run of another one has ended, or not begun."""
+        run, spec, stable = pipeline.status.run, pipeline.spec, pipeline.status.stable
+        if stable is None or run is None or not isinstance(spec, Spec) or spec.upgrade.rollback is not Rollback.ENABLED:
+            return Known(None)
+        is_over = pipeline.deleting_since is not None or pipeline.superseded is not None
+        if is_over or (run.claimed_at is not None and run.ended_at is None):
+            return Known(None)
+        return await self._kept(pipeline, stable.revision, lambda kept: kept)
+
+    async def _kept(self, pipeline: Pipeline, name: str, as_used: Callable[[Spec], Spec]) -> Fact[Began | None]:
+        """Look for a kept spec, and at what it names as it would be used now."""
         found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
         if isinstance(found, Unknown):
             return found
         spec = found.value.spec if found.value is not None else ()
         if not isinstance(spec, Spec):
             return Known(Began(revision=found.value))
-        wanted = referenced(finishing_spec(spec, pipeline.spec))
-        references = await self._see(self.ports.objects.references(pipeline.key, wanted))
+        references = await self._see(self.ports.objects.references(pipeline.key, referenced(as_used(spec))))
         if isinstance(references, Unknown):
             return references
         return Known(Began(revision=found.value, references=references.value))

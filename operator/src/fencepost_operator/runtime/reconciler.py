@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Final
 
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
@@ -32,6 +33,7 @@ from fencepost_operator.ports import (
 from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.observer import Observer
+from fencepost_operator.runtime.permits import RestartPermits
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,13 @@ class Reconciler:
 
     ports: Ports
     config: ReconcileConfig
+    permits: RestartPermits = field(init=False)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.permits = RestartPermits(
+            limit=self.config.max_concurrent_restarts, timeout=timedelta(seconds=self.config.restart_timeout)
+        )
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Make one pass; return the seconds after which to look again, or None when the pipeline is gone.
@@ -99,6 +107,7 @@ class Reconciler:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
             self._attempts.pop(key, None)
+            self.permits.forget(key)
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             await self._remove_left_release(key)
@@ -108,7 +117,7 @@ class Reconciler:
         pipeline = await observer.with_valid_spec(pipeline)
         observation = await observer.observe(pipeline)
         attempts = self._attempts.setdefault(key, Attempts())
-        decision = decide(pipeline, observation, self.config, failures=attempts.failures)
+        observation, decision = self._decide(pipeline, observation, attempts)
         recorded = await self._record(pipeline, decision)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
@@ -133,6 +142,15 @@ class Reconciler:
         what = "is gone without a cleanup, as when its finalizer is removed by hand: uninstalling its Spark cluster"
         log.warning("%s %s", key, what, extra={"reason": Reason.DELETING})
         await self.ports.releases.uninstall(key)
+
+    def _decide(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> tuple[Observation, Decision]:
+        """Decide with or without a permit to restart; no other pipeline's pass comes between the look and the note."""
+        key, now, permits = pipeline.key, observation.now, self.permits
+        observation = replace(observation, may_restart=permits.may_restart(key, now))
+        decision = decide(pipeline, observation, self.config, failures=attempts.failures)
+        permits.note(key, since=decision.status.planned_restart_since, queued=decision.is_queued, now=now)
+        self.ports.metrics.restarts(in_progress=permits.in_progress(now), queued=permits.queued(now))
+        return observation, decision
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""

@@ -100,6 +100,26 @@ PERSON: Final = {
         ),
         more="FencepostRestartLoop.md#the-restart-budget",
     ),
+    Reason.ROLLED_BACK: Guidance(
+        category=Category.PERSON,
+        situation="A new spec failed by itself before it was stable, and `upgrade.rollback` is enabled",
+        does="streams with the last stable spec and the newest offsets; the object keeps its spec, and the new one is "
+        "not tried again",
+        remedy="correct what the message names and apply the corrected spec; or, to try this one again, set the "
+        "annotation streaming.fencepost.dev/retry to a new value",
+        steps=(
+            Step(
+                "What failed, and what is in effect",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.rolledBack}'",
+            ),
+            Step(
+                "How its last run failed",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.failure}'",
+            ),
+            RETRY,
+        ),
+        more="../operations.md#a-new-spec-that-fails",
+    ),
     Reason.PURGE_FAILED: Guidance(
         category=Category.PERSON,
         situation="A PipelineRewind could not delete output, or found rows that are newer than the fence",

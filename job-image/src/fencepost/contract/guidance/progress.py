@@ -116,6 +116,15 @@ PROGRESS: Final = {
         "finished by the old code first",
         steps=(LOG,),
     ),
+    Reason.RESTART_QUEUED: Guidance(
+        category=Category.PROGRESS,
+        situation="A healthy run is to be replaced, and as many pipelines as `maxConcurrentRestarts` allows are being "
+        "restarted",
+        does="lets the run stream on until it is its turn",
+        remedy="wait; or raise maxConcurrentRestarts of the operator's chart",
+        steps=(Step("Who waits", "kubectl get events -A --field-selector reason=RestartQueued"),),
+        more="../operations.md#many-restarts-at-once",
+    ),
     Reason.SCALED: Guidance(
         category=Category.PROGRESS,
         situation="`cluster.workers` changed",

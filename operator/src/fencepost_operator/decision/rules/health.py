@@ -218,7 +218,7 @@ def kafka_is_unreachable(context: RunContext) -> Outcome | None:
 def run_is_starting(context: RunContext) -> Outcome | None:
     """Wait until a run has claimed its epoch, and has committed or is known to have nothing to read."""
     run = context.active_run
-    if run is None or _has_started(context, run):
+    if run is None or has_started(context, run):
         return None
     if issue := pod_issue(context):
         return reconciling(context, issue.category, issue.message, remedy=issue.remedy, warning=True)
@@ -249,7 +249,8 @@ def _readable(context: RunContext) -> int | None:
     return readable(context.spec, context.row, source.value) if isinstance(source, Known) else None
 
 
-def _has_started(context: RunContext, run: RunStatus) -> bool:
+def has_started(context: RunContext, run: RunStatus) -> bool:
+    """Return whether a run has claimed its epoch, and has committed or is known to have nothing to read."""
     if run.claimed_at is None:
         return False
     return has_committed(run, context.row) or _readable(context) == 0 or _was_ready_before(context, run)
@@ -276,7 +277,7 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
         reason=Reason.CATCHING_UP if behind else Reason.STREAMING,
         message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
         state=State.CATCHING_UP if behind else State.RUNNING,
-        status=context.status,
+        status=replace(context.status, planned_restart_since=None),
         ready=is_rolled_out(context),
         requeue_after=_next_look(context, run),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from fencepost_operator.actions import InstallCluster, StartRun
@@ -11,11 +12,12 @@ from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, v
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.decision.status import attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.decision.unfinished import mixed_output, open_until
 from fencepost_operator.desired import names
-from fencepost_operator.desired.code import code_text, revision_in
+from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.desired.run_config import run_config
@@ -125,6 +127,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         resumed_dead_letters=row.dead_letters,
         revision=revision.name,
         finishes=True if context.finishes else None,
+        first_recorded_at=_first_recorded_at(context),
     )
     replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
     return reconciling(
@@ -141,6 +144,13 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
             mixed_output=mixed_output(context, recorded, code),
         ),
     )
+
+
+def _first_recorded_at(context: RunContext) -> datetime:
+    """Return since when runs of this spec are started, one after another."""
+    run = context.run
+    is_same = run is not None and run.spec_hash == context.desired.run
+    return (run.first_recorded_at if is_same and run is not None else None) or context.now
 
 
 def _cut(context: RunContext) -> str:
@@ -184,13 +194,6 @@ def isolates(context: RunContext) -> bool:
     return same and failure.reason == Reason.BATCH_FAILED and (is_last or failure.repeats >= enough)
 
 
-def _needed_revisions(context: RunContext) -> tuple[str, ...]:
-    """Return the revisions that must stay: of the recorded run, and of the code that the fence row names."""
-    recorded = context.run.revision if context.run is not None else ""
-    found = {recorded, revision_in(context.pipeline.key.name, context.row.code)}
-    return tuple(sorted(found - {""}))
-
-
 def _revision(context: RunContext) -> Revision:
     """Return the revision of the spec that the next run runs with."""
     began = context.observation.began
@@ -226,5 +229,5 @@ def _start(context: RunContext, run: RunStatus, revision: Revision, code: str) -
         job=job,
         config_map=run_config(pipeline=context.pipeline, config=config),
         revision=controller_revision(context.pipeline, revision),
-        keep=_needed_revisions(context),
+        keep=needed_revisions(context.pipeline.key.name, context.status, context.row),
     )

@@ -104,7 +104,7 @@ def _suspended(context: SpecContext) -> Outcome:
         reason=Reason.SUSPENDED,
         message="Suspended: no driver and no cluster; set spec.suspend to false to continue from the last commit",
         state=State.SUSPENDED,
-        status=context.status,
+        status=replace(context.status, planned_restart_since=None),
         ready=True,
         requeue_after=context.config.resync_interval,
     )

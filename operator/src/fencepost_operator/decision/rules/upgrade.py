@@ -8,8 +8,10 @@ from fencepost_operator.actions import InstallCluster
 from fencepost_operator.api import Reason, RunStatus, State
 from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling
-from fencepost_operator.decision.rules.health import topics_are_missing
+from fencepost_operator.decision.rollout import was_ready
+from fencepost_operator.decision.rules.health import has_started, topics_are_missing
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.desired.hashes import is_same_spec
 
@@ -25,14 +27,24 @@ def run_is_being_stopped(context: RunContext) -> Outcome | None:
 
 
 def run_is_outdated(context: RunContext) -> Outcome | None:
-    """Stop a run of another spec gracefully, unless the new one could not start at all."""
+    """Stop a run of another spec gracefully, unless the new one could not start at all.
+
+    A healthy one waits until few enough other pipelines are restarted at the same time: see `restart_is_queued`.
+    """
     run = context.active_run
     if run is None or run.spec_hash == context.desired.run:
         return None
     if outcome := topics_are_missing(context):
         return outcome
+    healthy = has_started(context, run)
+    if healthy and not context.observation.may_restart:
+        return None
     why = f"Upgrading to {_cause(run, context)}"
-    return stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
+    found = stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
+    if not healthy:
+        return found
+    since = context.status.planned_restart_since or context.now
+    return replace(found, status=replace(found.status, planned_restart_since=since))
 
 
 def _cause(run: RunStatus, context: RunContext) -> str:
@@ -40,6 +52,28 @@ def _cause(run: RunStatus, context: RunContext) -> str:
     if is_same_spec(run.spec_hash, context.desired.run):
         return "the operator's new chart of the Spark cluster"
     return "the new spec"
+
+
+def restart_is_queued(context: RunContext) -> Outcome | None:
+    """Let a healthy run go on until it is this pipeline's turn to be restarted.
+
+    The pipeline stays Ready where its spec is the same: something that it names has changed, or the operator has.
+    """
+    run = context.active_run
+    if run is None or run.spec_hash == context.desired.run:
+        return None
+    return Outcome(
+        reason=Reason.RESTART_QUEUED,
+        message=with_remedy(
+            f"{run.name} goes on, and its restart for {_cause(run, context)} waits for its turn: the operator restarts "
+            "only so many healthy pipelines at the same time",
+            "wait; or raise maxConcurrentRestarts of the operator's chart",
+        ),
+        state=context.state,
+        status=context.status,
+        ready=was_ready(context),
+        requeue_after=context.config.resync_interval,
+    )
 
 
 def run_is_finishing(context: RunContext) -> Outcome | None:

@@ -1,0 +1,66 @@
+"""A spec that failed gives way to the last stable one: how long that lasts, and how it is reported.
+
+The object keeps its spec, so that whoever manages it sees no drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, Reason, Rollback, Spec, State, Status
+from fencepost_operator.decision.context import Context, SpecContext, retry_token
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.outcome import Outcome, stalled
+from fencepost_operator.desired.hashes import optional_references
+from fencepost_operator.desired.spec_identity import config_maps, identity
+
+REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation {RETRY_ANNOTATION} to a new value"
+
+
+def is_in_effect(pipeline: Pipeline, own: Spec, references: Mapping[str, str | None]) -> bool:
+    """Return whether the object still asks for the spec that failed; `references` has the hashes of its ConfigMaps."""
+    told = pipeline.status.rolled_back
+    if told is None or own.upgrade.rollback is not Rollback.ENABLED:
+        return False
+    if told.retry != retry_token(replace(pipeline, spec=own)):
+        return False
+    is_missing = any(references.get(name) is None for name in set(config_maps(own)) - optional_references(own))
+    return is_missing or told.failed_spec == identity(own, references)
+
+
+def with_rollback(pipeline: Pipeline, status: Status) -> Status:
+    """Return the status without a rollback that is over: the object asks for something else."""
+    if status.rolled_back is None or pipeline.deleting_since is not None:
+        return status
+    is_over = isinstance(pipeline.spec, Spec) and not (
+        pipeline.superseded or pipeline.irretrievable or pipeline.refused
+    )
+    return replace(status, rolled_back=None) if is_over else status
+
+
+def stable_spec_is_missing(context: SpecContext) -> Outcome | None:
+    """Start nothing of the spec that failed while the stable one cannot be read."""
+    told = context.status.rolled_back
+    if told is None or context.pipeline.superseded is not None or context.pipeline.refused:
+        return None
+    effect = "the run continues" if context.active_run else "nothing is started"
+    message = f"{told.message}; the stable spec cannot be used, and {effect}: {context.pipeline.irretrievable}"
+    return stalled(context, Reason.ROLLED_BACK, message, REMEDY)
+
+
+def under_rollback(context: Context, outcome: Outcome) -> Outcome:
+    """Report the spec that gave way, while all rules go on with the stable one."""
+    told = context.status.rolled_back
+    if told is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
+        return outcome
+    instead = f"{told.message}; revision {told.revision} is in effect instead: {outcome.message}"
+    return replace(
+        outcome,
+        reason=outcome.reason if outcome.stalled else Reason.ROLLED_BACK,
+        message=with_remedy(instead, REMEDY),
+        state=State.STALLED,
+        ready=False,
+        stalled=True,
+        warning=True,
+    )

@@ -1,0 +1,64 @@
+"""Permits of planned restarts: a bound, an order, and an end for those who never come back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.runtime.permits import ASKS_AGAIN, RestartPermits
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+A, B, C, D = (ObjectKey("shop", name) for name in "abcd")
+
+
+@pytest.fixture
+def permits() -> RestartPermits:
+    return RestartPermits(limit=2, timeout=timedelta(minutes=10))
+
+
+def take(permits: RestartPermits, key: ObjectKey, at: datetime = NOW) -> bool:
+    """Ask as a pass over an outdated pipeline does, and restart or wait as answered."""
+    may = permits.may_restart(key, at)
+    permits.note(key, since=at if may else None, queued=not may, now=at)
+    return may
+
+
+def test_no_more_than_the_limit_restart_at_the_same_time(permits: RestartPermits) -> None:
+    assert [take(permits, key) for key in (A, B, C, D)] == [True, True, False, False]
+    assert (permits.in_progress(NOW), permits.queued(NOW)) == (2, 2)
+    permits.note(A, since=None, queued=False, now=NOW)
+    assert [take(permits, key) for key in (D, C, D)] == [False, True, False], "the first one that waits comes first"
+
+
+def test_whoever_restarts_keeps_its_permit(permits: RestartPermits) -> None:
+    take(permits, A)
+    take(permits, B)
+    assert permits.may_restart(A, NOW + timedelta(minutes=9))
+
+
+def test_a_pipeline_that_does_not_come_up_loses_its_permit(permits: RestartPermits) -> None:
+    take(permits, A)
+    take(permits, B)
+    later = NOW + timedelta(minutes=10)
+    assert [take(permits, key, later) for key in (C, D)] == [True, True]
+
+
+def test_a_pipeline_that_does_not_ask_again_loses_its_place(permits: RestartPermits) -> None:
+    for key in (A, B, C):
+        take(permits, key)
+    permits.forget(A)
+    later = NOW + ASKS_AGAIN + timedelta(seconds=1)
+    assert take(permits, D, later)
+
+
+def test_zero_is_no_limit() -> None:
+    permits = RestartPermits(limit=0, timeout=timedelta(minutes=10))
+    assert all(take(permits, key) for key in (A, B, C, D))
+
+
+def test_a_new_leader_goes_on_from_the_statuses_and_believes_no_moment_to_come(permits: RestartPermits) -> None:
+    permits.begin({A: NOW - timedelta(minutes=1), B: NOW + timedelta(days=365)}, NOW)
+    assert not take(permits, C)
+    assert take(permits, C, NOW + timedelta(minutes=10))
