@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from fencepost.contract import kafka_properties, spark_conf
+from fencepost_operator.api.effects import EFFECTS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
@@ -38,6 +39,8 @@ def render(crd: dict[str, Any], rewinds: dict[str, Any]) -> str:
             HEAD,
             *_section("spec", schema["spec"]),
             "",
+            *_effects(),
+            "",
             *_section("status", schema["status"]),
             "",
             *_kafka_properties(),
@@ -56,6 +59,18 @@ def render(crd: dict[str, Any], rewinds: dict[str, Any]) -> str:
 def _schema(crd: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return properties
+
+
+def _effects() -> Iterator[str]:
+    yield "## What a change of a field does\n"
+    yield (
+        "A field that is not here does what the object does that it is in. Other content of a ConfigMap or Secret that"
+        " the spec names starts a new run, on a new Spark cluster where the code or its environment comes from it."
+        " Labels and annotations of the object restart nothing."
+    )
+    yield "\n| field | what a change does |\n|---|---|"
+    for path, effect in sorted(EFFECTS.items()):
+        yield f"| `{path}` | {effect} |"
 
 
 def _kafka_properties() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Fingerprints of what is desired: a run is replaced when its own changes, a cluster when its own does.
 
-What can change under a live driver (workers, suspend, restart, deletionPolicy, how a schema is created) counts for
-neither, nor does a field at its default: an operator with new fields restarts nothing.
+What can change under a live driver (workers, suspend, restart, the bounds of batches; `api.effects` has every field)
+counts for neither, nor does a field at its default: an operator with new fields restarts nothing.
 
 A hash is `v2:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
 Whoever changes what is hashed, or the default of a field, keeps the algorithm before under its version: see
@@ -22,6 +22,10 @@ from fencepost_operator.api.codec import encode
 VERSION: Final = "v2"
 _UNCOUNTED: Final = frozenset({"create_schema", "replication_class", "replication_factor"})
 """Of the checkpoint: how a schema is created."""
+_BOUNDS: Final = frozenset(
+    {"max_records_per_batch", "min_records_per_batch", "max_bytes_per_batch", "target_batch_duration"}
+)
+"""Of the source: how large batches are. The next run gets them, whatever starts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
     dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
     return {
         "job": _set_in(spec.job),
-        "source": _set_in(spec.source),
+        "source": _set_in(spec.source, but=_BOUNDS),
         "sinks": _set_in(spec.sinks),
         "checkpoint": _set_in(spec.checkpoint, but=_UNCOUNTED),
         "references": {name: references.get(name) for name in referenced(spec)},
