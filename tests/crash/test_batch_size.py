@@ -9,8 +9,10 @@ import pytest
 
 from fakes.manifests import body
 from fakes.stage import Stage
+from fencepost.contract import Reason
+from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost.driver.limit import RAISE_LIMIT
-from fencepost_operator.api import State
+from fencepost_operator.api import RETRY_ANNOTATION, State
 
 MOST, FITS = 1000, 100
 
@@ -53,3 +55,42 @@ async def test_batches_that_always_run_out_of_memory_above_a_size_restart_the_ru
     failure = stage.pipeline.status.failure
     assert failure is not None
     assert (failure.count, failure.reason) == (0, "OutOfMemory")
+
+
+async def test_a_record_that_never_fits_stalls_with_the_sizes_until_a_person_asks_again() -> None:
+    stage = Stage()
+    stage.world.rate = 100.0
+    stage.world.apply(body(restart={"maxBackoff": "2s"}))
+    fits = 0
+
+    def stalled() -> bool:
+        for driver in stage.world.drivers:
+            driver.fits = fits
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(stalled, seconds=900)
+    assert stage.ready() == "OutOfMemory"
+    message = stage.pipeline.status.message
+    assert "with a batch of one record, which cannot be cut" in message
+    assert "cluster.worker.memory is" in message
+    runs = len(stage.world.created_jobs)
+    await stage.run(120)
+    assert len(stage.world.created_jobs) == runs
+
+    fits = MOST
+    stage.world.objects[stage.key]["metadata"]["annotations"] = {RETRY_ANNOTATION: "now"}
+    stage.world.touch(stage.key)
+    await stage.running()
+
+
+async def test_an_idle_topic_never_alarms() -> None:
+    """Forty stall timeouts without a record: one run, a Ready pipeline, and nothing to act on."""
+    stage = Stage()
+    stage.world.rate = 0
+    stage.world.apply(body(restart={"maxAttempts": 2, "stallTimeout": "15s"}))
+    await stage.running()
+    await stage.run(600)
+    assert stage.world.created_jobs == ["orders-run-1"]
+    assert stage.ready() == "Streaming"
+    told = {GUIDANCE[Reason(reason)].category for reason, _ in stage.world.events}
+    assert told <= {Category.STEADY, Category.PROGRESS}
