@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -57,6 +57,16 @@ def test_the_next_look_is_not_later_than_the_moment_from_which_a_run_counts_as_s
     world = SLOW.said(committed=replace(COMMITTED, version=9, since=since)).decide()
     assert (world.reason, world.requeue_after) == ("Streaming", 3.0)
     assert WELL.decide().requeue_after == POLICY.resync_interval
+
+
+@pytest.mark.parametrize(("resumed_from", "seconds"), [(ROW.committed_at, 30), (None, 20)])
+def test_a_run_has_some_time_for_its_first_commit_however_short_the_timeout(
+    resumed_from: datetime | None, seconds: int
+) -> None:
+    world = SLOW.asked(restart={"stallTimeout": "20s"}).said(run=replace(RUN, resumed_from=resumed_from))
+    before, after = NOW - timedelta(seconds=seconds - 1), NOW - timedelta(seconds=seconds)
+    assert world.said(committed=replace(COMMITTED, since=before)).decide().reason != "Unresponsive"
+    assert world.said(committed=replace(COMMITTED, since=after)).decide().reason == "Unresponsive"
 
 
 def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:

@@ -219,6 +219,22 @@ def test_a_transform_that_raises_on_the_empty_batch_is_a_bad_spec(make: Callable
     assert "on the empty batch of the warm-up: the transform raised ValueError" in found.message
 
 
+def test_a_check_plans_and_compares_columns_and_runs_nothing(make: Callable[..., SparkEngine]) -> None:
+    def refuse(call: str) -> None:
+        raise BadSpec(f"{call}: no column of that name")
+
+    assert isinstance(failure(make(same, Counting(failing=refuse)).check), BadSpec)
+    assert isinstance(failure(make(lambda batch, _context: batch.select("nothing")).check), BadSpec)
+    failing = make(same, Counting(writing=refusing))
+    failing.check()
+    assert isinstance(failure(failing.warm), DriverError)
+
+
+def refusing(_batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    yield from ()
+    raise RuntimeError("run")
+
+
 def test_a_python_function_that_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
     def lazily(batch: DataFrame, context: BatchContext) -> DataFrame:
         assert context.pipeline

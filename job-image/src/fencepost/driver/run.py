@@ -1,7 +1,8 @@
 """The driver's composition root: starts everything at once, joins it in order, and ends in exactly one way.
 
-Order: the JVM first (it takes longest), then Cassandra and Kafka beside the session; a warm session and a first
-executor before the claim, because cold they cost many seconds during which nothing could commit.
+Order: the JVM first (it takes longest), then Cassandra and Kafka beside the session; then a session that has planned
+a batch, and a first executor, before the claim. New code runs an empty batch before it claims: a mistake leaves no
+planned batch behind for other code.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
+    from fencepost.spark.engine import SparkEngine
     from fencepost.spark.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,9 @@ class Driver:
         self._jvm_log: JvmLog | None = None
         self._records: KafkaRecords | None = None
         self._leaving = threading.Lock()
+        self._has_executor = threading.Event()
+        self._has_claimed_before = False
+        """Whether the code of this run has claimed an epoch before."""
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
@@ -194,9 +199,7 @@ class Driver:
         self._watch_executors(spark)
         self._watch_log(spark)
         self._watch_resources(spark)
-        # Not after the first executor but before it: analysis and code generation overlap its start, and the tasks wait
-        # for it in Spark's queue.
-        engine.warm()
+        self._prepare(engine)
         self._lap("warm")
         fence = Fence(table, config.pipeline, patience=config.patience)
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
@@ -217,6 +220,19 @@ class Driver:
             self._loop.run()
         if mirror is not None:
             mirror.end()
+
+    def _prepare(self, engine: SparkEngine) -> None:
+        """Make sure that a batch can be run before the claim.
+
+        Not after the first executor but before it: what Spark loads for the empty batch overlaps the executor's start.
+        Code that has claimed before has passed the warm-up, and its first batch does what an empty one would do.
+        """
+        if not self._has_claimed_before or self._config.isolate:
+            engine.warm()
+            return
+        engine.check()
+        if not session.is_local(self._config):
+            self._has_executor.wait()
 
     def _mirror(self, properties: Mapping[str, str]) -> GroupMirror | None:
         from fencepost.kafka.mirror import ConsumerGroup, GroupMirror  # noqa: PLC0415
@@ -250,7 +266,9 @@ class Driver:
                     consistency=config.consistency,
                     tls=self._tls(),
                 )
-                self._check_held(table.read(config.pipeline))
+                row = table.read(config.pipeline)
+                self._check_held(row)
+                self._has_claimed_before = row is not None and bool(config.code) and row.code == config.code
             except FenceUnavailable:
                 if time.monotonic() > deadline:
                     raise
@@ -315,11 +333,15 @@ class Driver:
             "executors",
             lambda: watches.watch_executors(
                 lambda: session.executors(spark),
-                arrived=lambda: self._lap("executor"),
+                arrived=self._arrived,
                 end=self.end,
                 limit=self._config.executor_patience,
             ),
         )
+
+    def _arrived(self) -> None:
+        self._lap("executor")
+        self._has_executor.set()
 
     def _watch_log(self, spark: SparkSession) -> None:
         """Follow the JVM's log, beside the start, which that would delay; an author's class path may break it."""

@@ -21,8 +21,8 @@ FENCE_CHECK: Final = 5.0
 """Seconds between two looks at the fence."""
 FIRST_EXECUTOR_LIMIT: Final = 120.0
 """Seconds that a run waits for its first executor: before the claim nothing is in progress."""
-FIRST_EXECUTOR_CHECK: Final = 0.2
-"""Seconds between two looks for the first executor: how long it took is worth knowing."""
+FIRST_EXECUTOR_CHECK: Final = 0.1
+"""Seconds between two looks for the first executor, for which the claim waits."""
 EXECUTOR_CHECK: Final = 1.0
 """Seconds between two looks at the executors after that."""
 PROGRESS_INTERVAL: Final = 5.0

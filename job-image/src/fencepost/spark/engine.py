@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, cast
@@ -78,6 +79,14 @@ class SparkEngine:
         """
         self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=True)
 
+    def check(self) -> None:
+        """Plan an empty batch and run nothing, for code that has passed `warm` before. Raises BadSpec as `warm`."""
+        context = self._context({}, version=0, token=WARM_TOKEN)
+        frame = self._frame([()], context, check=True)
+        with self._translated(context, check=True):
+            # So that what planning needs is loaded.
+            frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - Spark's public JVM API
+
     def keep_warm(self) -> None:
         """Run an empty batch, and write nothing.
 
@@ -127,26 +136,35 @@ class SparkEngine:
         return self._progress.poll()
 
     def _run(self, parts: Slices, context: BatchContext, *, check: bool, since: float | None = None) -> Written:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         started = time.monotonic() if since is None else since
-        try:
-            if takes_record_batches(self._transform):
-                reports = self._of_records(parts, context, check=check)
-            else:
-                reports = self._of_frames(parts, context, check=check)
-            prepared = time.monotonic()
+        reports = self._frame(parts, context, check=check)
+        prepared = time.monotonic()
+        with self._translated(context, check=check):
             rows = _row_counts(reports, tuple(self._sinks))
-        except (PySparkException, Py4JError) as error:
-            self._has_failed = True
-            raise _located(failures.of_job(error, is_warm_up=check), context) from error
         phases = {
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
         }
         read, size = self._counts.total()
         return Written(rows=rows, phases=phases, records=read, size=size)
+
+    def _frame(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
+        with self._translated(context, check=check):
+            if takes_record_batches(self._transform):
+                return self._of_records(parts, context, check=check)
+            return self._of_frames(parts, context, check=check)
+
+    @contextmanager
+    def _translated(self, context: BatchContext, *, check: bool) -> Iterator[None]:
+        """Raise what Spark raises as a DriverError."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            self._has_failed = True
+            raise _located(failures.of_job(error, is_warm_up=check), context) from error
 
     def _compile(self) -> None:
         if self._interpreting.end():

@@ -31,6 +31,8 @@ QUIET: Final = 20.0
 """Seconds without progress after which a silent node is the reason: about half of what Kubernetes waits for."""
 STALL_FACTOR: Final = 3
 """Intervals, or times the last batch took, that may pass without a commit."""
+FIRST_COMMIT: Final = 30.0
+"""Least seconds that a run may take from its claim to its first commit: executors start their Python workers."""
 MAX_DOUBLINGS: Final = 6
 """Of the timeouts of a run, for runs in a row that were too slow."""
 
@@ -168,6 +170,8 @@ def stall_timeout(context: RunContext) -> timedelta:
     spec, row = context.spec, context.row
     last_batch = (row.duration_ms or 0) / 1000
     usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
+    if context.run is not None and not has_committed(context.run, row):
+        usual = max(usual, FIRST_COMMIT)
     return _longer_after_slow_runs(context, usual)
 
 
