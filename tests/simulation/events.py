@@ -217,6 +217,21 @@ class BusyFleet(Event):
     seconds: float = 30.0
 
 
+# releases of the operator
+
+
+@dataclass(frozen=True, slots=True)
+class NewChart(Event):
+    """Every operator is replaced by one of a release with another chart of the Spark cluster."""
+
+    chart: str = "b"
+
+
+@dataclass(frozen=True, slots=True)
+class OlderHashes(Event):
+    """Every operator is replaced, and what was recorded so far was so by a release whose hashes had no version."""
+
+
 # users
 
 
@@ -265,6 +280,11 @@ class LoseReference(Event):
 @dataclass(frozen=True, slots=True)
 class Delete(Event):
     """Delete the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer(Event):
+    """Delete the pipeline and take its finalizer off by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fencepost.contract import ExitCode
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
+from simulation import older_hashes
 from simulation.drivers import SimulatedDriver
 from simulation.history import Setup
 from simulation.operators import Operator
@@ -94,6 +95,8 @@ class Faults:
                 self._data(event)
             case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
                 self._operator(event)
+            case e.NewChart() | e.OlderHashes():
+                self._release(event)
             case _:
                 self._user(event)
 
@@ -237,6 +240,16 @@ class Faults:
             case e.Interrupt(operator=number):
                 self.operators[number].interrupts.append(event)
 
+    def _release(self, event: e.NewChart | e.OlderHashes) -> None:
+        """Replace every operator by one of another release."""
+        if isinstance(event, e.OlderHashes):
+            older_hashes.write(self.world, KEY, chart=self.operators[0].chart)
+        for operator in self.operators:
+            operator.end()
+            operator.due = self.world.now
+            if isinstance(event, e.NewChart):
+                operator.chart = event.chart
+
     def _in(self, seconds: float) -> datetime:
         return self.world.now + timedelta(seconds=seconds)
 
@@ -267,6 +280,8 @@ class Faults:
                 self._later(seconds, lambda: world.references.update({(KEY.namespace, CODE): "code"}))
             case e.Delete():
                 world.delete(KEY)
+            case e.RemoveFinalizer():
+                world.forget(KEY)
             case e.AcceptLoss():
                 loss = pipeline.status.loss
                 if loss is not None:

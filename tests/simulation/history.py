@@ -252,13 +252,26 @@ def _retry(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.Retry(at)
 
 
+def _new_chart(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.NewChart(at, chart=chance.choice("bc"))
+
+
+def _older_hashes(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.OlderHashes(at)
+
+
+def _remove_finalizer(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.RemoveFinalizer(at)
+
+
 KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
     _kill: 6, _freeze: 5, _hang: 2, _slow: 2, _too_large: 2, _failing: 3,
     _lose_node: 6, _delete_pod: 4, _delete_job: 4, _twin: 4, _no_pods: 2, _fail_installs: 3,
     _lose_kafka: 3, _expire: 3, _recreate: 1, _lose_cassandra: 4, _lose_answer: 5,
     _stale: 8, _unseen: 6, _interrupt: 20,
     _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
-    _delete: 3, _create: 3, _accept: 4, _retry: 3,
+    _new_chart: 2, _older_hashes: 2,
+    _delete: 3, _remove_finalizer: 1, _create: 3, _accept: 4, _retry: 3,
     _rewind: 5, _delete_rewinds: 1, _break_image: 6, _busy: 6, _lose_revisions: 2,
 }  # fmt: skip
 """Makers of events, and how often each one is drawn."""

@@ -11,6 +11,7 @@ from fakes.gate import Gate
 from fakes.objects_ports import FakePipelines
 from fakes.ports import ports_of
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
+from fencepost_operator.desired.hashes_v1 import CHART
 from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.runtime.permits import RestartPermits
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
@@ -135,6 +136,7 @@ class Operator:
     due: datetime
     passes: int = 0
     deaths: int = 0
+    chart: str = CHART
     turn: Pass = field(default_factory=Pass)
     interrupts: list[e.Interrupt] = field(default_factory=list)
     stale: dict[str, datetime] = field(default_factory=dict)
@@ -152,7 +154,7 @@ class Operator:
     def step(self) -> None:
         """Make a pass, or as much of it as comes before the next interruption."""
         if self._reconciler is None:
-            self._reconciler = Reconciler(ports=self._ports(), config=CONFIG)
+            self._reconciler = Reconciler(ports=self._ports(), config=replace(CONFIG, chart=self.chart))
             self._reconciler.permits = SimulatedPermits(self.world)
         if self._pass is None:
             self.passes += 1

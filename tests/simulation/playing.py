@@ -155,7 +155,7 @@ class Play:
     def _has_arrived(self) -> bool:
         pipeline = self.world.pipeline(KEY)
         if pipeline is None:
-            return True
+            return KEY not in self.world.releases
         status, conditions = pipeline.status, {c.type: c for c in pipeline.status.conditions}
         if status.observed_generation != pipeline.generation or pipeline.deleting_since is not None:
             return False

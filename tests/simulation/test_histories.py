@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fakes.manifests import KEY
 from fencepost_operator.api import State
 from simulation import events, history
 from simulation.__main__ import campaign, explained
 from simulation.coverage import Coverage
 from simulation.history import History
-from simulation.playing import play
+from simulation.playing import Play, play
+from simulation.scheduling import without_event_loop
 
 HISTORIES, SHARES = 2000, 4
 reached, played = Coverage(), set[int]()
@@ -34,6 +36,30 @@ def test_the_histories_reach_every_phase_and_every_rule() -> None:
         pytest.skip("needs all the histories")
     assert reached.missing() == ()
     assert {state for state, _ in reached.pairs} == {str(state) for state in State}
+
+
+def test_an_upgrade_from_a_release_whose_hashes_had_no_version_replaces_nothing() -> None:
+    """And a run that is killed after it keeps its cluster."""
+    with without_event_loop():
+        for happened in ((), (events.Kill(50.0),)):
+            playing = Play(History(0, history.Setup(), (events.OlderHashes(40.0), *happened)))
+            playing.run()
+            (row,) = playing.world.table.rows.values()
+            assert row.epoch == 1 + len(happened), playing.trace
+            assert set(playing.world.sets[KEY]) == {1}
+            playing.end()
+
+
+def test_another_chart_is_one_planned_restart_on_a_new_cluster() -> None:
+    with without_event_loop():
+        playing = Play(History(0, history.Setup(operators=2), (events.NewChart(40.0),)))
+        playing.run()
+        (row,) = playing.world.table.rows.values()
+        pipeline = playing.world.pipeline(KEY)
+        assert pipeline is not None
+        assert (row.epoch, pipeline.status.restarts, pipeline.status.failure) == (2, 0, None), playing.trace
+        assert set(playing.world.sets[KEY]) == {2}
+        playing.end()
 
 
 def test_a_seed_is_the_same_history_on_each_machine() -> None:

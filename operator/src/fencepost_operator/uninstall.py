@@ -56,8 +56,9 @@ def refusal(left: Sequence[ObjectKey]) -> str:
     if not left:
         return ""
     names = ", ".join(str(key) for key in left[:SHOWN]) + (" and others" if len(left) > SHOWN else "")
+    how_many = "1 pipeline exists" if len(left) == 1 else f"{len(left)} pipelines exist"
     return (
-        f"{len(left)} pipelines exist: {names}. Nobody would replace their drivers, and their deletion would wait for "
+        f"{how_many}: {names}. Nobody would replace their drivers, and their deletion would wait for "
         "a finalizer. Delete them first: kubectl delete streamingpipelines --namespace NAMESPACE --all; "
         "deletionPolicy: Retain keeps their checkpoints. To leave them as they are until an operator is installed "
         "again: helm uninstall --no-hooks"

@@ -28,7 +28,9 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
         return replace(recorded, workers=workers)
     if isinstance(seen, Unknown):
         return None
-    newest = max(recorded.generation if recorded else 0, seen.value.generation if seen.value else 0)
+    # A new object has no record of what the one before made: that had no more generations than epochs.
+    before = recorded.generation if recorded else max(context.row.epoch - 1, 0)
+    newest = max(before, seen.value.generation if seen.value else 0)
     generation, name = newest + 1, context.pipeline.key.name
     return ClusterStatus(
         release=names.release_name(context.pipeline.key),
