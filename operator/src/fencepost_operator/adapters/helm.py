@@ -27,6 +27,9 @@ from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 HISTORY: Final = 3
 """Revisions that Helm keeps."""
 
+KUBE_VERSION: Final = "1.29.0"
+"""What a sample is rendered for, the oldest that the chart takes: a Helm that is built from source says 1.20 itself."""
+
 _PATIENCE: Final = 180.0
 """Seconds after which a helm that has not ended is killed."""
 
@@ -101,7 +104,8 @@ class Helm:
 
         Raises Unreachable, Rejected.
         """
-        arguments = ("template", "sample", str(self.chart), "--namespace", "sample", "--values", "-")
+        sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", KUBE_VERSION)
+        arguments = (*sample, "--values", "-")
         async with self.limit:
             code, stdout, stderr = await self._finish(arguments, json_line(values), stdout=asyncio.subprocess.PIPE)
         if code:
