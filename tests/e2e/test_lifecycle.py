@@ -92,6 +92,38 @@ def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, no
     starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
 
 
+def test_new_code_that_cannot_be_loaded_gives_way_to_the_last_stable_code(stream: Stream) -> None:
+    """Injected under load: a spec that names a function which the code does not have."""
+    pipeline, upgrade = stream.pipeline, {"rollback": "enabled", "stableAfter": {"commits": 2, "window": "5s"}}
+    with stream.load.flowing():
+        stream.apply(upgrade=upgrade)
+
+        def is_stable() -> Object | None:
+            status = pipeline.status()
+            found: Object | None = status.get("stable")
+            return found if found and found["revision"] == status["run"]["revision"] else None
+
+        stable = eventually("the spec is stable", is_stable, seconds=120)
+        epoch = pipeline.epoch()
+        asked = merged(stream.spec["job"], {"entrypoint": "departures:missing"})
+        stream.apply(upgrade=upgrade, job=asked)
+        told = pipeline.wait_condition("Stalled", "True", reason="RolledBack", seconds=240)
+        assert "departures" in told["message"]
+        row = stream.fence()
+        while row is None or row.epoch < epoch + 2:
+            row = stream.commits_past(row, seconds=240)
+    status = pipeline.status()
+    assert status["run"]["revision"] == status["rolledBack"]["revision"] == stable["revision"]
+    assert pipeline.condition("Streaming")["status"] == "True"
+    assert pipeline.condition("Ready")["status"] == "False"
+    assert pipeline.object()["spec"]["job"]["entrypoint"] == "departures:missing", "the object keeps its spec"
+    assert stream.check_every_row().epoch == epoch + 2
+    stream.apply()
+    pipeline.wait_ready()
+    assert "rolledBack" not in pipeline.status()
+    assert pipeline.epoch() == epoch + 2, "going back in the object restarts nothing"
+
+
 def test_a_release_that_a_crash_left_pending_is_recovered(stream: Stream, kubectl: Kubectl) -> None:
     """Helm's newest revision is marked pending-upgrade, as a helm that died leaves it; then the cluster must change."""
     pipeline = stream.pipeline

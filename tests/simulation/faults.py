@@ -317,6 +317,8 @@ class Faults:
         restart: dict[str, Any] = {"stallTimeout": "20s", "maxAttempts": self.setup.max_attempts}
         if self.setup.waits:
             restart["onUnprovenDeath"] = "wait"
+        if self.setup.stops_soon:
+            restart["stopTimeout"] = "10s"
         policy = "Retain" if self.setup.retain else "Delete"
         upgrade = {**UPGRADE, "rollback": "enabled" if self.setup.rolls_back else "disabled"}
         made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy, upgrade=upgrade)

@@ -36,6 +36,8 @@ class Setup:
     batch_takes: float = 1.0
     rolls_back: bool = False
     """With upgrade.rollback: enabled, and a spec that is stable soon."""
+    stops_soon: bool = False
+    """With restart.stopTimeout."""
     waits: bool = False
     """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
@@ -61,6 +63,7 @@ class History:
             rate=chance.choice((0.0, 10.0, 10.0, 100.0)),
             batch_takes=chance.choice((1.0, 1.0, 3.0)),
             rolls_back=seed % 2 == 0,
+            stops_soon=seed % 5 == 0,
             waits=seed % 8 == 7,
         )
         made = [_event(chance, setup) for _ in range(chance.randint(1, MOST_EVENTS))]

@@ -81,6 +81,24 @@ async def test_the_finalizer_comes_and_goes(pipelines: KubernetesPipelines, key:
     assert await eventually_async(lambda: change(present=False))
 
 
+async def test_who_is_restarted_by_plan_is_found_in_the_statuses(
+    pipelines: KubernetesPipelines, key: ObjectKey, namespace: str
+) -> None:
+    """A new leader begins with what the one before has written."""
+    since = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    async def found() -> bool:
+        before = await there(pipelines, key)
+        try:
+            await pipelines.write_status(before, replace(before.status, planned_restart_since=since))
+        except Conflict:  # the operator was faster
+            return False
+        return await pipelines.restarting([namespace]) == {key: since}
+
+    assert await pipelines.restarting([namespace]) == {}
+    assert await eventually_async(found)
+
+
 async def test_writes_to_what_is_gone_conflict(pipelines: KubernetesPipelines, api: ApiServer, key: ObjectKey) -> None:
     seen = await there(pipelines, key)
     await api.merge(PIPELINES, namespace=key.namespace, name=key.name, body={"metadata": {"finalizers": []}})

@@ -274,11 +274,15 @@ class CheckpointSpec(Model, CassandraEndpoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartSpec(Model):
-    """When a run is replaced; `max_attempts` 0 tries forever, another `nonce` tries again."""
+    """When a run is replaced; `max_attempts` 0 tries forever, another `nonce` tries again.
+
+    `stop_timeout` None leaves a run that is asked to stop the whole of its pod's grace period.
+    """
 
     max_backoff: Seconds = 300.0
     start_timeout: Seconds = 180.0
     stall_timeout: Seconds = 60.0
+    stop_timeout: Seconds | None = None
     max_attempts: Count = 20
     nonce: Annotated[str, Field(max_length=64)] = ""
     on_unproven_death: UnprovenDeath = UnprovenDeath.FENCE
