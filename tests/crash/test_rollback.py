@@ -1,4 +1,4 @@
-"""A new spec that fails by itself gives way to the last stable one, once; nothing else makes it give way.
+"""A new spec that fails by itself is replaced by the last stable one, once; nothing else rolls it back.
 
 Injected each time: drivers of the new image end as the test says, from their start on or with their first batch.
 """
@@ -111,7 +111,7 @@ async def test_a_run_that_is_restarted_again_and_again_and_one_without_records_a
 
 
 @pytest.mark.parametrize("code", [ExitCode.BAD_SPEC, ExitCode.FAILED, ExitCode.POISON_RECORD])
-async def test_a_new_spec_that_fails_gives_way_to_the_stable_one(code: int) -> None:
+async def test_a_new_spec_that_fails_rolls_back_to_the_stable_one(code: int) -> None:
     stage, failing = await stable()
     revision, asked = proven(stage).revision, dict(stage.world.objects[KEY]["spec"])
     failing[NEW["image"]] = code
@@ -243,17 +243,17 @@ async def test_an_outage_during_an_upgrade_never_rolls_back(lost: str) -> None:
     assert rollbacks(stage) == 0
 
 
-@pytest.mark.parametrize(("reason", "gives_way"), [("ImagePullBackOff", True), ("Unschedulable", False)])
-async def test_an_image_that_cannot_be_pulled_gives_way_and_a_full_cluster_does_not(
-    reason: str, gives_way: bool
+@pytest.mark.parametrize(("reason", "rolls_back"), [("ImagePullBackOff", True), ("Unschedulable", False)])
+async def test_an_image_that_cannot_be_pulled_rolls_back_and_a_full_cluster_does_not(
+    reason: str, rolls_back: bool
 ) -> None:
     stage, _ = await stable()
     stage.world.issue = replace(POD, reason=reason)
     stage.world.change(KEY, job=NEW)
     await stage.run(200)
-    assert (stage.pipeline.status.rolled_back is not None) is gives_way
+    assert (stage.pipeline.status.rolled_back is not None) is rolls_back
     stage.world.issue = None
-    if gives_way:
+    if rolls_back:
         await rolled_back(stage)
     else:
         await stage.until(lambda: running_image(stage) == NEW["image"])

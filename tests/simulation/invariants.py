@@ -171,7 +171,7 @@ class Statuses:
 
     skew: timedelta = timedelta(0)
     rolled_back: set[tuple[str, int, str]] = field(default_factory=set)
-    """Uids, generations and retry tokens of the specs that gave way."""
+    """Uids, generations and retry tokens of the specs that were rolled back."""
     while_stalled: Counter[str] = field(default_factory=Counter)
     """Successful writes since the pipeline stalled for its present reason."""
 
@@ -191,7 +191,7 @@ class Statuses:
             self.while_stalled.clear()
 
     def _rollback(self, pipeline: Pipeline, after: Status) -> None:
-        """Look whether a spec gives way once, and to the stable one."""
+        """Look whether a spec is rolled back once, and to the stable one."""
         told, stable = after.rolled_back, after.stable
         if told is None or pipeline.status.rolled_back is not None:
             return

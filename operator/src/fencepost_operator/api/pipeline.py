@@ -37,7 +37,7 @@ class Pipeline:
     irretrievable: str = ""
     """Why the last valid or stable spec is not in effect although a revision of it was kept, and what to do."""
     superseded: Spec | None = None
-    """The spec of the object, which failed, while `spec` and `written` are the stable ones that it gave way to."""
+    """The spec of the object, which failed, while `spec` and `written` are the stable ones in its place."""
 
     @property
     def has_finalizer(self) -> bool:

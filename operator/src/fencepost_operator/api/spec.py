@@ -60,7 +60,7 @@ class UnprovenDeath(StrEnum):
 
 
 class Rollback(StrEnum):
-    """Whether a new spec that fails gives way to the last stable one."""
+    """Whether a new spec that fails is replaced by the last stable one."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"

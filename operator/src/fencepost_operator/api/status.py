@@ -295,7 +295,7 @@ class StableStatus(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackStatus(Model):
-    """A spec that failed and gave way to a stable one, until the spec changes or another attempt is asked for.
+    """A spec that failed and was replaced by a stable one, until the spec changes or another attempt is asked for.
 
     `revision` is the one in effect and `failed` the one that is not; `failed_spec` and `retry` tell whether the object
     still asks for that same one.

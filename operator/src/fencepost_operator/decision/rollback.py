@@ -1,4 +1,4 @@
-"""A spec that failed gives way to the last stable one: how long that lasts, and how it is reported.
+"""A spec that failed is replaced by the last stable one: how long that lasts, and how it is reported.
 
 The object keeps its spec, so that whoever manages it sees no drift.
 """
@@ -50,7 +50,7 @@ def stable_spec_is_missing(context: SpecContext) -> Outcome | None:
 
 
 def under_rollback(context: Context, outcome: Outcome) -> Outcome:
-    """Report the spec that gave way, while all rules go on with the stable one."""
+    """Report the spec that was rolled back, while all rules go on with the stable one."""
     told = context.status.rolled_back
     if told is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
         return outcome

@@ -34,7 +34,7 @@ def new_spec_has_failed(context: RunContext) -> Outcome | None:
 
     Never twice for the same spec: the record stays until the object asks for something else.
     """
-    stable = _may_give_way(context)
+    stable = _replacement(context)
     if stable is None or not (_may_have_failed(context) or _may_not_start(context)):
         return None
     seen = context.observation.stable
@@ -47,7 +47,7 @@ def new_spec_has_failed(context: RunContext) -> Outcome | None:
     kept = seen.value if isinstance(seen, Known) else None
     other = _other_spec(context, kept) if kept is not None else None
     failed = (_failure(context) or _cannot_start(context, other.cluster)) if other is not None else None
-    return _give_way(context, stable, *failed) if failed is not None else None
+    return _roll_back(context, stable, *failed) if failed is not None else None
 
 
 def _other_spec(context: RunContext, kept: Began) -> Fingerprints | None:
@@ -61,7 +61,7 @@ def _other_spec(context: RunContext, kept: Began) -> Fingerprints | None:
     return fingerprints(spec, now, context.config.chart)
 
 
-def _may_give_way(context: RunContext) -> StableStatus | None:
+def _replacement(context: RunContext) -> StableStatus | None:
     """Return the stable spec that may take the place of a new one that is in effect."""
     pipeline, run, stable = context.pipeline, context.run, context.status.stable
     if context.spec.upgrade.rollback is not Rollback.ENABLED or stable is None or run is None:
@@ -131,7 +131,7 @@ def _issue(context: RunContext, *, new_cluster: bool) -> tuple[datetime, Diagnos
     return cluster.requested_at, issue
 
 
-def _give_way(context: RunContext, stable: StableStatus, reason: Reason, why: str) -> Outcome:
+def _roll_back(context: RunContext, stable: StableStatus, reason: Reason, why: str) -> Outcome:
     hashes = context.references.hashes
     told = RollbackStatus(
         revision=stable.revision,
