@@ -200,8 +200,8 @@ def test_every_combination_is_decided_lawfully() -> None:
     assert unreached <= NEEDS_DETAILS, "a reason that a rule can give is not reached"
 
 
-NEEDS_DETAILS: Final = {Reason.LOSS_ACCEPTED.value}
-"""Reasons of rules that need facts beyond the kinds above: `test_acceptance` has them."""
+NEEDS_DETAILS: Final[set[str]] = {Reason.LOSS_ACCEPTED, Reason.RESTART_QUEUED, Reason.ROLLED_BACK}
+"""Reasons of rules that need facts beyond the kinds above; each has tests of its own."""
 
 
 def reasons_of_rules() -> set[str]:
