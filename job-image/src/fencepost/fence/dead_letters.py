@@ -19,8 +19,9 @@ from typing import Any, Final
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
-from fencepost.fence import FenceSchemaInvalid, FenceUnavailable, schema
+from fencepost.fence import FenceSchemaInvalid, schema
 from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.patience import Patience
 
 LONGEST_VALUE: Final = 1024 * 1024
 """Bytes of a record's value that a letter keeps."""
@@ -29,8 +30,6 @@ LONGEST_KEY: Final = 64 * 1024
 LONGEST_TEXT: Final = 16 * 1024
 """Characters of the error, and of the traceback."""
 QUORUMS: Final = frozenset({"QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"})
-RETRY_PAUSE: Final = 0.5
-"""Seconds between two attempts to write a letter."""
 PAGE: Final = 50
 """Letters that one request reads, without values: with keys and errors of the greatest length 6 MiB."""
 _LEFT_OUT: Final = ("value", "headers", "traceback")
@@ -150,16 +149,8 @@ class DeadLetters:
         A table of an earlier release lacks columns, and what they hold is then left out.
         Raises FenceUnavailable when Cassandra does not answer for `patience`, FenceSchemaInvalid.
         """
-        deadline = self._monotonic() + patience
-        while True:
-            try:
-                self._write(one, write_timestamp, max(1, round(retention)), consistency)
-            except FenceUnavailable:
-                if self._monotonic() + RETRY_PAUSE > deadline:
-                    raise
-                self._sleep(RETRY_PAUSE)
-            else:
-                return
+        asking = Patience(patience, self._monotonic, self._sleep)
+        asking.ask(lambda: self._write(one, write_timestamp, max(1, round(retention)), consistency))
 
     def _write(self, one: DeadLetter, timestamp: int, ttl: int, consistency: str) -> None:
         with translated("writing a dead letter"):
