@@ -132,7 +132,7 @@ OPERATOR: Final = {
     ),
     Reason.LEASE_LOST: Guidance(
         category=Category.OPERATOR,
-        situation="This replica was frozen or cut off, and another one may have taken over",
+        situation="This replica was frozen or cut off, or the Lease was deleted, and another one may have taken over",
         does="ends at once (exit code 3) and writes nothing more; the kubelet starts it again",
         remedy="nothing, if it happened once; otherwise look at the node's CPU and the API server's latency",
         steps=(LEASE, PREVIOUS),
