@@ -42,7 +42,7 @@ async def test_a_changed_spec_waits_no_longer_than_the_timeout() -> None:
     assert 20 <= seconds_since(stage, start) < 30
     await stage.running()
     assert seconds_since(stage, start) < 90
-    assert (stage.world.table.rows[ROW].code or "").startswith(NEW["image"])
+    assert (stage.world.table.rows[ROW].code or "").startswith(str(NEW["image"]))
     assert stage.pipeline.status.failure is None, "it has not failed"
     assert generation is not None
     assert stage.pipeline.status.cluster is not None
