@@ -88,13 +88,6 @@ RUNS: Final[Mapping[str, Case]] = {
         container={"resources": {"limits": {"memory": "48Mi"}}},
     ),
     "drained": Case(reason=Reason.DRAINED, says="evicted through the API"),
-    "evicted": Case(
-        reason=Reason.EVICTED,
-        says="scratch",
-        command="head -c 16777216 /dev/zero > /scratch/full; exec sleep 600",
-        container=SCRATCH,
-        spec={"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]},
-    ),
     "exit code": Case(
         reason=Reason.RUN_FAILED,
         says="the last line",
@@ -104,7 +97,7 @@ RUNS: Final[Mapping[str, Case]] = {
     "killed": Case(reason=Reason.KILLED, says="SIGKILL", command="exit 137"),
     "bad spec": Case(reason=Reason.BAD_SPEC, says="not valid", command="exit 51"),
 }
-"""Driver Jobs."""
+"""Driver Jobs. The kubelets of the testbed evict nothing: `test_told_failures` has what theirs would say."""
 
 
 async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespace: str, testbed: Environment) -> None:
