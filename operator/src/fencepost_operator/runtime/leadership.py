@@ -114,6 +114,9 @@ class Leadership:
             if found is None:
                 made = await _in_time(self._leases.write(self._claim(None, holder=UNKNOWN)))
                 self._seen = (made.resource_version, self._monotonic())
+                log.info(
+                    "there was no lease: it is created, and free in %.0f s, when a former holder has stopped", DURATION
+                )
                 return False
             if not self._is_free(found):
                 return False
