@@ -15,13 +15,14 @@ from typing import Final
 
 from harness.control_plane import ControlPlane
 from harness.waiting import eventually
-from testbed.environment import Environment
+from testbed.home import Home
 from testbed.images import REPOSITORY
 
 HOME: Final = "fencepost-system"
 RELEASE: Final = "fencepost"
 THIS: Final = ("-m", "fencepost_operator")
 PREVIOUS: Final = ("-m", "integration.lifecycle.previous_operator")
+_HELM: Final = Home.of_user().bin / "helm"
 PREVIOUS_RELEASE: Final = "FENCEPOST_PREVIOUS_RELEASE"
 """Names a folder with an older release (`git archive TAG operator job-image charts`) to take in place of PREVIOUS."""
 
@@ -31,19 +32,18 @@ class Installed:
     """The operator's chart in a cluster without nodes: its rights are there, its pods are not."""
 
     plane: ControlPlane
-    place: Environment
     folder: Path
 
     @classmethod
-    def by_helm(cls, plane: ControlPlane, place: Environment, folder: Path) -> Installed:
+    def by_helm(cls, plane: ControlPlane, folder: Path) -> Installed:
         """Install the chart as a user does."""
-        found = cls(plane, place, folder)
+        found = cls(plane, folder)
         found.helm("install", RELEASE, str(REPOSITORY / "charts" / "fencepost"), "--create-namespace", "--skip-crds")
         return found
 
     def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run Helm as an administrator; the exit code is the caller's business."""
-        command: list[str | Path] = [self.place.helm, *words, f"--namespace={HOME}", f"--kubeconfig={self.plane.kubeconfig}"]
+        command = [_HELM, *words, f"--namespace={HOME}", f"--kubeconfig={self.plane.kubeconfig}"]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
     @property
@@ -55,7 +55,7 @@ class Installed:
             "KUBECONFIG": str(self.plane.kubeconfig_of(RELEASE, HOME)),
             "FENCEPOST_NAMESPACE": HOME,
             "FENCEPOST_CHART": str(REPOSITORY / "charts" / "spark-cluster"),
-            "FENCEPOST_HELM": str(self.place.helm),
+            "FENCEPOST_HELM": str(_HELM),
             "FENCEPOST_RESYNC_SECONDS": "3",
             "FENCEPOST_METRICS_PORT": str(_free_port()),
             "PYTHONPATH": str(REPOSITORY / "tests"),

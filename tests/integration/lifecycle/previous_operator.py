@@ -12,7 +12,7 @@ from unittest import mock
 from fencepost_operator.__main__ import main
 from fencepost_operator.api import Pipeline, ReconcileConfig, Spec
 from fencepost_operator.decision import chain, revisions, rollout, unfinished
-from fencepost_operator.decision.rules import preconditions
+from fencepost_operator.decision.rules import preconditions, rollback
 from fencepost_operator.desired.hashes import Fingerprints
 from fencepost_operator.desired.hashes_v1 import fingerprints_v1
 from fencepost_operator.observation import Observation
@@ -29,7 +29,7 @@ def _as_they_are(
 
 
 if __name__ == "__main__":
-    for module in (preconditions, rollout, revisions, unfinished):
+    for module in (preconditions, rollback, rollout, revisions, unfinished):
         mock.patch.object(module, "fingerprints", _without_chart).start()
     mock.patch.object(chain, "in_present_hashes", _as_they_are).start()
     sys.exit(main())

@@ -29,7 +29,7 @@ from harness.kubectl import Kubectl, Object
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
 from integration.lifecycle.operators import HOME, PREVIOUS, RELEASE, Installed
-from testbed.environment import Environment, NotUpError, load
+from testbed.environment import Environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -136,28 +136,18 @@ def documented(kubectl: Kubectl, command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment() -> Environment:
-    try:
-        return load()
-    except NotUpError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def stage(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(installed: Installed, environment: Environment) -> Iterator[Stage]:
     """Twenty pipelines that an operator of the release before brought to stream; it has ended."""
     mark = secrets.token_hex(3)
     topic, keyspace, session = f"lifecycle-{mark}", f"lifecycle_{mark}", open_session()
     Topics(environment.kafka_host).create(topic, 1)
-    with control_plane() as plane:
-        installed = Installed.by_helm(plane, environment, tmp_path_factory.mktemp("operators"))
-        made = Stage(installed, environment, topic, keyspace, session)
-        kubectl = made.in_namespace(PLACE)
-        with Kubelet(plane, CassandraFenceTable.over(session, keyspace)).at_work():
-            with installed.operator(PREVIOUS):
-                kubectl.apply(*(made.manifest(name) for name in FLEET))
-                made.wait_ready(*FLEET)
-            yield made
+    made = Stage(installed, environment, topic, keyspace, session)
+    kubectl = made.in_namespace(PLACE)
+    with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
+        with installed.operator(PREVIOUS):
+            kubectl.apply(*(made.manifest(name) for name in FLEET))
+            made.wait_ready(*FLEET)
+        yield made
     session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
     session.cluster.shutdown()
     Topics(environment.kafka_host).delete(topic)
@@ -243,7 +233,7 @@ def test_a_pipeline_moves_to_another_cluster_and_goes_on_there(stage: Stage) -> 
     name, first = FLEET[2], stage.kubectl
     before = stage.row(name)
     with control_plane() as plane:
-        other = Installed.by_helm(plane, stage.environment, stage.installed.folder)
+        other = Installed.by_helm(plane, stage.installed.folder)
         second = Stage(other, stage.environment, stage.topic, stage.keyspace, stage.session)
         kubectl = second.in_namespace(PLACE)
         table = CassandraFenceTable.over(stage.session, stage.keyspace)
