@@ -103,7 +103,7 @@ def test_a_second_kubernetes_cluster_takes_nothing_over(
         account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
         other.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other.namespace}})
         other.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": account}, code())
-        with Installed.by_helm(plane, environment, tmp_path).operator():
+        with Installed.by_helm(plane, tmp_path).operator():
             other.apply(stream.manifest(**_from_here(environment)))
 
             def refused() -> Object | None:

@@ -43,7 +43,7 @@ class Installed:
 
     def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run Helm as an administrator; the exit code is the caller's business."""
-        command = [_HELM, *words, f"--namespace={HOME}", f"--kubeconfig={self.plane.kubeconfig}"]
+        command = [str(_HELM), *words, f"--namespace={HOME}", f"--kubeconfig={self.plane.kubeconfig}"]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
     @property
