@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
 from simulation import events as e
 
 TROUBLED: Final = 60.0
 """Seconds in which events happen."""
 MOST_EVENTS: Final = 8
+EARLY: Final = 14.0
+LATE: Final = 45.0
+"""Seconds: when a spec may be stable, and when a new one may have been rolled back."""
+MOST_CHANGES: Final = 4
+"""Events of an upgrade that come on top of them."""
 FACTS: Final[tuple[e.Fact, ...]] = (
-    "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source", "revision", "revision",
+    "references", "release", "cluster", "objects", "runs", "runs", "node", "fence", "source",
 )  # fmt: skip
 PARTS: Final[tuple[e.Part, ...]] = ("driver", "driver", "master", "worker")
 CALLS: Final[tuple[e.Call, ...]] = (
@@ -42,6 +47,9 @@ class Setup:
     """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
 
+Maker: TypeAlias = Callable[[random.Random, Setup, float], e.Event]
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """Events in the order of their moments; `seed` is where it came from."""
@@ -66,7 +74,10 @@ class History:
             stops_soon=seed % 5 == 0,
             waits=seed % 8 == 7,
         )
-        made = [_event(chance, setup) for _ in range(chance.randint(1, MOST_EVENTS))]
+        made = [_event(chance, setup, KINDS) for _ in range(chance.randint(1, MOST_EVENTS))]
+        if setup.rolls_back:
+            more = random.Random(f"changes of {seed}")
+            made += [_event(more, setup, CHANGES) for _ in range(more.randint(0, MOST_CHANGES))]
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
 
     def __str__(self) -> str:
@@ -85,9 +96,9 @@ def _call(value: e.Event | Setup) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
-def _event(chance: random.Random, setup: Setup) -> e.Event:
+def _event(chance: random.Random, setup: Setup, kinds: Mapping[Maker, int]) -> e.Event:
     at = round(chance.uniform(0, TROUBLED), 1)
-    make = chance.choices(list(KINDS), weights=list(KINDS.values()))[0]
+    make = chance.choices(list(kinds), weights=list(kinds.values()))[0]
     return make(chance, setup, at)
 
 
@@ -126,11 +137,17 @@ def _failing(chance: random.Random, _setup: Setup, at: float) -> e.Event:
 
 def _break_image(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     number, code, lasts = chance.choice((2, 2, 3, 1)), chance.choice((1, 51, 51)), chance.choice((0.0, 0.0, 45.0))
+    at = round(EARLY + at / 4, 1)
     return e.BreakImage(at, number=number, code=code, lasts=lasts, upgrades=chance.random() < 0.7)
 
 
+def _unseen_revision(chance: random.Random, setup: Setup, at: float) -> e.Event:
+    at = round(LATE + at / 4, 1)
+    return e.Unseen(at, fact="revision", seconds=_some(chance), operator=_operator(chance, setup))
+
+
 def _lose_revisions(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
-    return e.LoseRevisions(at)
+    return e.LoseRevisions(round(LATE + at / 4, 1))
 
 
 def _busy(chance: random.Random, _setup: Setup, at: float) -> e.Event:
@@ -188,8 +205,8 @@ def _stale(chance: random.Random, setup: Setup, at: float) -> e.Event:
 
 
 def _cached(chance: random.Random) -> e.Fact:
-    """Return a fact that a cache may show: the fence is read at SERIAL, and a revision never changes."""
-    return chance.choice([fact for fact in FACTS if fact not in {"fence", "revision"}])
+    """Return a fact that a cache may show: the fence is read at SERIAL."""
+    return chance.choice([fact for fact in FACTS if fact != "fence"])
 
 
 def _unseen(chance: random.Random, setup: Setup, at: float) -> e.Event:
@@ -267,7 +284,7 @@ def _remove_finalizer(_chance: random.Random, _setup: Setup, at: float) -> e.Eve
     return e.RemoveFinalizer(at)
 
 
-KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
+KINDS: Final[dict[Maker, int]] = {
     _kill: 6, _freeze: 5, _hang: 2, _slow: 2, _too_large: 2, _failing: 3,
     _lose_node: 6, _delete_pod: 4, _delete_job: 4, _twin: 4, _no_pods: 2, _fail_installs: 3,
     _lose_kafka: 3, _expire: 3, _recreate: 1, _lose_cassandra: 4, _lose_answer: 5,
@@ -275,6 +292,10 @@ KINDS: Final[dict[Callable[[random.Random, Setup, float], e.Event], int]] = {
     _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
     _new_chart: 2, _older_hashes: 2,
     _delete: 3, _remove_finalizer: 1, _create: 3, _accept: 4, _retry: 3,
-    _rewind: 5, _delete_rewinds: 1, _break_image: 6, _busy: 6, _lose_revisions: 2,
+    _rewind: 5, _delete_rewinds: 1,
 }  # fmt: skip
 """Makers of events, and how often each one is drawn."""
+CHANGES: Final[dict[Maker, int]] = {
+    _break_image: 5, _change_image: 2, _busy: 4, _lose_revisions: 2, _unseen_revision: 2,
+}  # fmt: skip
+"""Makers of what can happen to a changed spec."""
