@@ -164,7 +164,10 @@ class FakeRuns:
         await self.gate.write("stop", lambda: self.world.delete_job(key, name))
 
     def saw_termination(self, pod_uid: str) -> bool:
-        return any(driver.uid == pod_uid and not driver.alive for driver in self.world.buried)
+        # A pod whose Job is gone without it stays when it has ended, as no run, and is listed.
+        left = [job.pod for job in self.world.jobs if job.orphaned and job.pod is not None]
+        shown = [pod.driver for pod in left if pod.node in self.world.nodes and self.world.nodes[pod.node].reachable]
+        return any(driver.uid == pod_uid and not driver.alive for driver in (*self.world.buried, *shown))
 
     async def node(self, name: str) -> NodeState:
         return await self.gate.read("node", lambda: self._node(name))

@@ -113,6 +113,17 @@ async def test_a_pod_that_ended_without_its_job_is_none(phase: str) -> None:
     assert await runs(jobs=[], pods=[pod(5, phase=phase)]) == ()
 
 
+async def test_an_orphan_that_ended_proves_its_end() -> None:
+    """Seed 10698 of the simulation: a rewind that deletes output waited forever for the proof."""
+    left = pod(5, phase="Failed", ownerReferences=[])
+    left["status"]["containerStatuses"] = [{"name": labels.DRIVER, "state": {"terminated": {"exitCode": 50}}}]
+    api = Listing(jobs=[], pods=[left, pod(6, phase="Failed", ownerReferences=[])])
+    seen = KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock()))
+    assert await seen.list(KEY, OWNER) == ()
+    assert seen.saw_termination("pod-5")
+    assert not seen.saw_termination("pod-6"), "no container of it is known to have ended"
+
+
 async def test_jobs_of_another_object_and_their_pods_are_none() -> None:
     assert await runs(jobs=[job(5)], pods=[pod(5)], owner="another") == ()
 

@@ -60,6 +60,8 @@ class KubernetesRuns:
             self.api.list(PODS, namespace=key.namespace, labels=f"{marks},{labels.COMPONENT}={labels.DRIVER}"),
         )
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
+        for pod in drivers:  # one that outlived its Job and has ended is no run any more, and proves the end of one
+            self.note_pod(pod)
         present = {job["metadata"]["uid"] for job in found}
         left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
         warnings = NamespaceWarnings(self.api, key.namespace)
@@ -96,14 +98,14 @@ class KubernetesRuns:
         await self.api.delete(JOBS, namespace=key.namespace, name=name, propagation="Foreground")
 
     def note_pod(self, pod: Mapping[str, Any]) -> None:
-        """Remember what a watch event says of a driver pod: between two passes, a pod may end and be gone."""
+        """Remember what a watch event or a list says of a driver pod: between two passes, a pod may end and be gone."""
         if _driver_has_terminated(pod):
             self._terminated[pod["metadata"]["uid"]] = None
             while len(self._terminated) > _REMEMBERED:
                 del self._terminated[next(iter(self._terminated))]
 
     def saw_termination(self, pod_uid: str) -> bool:
-        """Return whether a watch event showed that the driver's container in this pod terminated."""
+        """Return whether the driver's container in this pod was seen to have terminated."""
         return pod_uid in self._terminated
 
     async def node(self, name: str) -> NodeState:
