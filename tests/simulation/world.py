@@ -208,6 +208,11 @@ class SimulatedWorld(World):
             job.pod = twin
             self.delete_pod(twin)
 
+    def _bury(self, job: Job) -> None:
+        if job.pod is not None and job.pod.driver.alive and job.pod.driver.started_at is None:
+            job.pod.driver.end(self.now, 137)  # a pod that goes before its container started never starts it
+        World._bury(self, job)
+
     def _end_pod(self, job: Job) -> None:
         self._bury(job)
         if job.deleting and job in self.jobs:
