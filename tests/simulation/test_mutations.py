@@ -156,7 +156,7 @@ MUTATIONS = {
     for mutation in (
         Mutation(starts_on_unknown, ("a start on Unknown",)),
         Mutation(fence_is_not_bumped, ("not arrived", "epoch", "too many passes", "a hot loop")),
-        Mutation(epoch_is_used_again, ("not arrived",)),
+        Mutation(epoch_is_used_again, ("not arrived", "not quiet")),
         Mutation(death_needs_no_proof, ("run ",)),
         Mutation(
             commits_are_unconditional,
