@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -132,7 +133,10 @@ def documented(kubectl: Kubectl, command: str) -> str:
     """Run a command of kubectl as it is written for people."""
     words = shlex.split(command)
     assert words[0] == "kubectl"
-    return kubectl.run(*words[1:], seconds=180)
+    if "-A" not in words:
+        return kubectl.run(*words[1:], seconds=180)
+    command = [*kubectl.command, *words[1:]]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 @pytest.fixture(scope="module")
