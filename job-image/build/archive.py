@@ -20,6 +20,7 @@ from pathlib import Path
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.spark import gateway, session, source
 from fencepost.spark.counts import ReadCounts
+from fencepost.spark.interpreting import Interpreting
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that runs for a minute
 MASTER = "spark://127.0.0.1:7077"
@@ -86,7 +87,7 @@ def run_driver(folder: Path) -> None:
         raise SystemExit("no executor: the archive cannot be made")
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 
-    counts = ReadCounts(spark.sparkContext)
+    counts, interpreting = ReadCounts(spark.sparkContext), Interpreting(spark, {})
     for _ in range(2):
         batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, counts.begin(), patience=1.0)
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
@@ -96,6 +97,7 @@ def run_driver(folder: Path) -> None:
             rows.mapInArrow(_count, "sink string, rows long")
         ).collect()
         rows.groupBy("topic").agg(F.sum("b"), F.count("*")).collect()
+        interpreting.end()
     spark.stop()
     jvm.process.communicate(timeout=60)  # its standard input closes, and it ends
 
