@@ -135,8 +135,8 @@ def documented(kubectl: Kubectl, command: str) -> str:
     assert words[0] == "kubectl"
     if "-A" not in words:
         return kubectl.run(*words[1:], seconds=180)
-    command = [*kubectl.command, *words[1:]]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
+    everywhere = [*kubectl.command, *words[1:]]
+    return subprocess.run(everywhere, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 @pytest.fixture(scope="module")
