@@ -135,6 +135,14 @@ class Run:
         kill = [self.docker, "kill", f"--signal={number.name}", self.container]
         subprocess.run(kill, check=True, capture_output=True)
 
+    def pause(self) -> None:
+        """Stop every process of the container where it is: the driver, its JVM, and the Python workers."""
+        subprocess.run([self.docker, "pause", self.container], check=True, capture_output=True)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        subprocess.run([self.docker, "unpause", self.container], check=True, capture_output=True)
+
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait(60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,10 +86,10 @@ def test_a_zombie_of_the_old_code_doubles_nothing(pipeline: Make, tmp_path: Path
     """Injected: the old driver is paused in the middle of its batch, and wakes up after the new code has committed."""
     one, began = half_written(pipeline, tmp_path)
     zombie = one.runs[-1]
-    zombie.signal(signal.SIGSTOP)
+    zombie.pause()
     (tmp_path / "held" / "marker").unlink()
     finish(one, began)
     upgrade(one)
-    zombie.signal(signal.SIGCONT)
+    zombie.resume()
     assert zombie.wait() == ExitCode.FENCED
     assert_once_each(one, began)
