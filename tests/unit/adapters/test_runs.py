@@ -89,6 +89,15 @@ async def test_a_job_comes_with_the_pod_that_it_made() -> None:
     ]
 
 
+async def test_a_second_pod_that_was_fenced_out_does_not_hide_the_first() -> None:
+    """Its phase is Running for some seconds more: being the newest, it made the run look dead."""
+    second = pod(2, uid="second", creationTimestamp="2026-01-01T00:00:09Z")
+    second["status"] |= {**ended("", code=50), "phase": "Running"}
+    (run,) = await runs(jobs=[job(2)], pods=[pod(2, uid="first"), second])
+    assert run.pod is not None
+    assert (run.pod.uid, run.pod.exit_code) == ("first", None)
+
+
 async def test_a_pod_that_outlives_its_job_stands_for_it() -> None:
     (run,) = await runs(jobs=[], pods=[pod(5, deletionTimestamp="2026-01-01T00:01:00Z")])
     assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("orders-run-5", 5, "abc", 3)

@@ -361,5 +361,9 @@ def _log(ended: Json, verdict: Verdict | None) -> tuple[str, ...]:
 
 
 def _by_liveness(pod: Json) -> tuple[bool, str]:
-    """Order pods so that the one that may still run is last, the newest among equals."""
-    return pods.may_live(pod), pod["metadata"].get("creationTimestamp", "")
+    """Order pods so that the one that may still run is last, the newest among equals.
+
+    The phase follows seconds after the end of the container; until then the second pod of a Job would hide the first.
+    """
+    ended = "terminated" in (_driver_container(pod.get("status") or {}).get("state") or {})
+    return pods.may_live(pod) and not ended, pod["metadata"].get("creationTimestamp", "")
