@@ -97,6 +97,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     given = found.only or found.rows or found.again
     if given and "all" not in found.names and not set(found.names) & set(IN_PARTS):
         top.error(f"--only, --rows and --again are for {', '.join(IN_PARTS)}")
+    if found.rounds and "all" not in found.names and not set(found.names) & set(WITH_OPTIONS):
+        top.error(f"--rounds is for {', '.join(WITH_OPTIONS)}")
     if (found.before_job or found.before_operator) and not set(found.names) & set(STARTS):
         top.error(f"--before-job and --before-operator are for {', '.join(STARTS)}")
     return found

@@ -269,4 +269,4 @@ def test_without_commits_the_fence_row_moves_in_memory_alone(monkeypatch: pytest
 def test_options_of_parts_are_refused_where_no_part_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["commit", "--rounds", "2"])
-    assert "are for growth, peers, memtables" in capsys.readouterr().err
+    assert "--rounds is for growth, peers, memtables" in capsys.readouterr().err

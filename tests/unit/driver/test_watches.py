@@ -131,9 +131,9 @@ def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: 
         yield from forever(0)
 
     arrivals = watch(counts(), clock, ends)
-    assert arrivals == [pytest.approx(0.6)]
+    assert arrivals == [pytest.approx(0.3)]
     assert [type(error) for error in ends] == [NoExecutors]
-    assert clock.now == pytest.approx(0.6 + 5 + LIMIT, abs=2.0)
+    assert clock.now == pytest.approx(0.3 + 5 + LIMIT, abs=2.0)
 
 
 def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: list[BaseException]) -> None:
