@@ -397,5 +397,7 @@ class Status(Model):
     mixed_output: tuple[MixedOutput, ...] = ()
     stable: StableStatus | None = None
     rolled_back: RollbackStatus | None = None
+    fence_unreachable_since: datetime | None = None
+    """Of a deleted pipeline: since when its Cassandra has not answered, None after any answer, a refusal as well."""
     planned_restart_since: datetime | None = None
     """Since when a healthy run is replaced by plan, until its successor streams; it counts for the fleet's limit."""

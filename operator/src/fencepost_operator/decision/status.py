@@ -36,7 +36,7 @@ from fencepost_operator.decision.snapshots import snapshots_seen
 from fencepost_operator.decision.stability import with_commits
 from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run
+from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
 _LARGEST: Final = 2**63 - 1
 """Of a lag: the API server takes no larger integer, and refuses the whole status."""
@@ -55,7 +55,11 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         status = replace(
             status, begun={key: end for key, end in status.begun.items() if row.offsets.get(key, end) < end}
         )
-    status = replace(status, cluster=_cluster(status.cluster, pipeline, observation))
+    status = replace(
+        status,
+        cluster=_cluster(status.cluster, pipeline, observation),
+        fence_unreachable_since=_fence_unreachable_since(pipeline, observation),
+    )
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
     shown, could_read = _lag(pipeline.spec, row, observation)
@@ -71,6 +75,16 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     )
     status = losses.update(status, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
+
+
+def _fence_unreachable_since(pipeline: Pipeline, observation: Observation) -> datetime | None:
+    """Return since when the Cassandra of a deleted pipeline has not answered at all."""
+    fence = observation.fence
+    if pipeline.deleting_since is None or not isinstance(fence, Unknown):
+        return None
+    if fence.reason is not UnknownReason.UNREACHABLE:
+        return None
+    return pipeline.status.fence_unreachable_since or observation.now
 
 
 def _dead_letters(row: FenceRow) -> DeadLettersStatus | None:

@@ -131,7 +131,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
     )
     if context.observation.namespace_ends == Known(True):
         seconds = context.config.abandon_timeout
-        remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s"
+        remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s without an answer"
     return reconciling(
         context,
         Reason.CASSANDRA_UNREACHABLE,
@@ -153,11 +153,10 @@ def _cassandra_went_with_the_namespace(context: Context) -> bool:
 
     Nobody creates a pipeline there any more, and Kubernetes ends every pod.
     """
-    since, observation = context.pipeline.deleting_since, context.observation
-    if since is None or not isinstance(observation.fence, Unknown):
+    since = context.status.fence_unreachable_since
+    if since is None or context.observation.namespace_ends != Known(True):
         return False
-    waited = (context.now - since).total_seconds() > context.config.abandon_timeout
-    return waited and observation.namespace_ends == Known(True)
+    return (context.now - since).total_seconds() > context.config.abandon_timeout
 
 
 def _credentials_are_deleted(context: Context) -> bool:

@@ -1,0 +1,44 @@
+"""A namespace that is being deleted: when a deleted pipeline stops waiting for its Cassandra, and when it does not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from fencepost_operator.actions import RemoveFinalizer
+from fencepost_operator.observation import Unknown, UnknownReason
+from unit.operator.scenes import DENIED, DROPPED, NOW, SILENT, World
+
+ENDING = DROPPED.with_pipeline(deleting_since=NOW - timedelta(hours=1)).seen(namespace_ends=True)
+REFUSED = Unknown(reason=UnknownReason.REJECTED, message="no such table", remedy="create it")
+
+
+def silent_for(seconds: float) -> World:
+    return ENDING.said(fence_unreachable_since=NOW - timedelta(seconds=seconds)).seen(fence=SILENT)
+
+
+def test_one_failed_read_gives_nothing_up_however_old_the_deletion_is() -> None:
+    decision = ENDING.seen(fence=SILENT).decide()
+    assert (decision.reason, decision.action) == ("CassandraUnreachable", None)
+    assert decision.status.fence_unreachable_since == NOW
+
+
+def test_a_cassandra_that_has_not_answered_for_five_minutes_is_not_waited_for() -> None:
+    waits = silent_for(299).decide()
+    assert (waits.reason, waits.action) == ("CassandraUnreachable", None)
+    assert waits.status.fence_unreachable_since == NOW - timedelta(seconds=299)
+    assert "after 300 s without an answer" in waits.status.message
+    assert isinstance(silent_for(301).decide().action, RemoveFinalizer)
+
+
+@pytest.mark.parametrize("fence", [DENIED, REFUSED])
+def test_a_refusal_is_an_answer(fence: Unknown) -> None:
+    decision = silent_for(3600).seen(fence=fence).decide()
+    assert (decision.reason, decision.action) == ("CassandraUnreachable", None)
+    assert decision.status.fence_unreachable_since is None
+
+
+def test_an_outage_before_the_deletion_does_not_count() -> None:
+    lives = silent_for(3600).with_pipeline(deleting_since=None)
+    assert lives.decide().status.fence_unreachable_since is None
