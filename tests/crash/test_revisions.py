@@ -142,3 +142,17 @@ async def test_the_newest_revisions_are_kept_and_the_one_in_effect() -> None:
     stage.world.delete(KEY)
     await stage.until(lambda: KEY not in stage.world.objects)
     assert not stage.world.revisions
+
+
+async def test_an_outage_of_cassandra_prunes_no_revision_that_its_row_may_name() -> None:
+    stage = await running()
+    first = in_effect(stage)
+    stage.world.cassandra_down = True
+    for number in range(2, KEPT + 5):
+        stage.world.change(KEY, cluster={"workers": number})
+        await stage.run(5)
+    assert first in stored(stage), "the fence row names it"
+    stage.world.cassandra_down = False
+    await stage.until(lambda: in_effect(stage) != first)
+    assert stored(stage)[in_effect(stage)]["cluster"]["workers"] == KEPT + 4
+    assert first in stored(stage)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fakes.manifests import KEY, body, spec
-from fencepost_operator.api import Revision, Spec, is_revision_of, parse
+from fencepost_operator.api import FinishingStatus, Revision, Spec, is_revision_of, parse
+from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
+from unit.operator.scenes import NOW, ROW, RUN, WELL
 
 
 def parsed(**changes: Any) -> Spec:
@@ -63,6 +65,12 @@ def test_the_row_names_the_revision_and_one_of_an_older_release_does_not() -> No
     assert revision_in(KEY.name, code_text(parsed(), {}, KEPT.name)) == KEPT.name
     for code in (None, "", code_text(parsed(), {}), f"image {KEPT.name} entrypoint", f"i {KEPT.name}\n"):
         assert revision_in(KEY.name, code) == ""
+
+
+def test_what_finishes_the_open_batch_stays() -> None:
+    finishing = FinishingStatus(code="c", revision="orders-1", since=NOW, until={"orders/0": 60})
+    needed = needed_revisions("orders", WELL.said(finishing=finishing).pipeline.status, ROW)
+    assert set(needed) == {"orders-1", RUN.revision}
 
 
 JOB = {"image": "registry.example/job:1", "entrypoint": "orders.job:transform"}

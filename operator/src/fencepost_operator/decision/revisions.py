@@ -23,11 +23,11 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
     """
     run, spec, references = context.active_run, context.pipeline.spec, context.observation.references
     recorded, stored = status.run, context.observation.stored_revision
-    if run is None or recorded is None or recorded.name != run.name:
+    if run is None or recorded is None or recorded.name != run.name or run.stop_requested_at is not None:
         return status, None
-    if not isinstance(spec, Spec) or not isinstance(references, Known) or not isinstance(stored, Known):
+    if not isinstance(references, Known) or not isinstance(stored, Known):
         return status, None
-    if context.pipeline.deleting_since is not None or run.stop_requested_at is not None:
+    if not isinstance(spec, Spec) or context.pipeline.deleting_since is not None:
         return status, None
     hashes = references.value.hashes
     wanted = revision_of(context.pipeline, spec, hashes)
@@ -36,17 +36,19 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
     if stored.value == wanted.name:
         return replace(status, run=replace(recorded, revision=wanted.name)), None
     fence = context.observation.fence
-    row = fence.value if isinstance(fence, Known) else None
-    keep = needed_revisions(context.pipeline.key.name, status, row)
+    if not isinstance(fence, Known):
+        return status, None  # storing one deletes old ones, and the row may need one of those
+    keep = needed_revisions(context.pipeline.key.name, status, fence.value)
     return status, KeepRevision(revision=controller_revision(context.pipeline, wanted), keep=keep)
 
 
 def needed_revisions(pipeline: str, status: Status, row: FenceRow | None) -> tuple[str, ...]:
-    """Return the revisions that must stay: of the recorded run, of the code that the row names, and the stable one."""
+    """Return the revisions that must stay: of the run, of the code in the row and of the open batch, the stable one."""
     found = {
         status.run.revision if status.run is not None else "",
         revision_in(pipeline, row.code) if row is not None else "",
         status.stable.revision if status.stable is not None else "",
+        status.finishing.revision if status.finishing is not None else "",
         status.rolled_back.revision if status.rolled_back is not None else "",
     }
     return tuple(sorted(found - {""}))
