@@ -32,7 +32,7 @@ POD = PodIssue(pod="orders-pod", reason="ImagePullBackOff", message="manifest un
 async def stable(*, upgrade: dict[str, Any] | None = None, **spec: Any) -> tuple[Stage, dict[str, int]]:
     """A pipeline with a stable spec, and the exit codes of images that fail from now on."""
     stage = Stage()
-    stage.world.references[(KEY.namespace, "ConfigMap/code")] = "1"
+    stage.world.references |= {(KEY.namespace, name): "1" for name in ("ConfigMap/code", "Secret/account")}
     stage.world.apply(body(**{"job": OLD, "upgrade": upgrade or UPGRADE, **spec}))
     await stage.running()
     await stage.until(lambda: stage.pipeline.status.stable is not None)
@@ -280,6 +280,23 @@ async def test_without_a_stable_spec_of_other_code_it_stalls_as_before(why: str)
         stage.world.change(KEY, job=NEW)
     await stage.until(lambda: stage.ready() == "BadSpec", seconds=600)
     assert rollbacks(stage) == 0
+
+
+@pytest.mark.parametrize("optional", [False, True])
+async def test_a_stable_spec_whose_secret_is_gone_could_not_start_and_replaces_nothing(optional: bool) -> None:
+    """Injected: the Secret that only the stable spec needs is deleted after the upgrade."""
+    env = {"envFrom": [{"secretRef": {"name": "account", "optional": optional}}]}
+    stage, failing = await stable(job={**OLD, **env})
+    failing[NEW["image"]] = ExitCode.BAD_SPEC
+    del stage.world.references[(KEY.namespace, "Secret/account")]
+    stage.world.change(KEY, job=NEW)
+    if optional:
+        await rolled_back(stage)
+        return
+    await stage.until(lambda: stage.ready() == "BadSpec", seconds=600)
+    await stage.run(60)
+    assert rollbacks(stage) == 0
+    assert stage.ready() == "BadSpec"
 
 
 async def test_after_the_deadline_only_a_spent_budget_rolls_back() -> None:

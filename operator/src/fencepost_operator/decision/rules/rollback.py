@@ -16,7 +16,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.rules.restart import current_failure
 from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.unfinished import CANNOT_START, START_PATIENCE
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints
+from fencepost_operator.desired.hashes import Fingerprints, fingerprints, optional_references
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.desired.spec_identity import config_maps, identity
 from fencepost_operator.observation import Began, Known, Unknown, UnknownReason
@@ -56,6 +56,8 @@ def _other_spec(context: RunContext, kept: Began) -> Fingerprints | None:
     spec = revision.spec if revision is not None else ()
     if revision is None or not isinstance(spec, Spec) or _has_changed(revision, spec, now):
         return None
+    if set(kept.references.missing()) - optional_references(spec):
+        return None  # its run could not start, where the new one at least says why it fails
     if identity(spec, now) == identity(context.spec, context.references.hashes):
         return None
     return fingerprints(spec, now, context.config.chart)
