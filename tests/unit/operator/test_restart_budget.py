@@ -8,10 +8,12 @@ from datetime import timedelta
 import pytest
 
 from fencepost.contract import ExitCode, Reason, Verdict
+from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
 from fencepost_operator.decision.context import retry_token
 from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.observation import Watermarks
 from unit.operator.scenes import BURIED, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, unclaimed_for
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
@@ -25,6 +27,33 @@ def after(code: int, before: FailureStatus | None) -> FailureStatus:
     failure = seen.decide().status.failure
     assert failure is not None
     return failure
+
+
+def idle(failure: FailureStatus, row: FenceRow) -> FailureStatus:
+    """Return the record of an earlier failure once a run has held the fence for an hour and has nothing left to read.
+
+    The run began at offset 50, without dead letters.
+    """
+    run = replace(RUN, resumed_from=ROW.committed_at, resumed_offsets=50, resumed_dead_letters=0)
+    world = WELL.said(failure=failure, run=run).seen(fence=row, source=Watermarks(ends=row.offsets))
+    found = world.decide().status.failure
+    assert found is not None
+    return found
+
+
+def test_an_idle_run_ends_the_row_of_failures() -> None:
+    """Over months, failures that had nothing to do with each other used the whole budget up."""
+    reset = idle(replace(FAILED, count=7, attempts=19, smallest=1, repeats=5, epoch=1), ROW)
+    assert (reset.count, reset.attempts, reset.smallest, reset.repeats) == (0, 0, 0, 0)
+    later = after(ExitCode.FAILED, reset)
+    assert (later.count, later.attempts, later.repeats) == (1, 1, 1)
+    assert waiting(later).decide().status.state is not State.STALLED
+
+
+def test_a_run_that_sets_aside_all_that_it_reads_does_not_earn_a_new_budget() -> None:
+    row = replace(ROW, offsets={"orders/0": 53}, dead_letters=3, committed_at=NOW)
+    found = idle(replace(FAILED, count=7, attempts=19, epoch=1), row)
+    assert (found.count, found.attempts) == (0, 19)
 
 
 def waiting(failure: FailureStatus) -> World:

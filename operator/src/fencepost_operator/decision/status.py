@@ -359,13 +359,21 @@ def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observa
 def _reset_restart_budget(
     status: Status, spec: object, row: FenceRow | None, could_read: int | None, now: datetime
 ) -> Status:
-    """Reset the count of failed runs once a living run has committed, or has held the fence with nothing to read."""
+    """Reset the count of failed runs once a living run has committed, or has held the fence with nothing to read.
+
+    What counts towards restart.maxAttempts stays where the run has set aside all that it committed: with nothing left
+    to read, that is no progress either.
+    """
     run, failure = status.run, status.failure
     if run is None or run.ended_at is not None or failure is None or not failure.count:
         return status
     if not has_progressed(run, row) and not _idles(run, spec, could_read=could_read, now=now):
         return status
-    return replace(status, failure=replace(failure, count=0, next_attempt_at=None))
+    attempts = attempts_used(failure) if has_committed(run, row) and not has_progressed(run, row) else 0
+    return replace(
+        status,
+        failure=replace(failure, count=0, attempts=attempts, smallest=0, repeats=0, next_attempt_at=None),
+    )
 
 
 def _idles(run: RunStatus, spec: object, *, could_read: int | None, now: datetime) -> bool:
