@@ -39,6 +39,10 @@ async def stable(*, upgrade: dict[str, Any] | None = None, **spec: Any) -> tuple
     return stage, stage.world.broken_images
 
 
+def source(**bounds: Any) -> dict[str, Any]:
+    return {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders"], **bounds}}
+
+
 def image(driver: Driver) -> str:
     return driver.config.code.split()[0]
 
@@ -164,6 +168,28 @@ async def test_going_back_in_the_object_restarts_nothing() -> None:
     await stage.until(lambda: conditions(stage)["Ready"][0] == "True")
     assert stage.world.created_jobs == jobs
     assert stage.pipeline.status.rolled_back is None
+
+
+async def test_other_bounds_of_batches_try_the_failed_spec_again_and_reach_the_stable_one() -> None:
+    """Injected: the new image runs out of memory with batches of the old size."""
+    stage, failing = await stable()
+    failing[NEW["image"]] = ExitCode.FAILED
+    stage.world.change(KEY, job=NEW)
+    await rolled_back(stage)
+    stage.world.change(KEY, job=NEW, source=source(maxRecordsPerBatch=500))
+    failing.clear()
+    await stage.until(lambda: running_image(stage) == NEW["image"])
+    await stage.running()
+    assert stage.pipeline.status.rolled_back is None
+    assert stage.world.newest_pod().driver.config.source.max_records_per_batch == 500
+
+
+async def test_a_stable_spec_that_stands_in_has_the_bounds_of_the_object() -> None:
+    stage, failing = await stable()
+    failing[NEW["image"]] = ExitCode.BAD_SPEC
+    stage.world.change(KEY, job=NEW, source=source(maxRecordsPerBatch=500))
+    await rolled_back(stage)
+    assert stage.world.newest_pod().driver.config.source.max_records_per_batch == 500
 
 
 @pytest.mark.parametrize("how", ["annotation", "nonce", "disabled"])

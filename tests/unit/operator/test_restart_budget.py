@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,30 @@ from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
-from fencepost_operator.decision.context import retry_token
+from fencepost_operator.decision.context import bounds_token, retry_token
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import Watermarks
-from unit.operator.scenes import BURIED, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, unclaimed_for
+from unit.operator.scenes import (
+    BURIED,
+    FAILED,
+    FENCED,
+    GOOD,
+    JOB,
+    NOW,
+    POD,
+    ROW,
+    RUN,
+    WELL,
+    World,
+    started,
+    unclaimed_for,
+)
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
+
+
+def source(**bounds: Any) -> dict[str, Any]:
+    return {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders"], **bounds}}
 
 
 def after(code: int, before: FailureStatus | None) -> FailureStatus:
@@ -120,6 +139,48 @@ def test_a_nonce_and_an_annotation_try_again(how: str) -> None:
         else stalled.with_pipeline(annotations={"streaming.fencepost.dev/retry": "2"})
     )
     assert isinstance(again.decide().action, StartRun)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"source": source(maxRecordsPerBatch=500)},
+        {"source": source(minRecordsPerBatch=1)},
+        {"source": source(maxBytesPerBatch="1Mi")},
+        {"source": source(targetBatchDuration="2s")},
+        {"onPoison": {"failures": 1}},
+    ],
+)
+def test_other_bounds_of_batches_try_again_and_replace_no_run_that_streams(changed: dict[str, Any]) -> None:
+    failure = replace(FAILED, attempts=20, count=20, next_attempt_at=NOW)
+    stalled = FENCED.said(run=replace(ENDED, epoch=2), failure=failure)
+    assert stalled.decide().status.state is State.STALLED
+    assert isinstance(stalled.asked(**changed).decide().action, StartRun)
+    with_them = replace(failure, batch_bounds=bounds_token(stalled.asked(**changed).pipeline))
+    assert stalled.said(failure=with_them).asked(**changed).decide().status.state is State.STALLED, "of that failure"
+    assert isinstance(stalled.said(failure=with_them).decide().action, StartRun), "back to the defaults"
+    assert WELL.asked(**changed).decide().reason == "Streaming"
+
+
+def test_a_failure_is_recorded_with_its_bounds_and_starts_the_count() -> None:
+    before = replace(FAILED, count=7, attempts=7, epoch=1)
+    pod = replace(POD, exit_code=1, phase="Failed", termination_reason="Error")
+    run = replace(RUN, resumed_from=ROW.committed_at)
+    seen = WELL.said(failure=before, run=run).seen(runs=(replace(JOB, finished=True, pod=pod),))
+    smaller = seen.asked(source=source(maxRecordsPerBatch=500))
+    failure = smaller.decide().status.failure
+    assert failure is not None
+    assert (failure.count, failure.batch_bounds) == (1, bounds_token(smaller.pipeline))
+    again = smaller.said(failure=replace(failure, epoch=1)).decide().status.failure
+    assert again is not None
+    assert again.count == 2
+
+
+def test_a_planned_batch_is_still_cut_when_the_bounds_are_lowered() -> None:
+    failure = replace(out_of_memory(None, planned=1000), next_attempt_at=NOW)
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    lowered = FENCED.said(failure=failure).seen(fence=row).asked(source=source(maxRecordsPerBatch=500))
+    assert started(lowered).first_batch_limit == 500
 
 
 def test_a_nonce_restarts_no_run_that_streams() -> None:

@@ -203,6 +203,8 @@ class FailureStatus(Model):
     """The id of the recorded loss that ended it; '' for any other failure."""
     retry: str = ""
     """The retry token at that time: restart.nonce and the annotation. Another one resets the budget."""
+    batch_bounds: str = ""
+    """The hash of the bounds of batches at that time, '' at their defaults. Another one resets the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from fencepost_operator.api import (
     State,
     Status,
 )
-from fencepost_operator.desired.hashes import Fingerprints
+from fencepost_operator.desired.hashes import Fingerprints, bounds_hash
 from fencepost_operator.desired.names import fence_owner
 from fencepost_operator.observation import Known, Observation, References, Run
 
@@ -118,6 +118,11 @@ def retry_token(pipeline: Pipeline) -> str:
     annotation, spec = pipeline.annotations.get(RETRY_ANNOTATION, ""), pipeline.spec
     nonce = spec.restart.nonce if isinstance(spec, Spec) else ""
     return f"{nonce} {annotation}" if nonce else annotation
+
+
+def bounds_token(pipeline: Pipeline) -> str:
+    """Return what tells other bounds of batches, with which a run may succeed where one failed."""
+    return bounds_hash(pipeline.spec) if isinstance(pipeline.spec, Spec) else ""
 
 
 def job_of(run: RunStatus | None, runs: tuple[Run, ...]) -> Run | None:

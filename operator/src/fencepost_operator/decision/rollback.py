@@ -13,7 +13,7 @@ from fencepost_operator.decision.context import Context, SpecContext, retry_toke
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, stalled
 from fencepost_operator.desired.hashes import optional_references
-from fencepost_operator.desired.spec_identity import config_maps, identity
+from fencepost_operator.desired.spec_identity import attempt, config_maps
 
 REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation {RETRY_ANNOTATION} to a new value"
 
@@ -26,7 +26,7 @@ def is_in_effect(pipeline: Pipeline, own: Spec, references: Mapping[str, str | N
     if told.retry != retry_token(replace(pipeline, spec=own)):
         return False
     is_missing = any(references.get(name) is None for name in set(config_maps(own)) - optional_references(own))
-    return is_missing or told.failed_spec == identity(own, references)
+    return is_missing or told.failed_spec == attempt(own, references)
 
 
 def with_rollback(pipeline: Pipeline, status: Status) -> Status:

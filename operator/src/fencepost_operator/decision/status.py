@@ -24,7 +24,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import losses
-from fencepost_operator.decision.context import job_of, retry_token
+from fencepost_operator.decision.context import bounds_token, job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
 from fencepost_operator.decision.lag import lags, readable
@@ -95,8 +95,9 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     pipeline: Pipeline, status: Status, run: RunStatus, diagnosis: Diagnosis, *, row: FenceRow | None, now: datetime
 ) -> FailureStatus:
     """Return the failure of a run; the count continues unless there was a commit or a change since the last failure."""
-    before, retry = status.failure, retry_token(pipeline)
-    same = before is not None and (before.spec_hash, before.retry) == (run.spec_hash, retry)
+    before, retry, bounds = status.failure, retry_token(pipeline), bounds_token(pipeline)
+    asked = (run.spec_hash, retry, bounds)
+    same = before is not None and (before.spec_hash, before.retry, before.batch_bounds) == asked
     counts = same and not has_progressed(run, row)
     count = (before.count if before is not None and counts else 0) + 1
     attempts = attempts_used(before) if before is not None and counts else 0
@@ -119,6 +120,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         loss=diagnosis.loss,
         log=diagnosis.log,
         retry=retry,
+        batch_bounds=bounds,
     )
 
 

@@ -71,6 +71,23 @@ def code_hash(spec: Spec, references: Mapping[str, str | None]) -> str:
     return references.get(f"ConfigMap/{spec.job.code_config_map}") or "" if spec.job.code_config_map else ""
 
 
+def bounds_hash(spec: Spec) -> str:
+    """Return the digest of the bounds of batches and of onPoison.failures, '' where all are at their default.
+
+    They start no run, but another run may succeed with others where one failed.
+    """
+    source, poison = spec.source, spec.on_poison
+    bounds = {
+        field.name: encode(value)
+        for field in fields(source)
+        if field.name in _BOUNDS and (value := getattr(source, field.name)) != default_of(field)
+    }
+    usual = {field.name: default_of(field) for field in fields(poison)}["failures"]
+    failures = {"failures": poison.failures} if poison.failures != usual else {}
+    found = {**bounds, **failures}
+    return digest(found) if found else ""
+
+
 def executor_references(spec: Spec) -> tuple[str, ...]:
     """Return the objects that executors see: the code and what the environment is filled from."""
     code = {f"ConfigMap/{spec.job.code_config_map}"} if spec.job.code_config_map else set[str]()

@@ -17,7 +17,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.quantities import format_duration, mebibytes
 from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed
-from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.context import RunContext, bounds_token
 from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.status import attempts_used
@@ -143,12 +143,12 @@ def _budget(context: RunContext, failure: FailureStatus) -> str:
 def current_failure(context: RunContext) -> FailureStatus | None:
     """Return the failure of the newest run until something changes that the next run may succeed with.
 
-    That is the spec, the retry annotation, or the acceptance of the loss at which the run stopped.
+    That is the spec, the bounds of batches, the retry annotation, or the acceptance of the loss that stopped the run.
     """
     run, failure = context.run, context.status.failure
     if run is None or failure is None or not failure.count or failure.epoch != run.epoch:
         return None
     if any(each.id == failure.loss and each.epoch >= failure.epoch for each in context.status.accepted_losses):
         return None
-    same = failure.spec_hash == context.desired.run and failure.retry == context.retry_token
-    return failure if same else None
+    asked = (context.desired.run, context.retry_token, bounds_token(context.pipeline))
+    return failure if (failure.spec_hash, failure.retry, failure.batch_bounds) == asked else None

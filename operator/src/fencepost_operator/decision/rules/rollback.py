@@ -18,7 +18,7 @@ from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.unfinished import CANNOT_START, START_PATIENCE
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, optional_references
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.desired.spec_identity import config_maps, identity
+from fencepost_operator.desired.spec_identity import attempt, config_maps, identity
 from fencepost_operator.observation import Began, Known, Unknown, UnknownReason
 
 AT_ONCE: Final = frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD})
@@ -138,7 +138,7 @@ def _roll_back(context: RunContext, stable: StableStatus, reason: Reason, why: s
     told = RollbackStatus(
         revision=stable.revision,
         failed=revision_of(context.pipeline, context.spec, hashes).name,
-        failed_spec=identity(context.spec, hashes),
+        failed_spec=attempt(context.spec, hashes),
         at=context.now,
         reason=reason,
         message=detail(f"The new spec failed before it was stable: {why}"),
