@@ -23,11 +23,13 @@ OF_DATA: Final = re.compile(r"SQLSTATE: (?:22|39|P0)")
 OWN_CODE: Final = re.compile(r'File "[^"]*/fencepost/(?:sinks|kafka)/')
 """A frame of the reader's or the sink's: they run in Python workers of their own, so the author's code is not there."""
 OUTAGE: Final = re.compile(
-    r"^(?:\w+\.)*(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError|HTTPError"
-    r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)",
-    re.MULTILINE,
+    r"(?:\w+\.)*(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError"
+    r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)"
+    r"|HTTPError: (?:HTTP Error )?(?:429|5\d\d)\b)"
 )
-"""The last line of a Python worker's traceback: a service that the author's function calls did not answer."""
+"""How a traceback's last line begins where a service did not answer the author's function, or answered it is busy."""
+SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+"""What Spark may add to a traceback."""
 OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 LONGEST: Final = 1500
 
@@ -100,13 +102,21 @@ def _without_memory(error: Exception, text: str) -> str:
 
 def outage(error: Exception, message: str) -> BatchFailed | None:
     """Return BatchFailed, reason DependencyDown, when a service that the author's function calls is the cause."""
-    if not (OUTAGE.search(str(error)) or OUTAGE.search(type(error).__name__)) or OF_DATA.search(short(error)):
+    if OUTAGE.match(_last_line(error)) is None or OF_DATA.search(short(error)):
         return None
     return BatchFailed(
         message,
         reason=Reason.DEPENDENCY_DOWN,
         remedy="Restore the service that the transform calls; the batch is repeated, and nothing is lost.",
     )
+
+
+def _last_line(error: Exception) -> str:
+    """Return the line that names the exception itself: not one that it was raised from, nor a line of its message."""
+    if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+        return f"{type(error).__name__}: {error}"
+    lines = SQLSTATE.sub("", _without_stack(error)).splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 def _fails_on_empty_batch(message: str) -> BadSpec:
@@ -144,5 +154,9 @@ def _kind(error: Exception) -> type[BatchFailed]:
 
 def short(error: BaseException) -> str:
     """Return an error's text without the pages of Java stack that follow Spark's own."""
-    text = str(error).partition("\n\nJVM stacktrace:")[0].partition("\n\tat ")[0].strip()
+    text = _without_stack(error)
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} … {text[-2 * LONGEST // 3 :]}"
+
+
+def _without_stack(error: BaseException) -> str:
+    return str(error).partition("\n\nJVM stacktrace:")[0].partition("\n\tat ")[0].strip()
