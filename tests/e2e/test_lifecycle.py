@@ -114,7 +114,7 @@ def test_new_code_that_cannot_be_loaded_is_rolled_back_to_the_last_stable_code(s
             row = stream.commits_past(row, seconds=240)
     status = pipeline.status()
     assert status["run"]["revision"] == status["rolledBack"]["revision"] == stable["revision"]
-    assert pipeline.condition("Streaming")["status"] == "True"
+    pipeline.wait_condition("Streaming", "True")
     assert pipeline.condition("Ready")["status"] == "False"
     assert pipeline.object()["spec"]["job"]["entrypoint"] == "departures:missing", "the object keeps its spec"
     assert stream.check_every_row().epoch == epoch + 2

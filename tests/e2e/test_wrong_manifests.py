@@ -103,6 +103,9 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.restart", {"maxBackoff": "0s"}),
     ("spec.restart", {"stallTimeout": "1s"}),
     ("spec.restart", {"startTimeout": "1s"}),
+    ("spec.restart", {"stopTimeout": "0s"}),
+    ("spec.upgrade", {"deadline": "1s"}),
+    ("spec.upgrade", {"stableAfter": {"window": "0s"}}),
 ]
 
 

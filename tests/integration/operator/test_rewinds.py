@@ -60,8 +60,8 @@ async def test_a_rewind_is_read_written_marked_and_no_longer_listed(
     await eventually_async(write)
 
     async def mark(*, held: bool, finished: bool) -> bool:
-        found = await api.get(REWINDS, namespace=namespace, name="back")
-        assert found is not None
+        if finished and not await rewinds.unfinished(pipeline, expected=True):
+            return True  # an operator was faster
         try:
             await rewinds.mark(await there(rewinds, pipeline), held=held, finished=finished)
         except Conflict:

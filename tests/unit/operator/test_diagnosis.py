@@ -81,6 +81,15 @@ def test_a_loss_has_the_reason_that_the_driver_tells(code: int, told: Reason, ca
     assert (found.category, found.loss) == (category, "3f0c5a9b7d21" if code == 52 else "")
 
 
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_a_program_that_cannot_be_started_is_no_failure_of_the_run(reason: str) -> None:
+    pod = replace(POD, exit_code=128, termination_reason=reason, log=('exec: "/no-such-program": no such file',))
+    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    assert found.category is Reason.CONTAINER_CONFIG_ERROR
+    assert "/no-such-program" in found.message
+    assert not found.is_environment
+
+
 def test_out_of_memory_goes_before_the_signal() -> None:
     found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=137, termination_reason="OOMKilled")), RUN.name)
     assert found.category is Reason.OUT_OF_MEMORY

@@ -67,6 +67,8 @@ class Diagnosis:
 
 IMAGE: Final = (Reason.IMAGE_PULL_FAILED, "cannot pull its image", "")
 NOT_A_JOB_IMAGE: Final = "see the message; the image or its entrypoint may not be a fencepost-job image"
+NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
+"""Why a container ended whose program could not be started, as containerd and Docker say."""
 POD_ISSUES: Final[Mapping[str, tuple[Reason, str, str]]] = {
     "ImagePullBackOff": IMAGE,
     "ErrImagePull": IMAGE,
@@ -229,6 +231,14 @@ def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
             summary="The driver's container ran out of memory",
             special="raise job.resources, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
             "its size",
+            exit_code=pod.exit_code,
+        )
+    if pod.termination_reason in NEVER_RAN:
+        return Diagnosis(
+            category=Reason.CONTAINER_CONFIG_ERROR,
+            summary="The driver's container cannot be run",
+            detail=detail(pod.log[-1]) if pod.log else "",
+            special=NOT_A_JOB_IMAGE,
             exit_code=pod.exit_code,
         )
     if pod.exit_code is None and run.orphaned:
