@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import split_offset_key
@@ -14,6 +14,7 @@ from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.rules.upgrade import AHEAD
 
 DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})
 FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "references", "source"})
@@ -172,6 +173,8 @@ class Statuses:
     skew: timedelta = timedelta(0)
     rolled_back: set[tuple[str, int, str]] = field(default_factory=set)
     """Uids, generations and retry tokens of the specs that were rolled back."""
+    unpermitted: set[datetime] = field(default_factory=set)
+    """When restarts began that had no permit."""
     while_stalled: Counter[str] = field(default_factory=Counter)
     """Successful writes since the pipeline stalled for its present reason."""
 
@@ -187,6 +190,9 @@ class Statuses:
         require((after.epoch or 0) >= (before.epoch or 0), f"status.epoch goes back: {before.epoch} to {after.epoch}")
         require(after.restarts >= before.restarts, "status.restarts goes back")
         self._rollback(pipeline, after)
+        began = after.planned_restart_since
+        if began in self.unpermitted and began != before.planned_restart_since:
+            require(AHEAD in after.message, "a healthy run is replaced without a permit")
         if (before.state, _reason(before)) != (after.state, _reason(after)):
             self.while_stalled.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from fencepost_operator.actions import InstallCluster
 from fencepost_operator.api import Reason, RunStatus, State
@@ -14,6 +15,9 @@ from fencepost_operator.decision.rollout import was_ready
 from fencepost_operator.decision.rules.health import has_started, topics_are_missing
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.desired.hashes import is_same_spec
+
+AHEAD: Final = "ahead of its turn"
+"""Said of a restart that does not wait for a permit."""
 
 
 def run_is_being_stopped(context: RunContext) -> Outcome | None:
@@ -29,7 +33,8 @@ def run_is_being_stopped(context: RunContext) -> Outcome | None:
 def run_is_outdated(context: RunContext) -> Outcome | None:
     """Stop a run of another spec gracefully, unless the new one could not start at all.
 
-    A healthy one waits until few enough other pipelines are restarted at the same time: see `restart_is_queued`.
+    A healthy one waits until few enough other pipelines are restarted at the same time: see `restart_is_queued`.  It
+    does not wait where its cluster is to be scaled or repaired, and that cannot be had but with the new configuration.
     """
     run = context.active_run
     if run is None or run.spec_hash == context.desired.run:
@@ -37,14 +42,28 @@ def run_is_outdated(context: RunContext) -> Outcome | None:
     if outcome := topics_are_missing(context):
         return outcome
     healthy = has_started(context, run)
-    if healthy and not context.observation.may_restart:
+    urgent = "" if context.observation.may_restart else _needs_new_cluster(context)
+    if healthy and not context.observation.may_restart and not urgent:
         return None
-    why = f"Upgrading to {_cause(run, context)}"
+    why = f"Upgrading to {_cause(run, context)}{f', {AHEAD}: {urgent}' if healthy and urgent else ''}"
     found = stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
     if not healthy:
         return found
     since = context.status.planned_restart_since or context.now
     return replace(found, status=replace(found.status, planned_restart_since=since))
+
+
+def _needs_new_cluster(context: RunContext) -> str:
+    """Return what the live cluster lacks that would bring the new configuration into it, '' where it lacks nothing.
+
+    A cluster of the same configuration is scaled and repaired in place: see `cluster_has_drifted`.
+    """
+    recorded, workers = context.status.cluster, context.spec.cluster.workers
+    if recorded is None or recorded.config_hash == context.desired.cluster:
+        return ""
+    if recorded.workers != workers:
+        return f"scaling from {recorded.workers} to {workers} workers needs the new Spark cluster"
+    return "" if is_up_to_date(context, recorded) else "repairing the Spark cluster needs the new one"
 
 
 def _cause(run: RunStatus, context: RunContext) -> str:

@@ -1,0 +1,66 @@
+"""A healthy run whose restart is queued: what waits with it, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost_operator.actions import InstallCluster, StopRun
+from fencepost_operator.observation import ReleaseState
+from unit.operator.scenes import CLUSTER, NOW, WELL, World
+
+
+def queued(world: World) -> World:
+    """Return it while other pipelines have all the permits."""
+    return replace(world, observation=replace(world.observation, may_restart=False))
+
+
+NEW_CONFIG: dict[str, Any] = {"job": {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}}
+NEW_RUN: dict[str, Any] = {"batchInterval": "1s"}
+RELEASE = WELL.observation.release.value  # type: ignore[union-attr]
+DAMAGED: dict[str, dict[str, Any]] = {
+    "no release": {"release": None},
+    "failed release": {"release": replace(RELEASE, state=ReleaseState.FAILED)},
+    "no cluster": {"cluster": None},
+    "too few pods": {"cluster": replace(CLUSTER, workers=0)},
+}
+
+
+@pytest.mark.parametrize("changed", [NEW_CONFIG, NEW_RUN])
+def test_a_healthy_run_waits_for_its_turn(changed: dict[str, Any]) -> None:
+    decision = queued(WELL.asked(**changed)).decide()
+    assert (decision.reason, decision.action, decision.is_queued) == ("RestartQueued", None, True)
+
+
+def test_a_scale_that_needs_the_new_configuration_goes_ahead() -> None:
+    decision = queued(WELL.asked(**NEW_CONFIG, cluster={"workers": 3})).decide()
+    assert isinstance(decision.action, StopRun)
+    assert decision.status.planned_restart_since == NOW, "it counts, though it did not wait"
+    assert "ahead of its turn: scaling from 1 to 3 workers needs the new Spark cluster" in decision.status.message
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_repair_that_needs_the_new_configuration_goes_ahead(damage: str) -> None:
+    decision = queued(WELL.asked(**NEW_CONFIG).seen(**DAMAGED[damage])).decide()
+    assert isinstance(decision.action, StopRun)
+    assert "ahead of its turn: repairing the Spark cluster needs the new one" in decision.status.message
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_cluster_of_the_same_configuration_is_repaired_in_place(damage: str) -> None:
+    decision = queued(WELL.asked(**NEW_RUN).seen(**DAMAGED[damage])).decide()
+    assert isinstance(decision.action, InstallCluster)
+    assert decision.status.cluster is not None
+    assert decision.status.cluster.generation == 1
+
+
+def test_a_cluster_of_the_same_configuration_is_scaled_in_place() -> None:
+    decision = queued(WELL.asked(**NEW_RUN, cluster={"workers": 3})).decide()
+    assert isinstance(decision.action, InstallCluster)
+    assert decision.status.message == "Scaling from 1 to 3 workers"
+
+
+def test_whoever_has_a_permit_is_not_ahead_of_its_turn() -> None:
+    assert "ahead" not in WELL.asked(**NEW_CONFIG, cluster={"workers": 3}).decide().status.message
