@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import InstallCluster
@@ -49,8 +50,14 @@ def run_is_outdated(context: RunContext) -> Outcome | None:
     found = stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
     if not healthy:
         return found
-    since = context.status.planned_restart_since or context.now
-    return replace(found, status=replace(found.status, planned_restart_since=since))
+    return replace(found, status=replace(found.status, planned_restart_since=_restarts_since(context)))
+
+
+def _restarts_since(context: RunContext) -> datetime:
+    """Return since when the pipeline restarts; what an expired permit began is over, and a later restart is counted."""
+    since, timeout = context.status.planned_restart_since, timedelta(seconds=context.config.restart_timeout)
+    is_valid = since is not None and timedelta() <= context.now - since < timeout
+    return since if since is not None and is_valid else context.now
 
 
 def _needs_new_cluster(context: RunContext) -> str:
