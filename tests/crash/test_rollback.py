@@ -114,6 +114,21 @@ async def test_a_run_that_is_restarted_again_and_again_and_one_without_records_a
     assert idle.pipeline.status.stable is None
 
 
+async def test_a_revision_that_no_run_has_used_is_not_stable() -> None:
+    """The bounds of batches change under a run that has proven itself with the old ones."""
+    stage, _ = await stable()
+    before = proven(stage).revision
+    stage.world.change(KEY, source=source(maxRecordsPerBatch=1))
+    await stage.run(60)
+    assert stage.pipeline.status.run is not None
+    assert stage.pipeline.status.run.revision != before, "the last valid spec"
+    assert proven(stage).revision == before
+    stage.world.kill_driver()
+    await stage.until(lambda: proven(stage).revision != before)
+    assert stage.world.newest_pod().driver.config.source.max_records_per_batch == 1
+    assert proven(stage).epoch == stage.pipeline.status.run.epoch
+
+
 @pytest.mark.parametrize("code", [ExitCode.BAD_SPEC, ExitCode.FAILED, ExitCode.POISON_RECORD])
 async def test_a_new_spec_that_fails_rolls_back_to_the_stable_one(code: int) -> None:
     stage, failing = await stable()

@@ -8,6 +8,7 @@ from datetime import timedelta
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus, Spec, StableStatus, Status
 from fencepost_operator.decision.context import Context
+from fencepost_operator.desired.code import revision_in
 from fencepost_operator.observation import Known
 
 
@@ -28,12 +29,23 @@ def with_stable(context: Context, status: Status) -> Status:
     active, run, fence = context.active_run, status.run, context.observation.fence
     if active is None or run is None or run.name != active.name or not run.revision:
         return status
-    if status.stable is not None and status.stable.revision == run.revision:
-        return status
     if not isinstance(fence, Known) or fence.value is None or not _has_proven_itself(context, run):
         return status
-    found = StableStatus(revision=run.revision, epoch=run.epoch, since=context.now, offsets=dict(fence.value.offsets))
+    revision = _started_with(context, run, fence.value)
+    if status.stable is not None and status.stable.revision == revision:
+        return status
+    found = StableStatus(revision=revision, epoch=run.epoch, since=context.now, offsets=dict(fence.value.offsets))
     return replace(status, stable=found)
+
+
+def _started_with(context: Context, run: RunStatus, row: FenceRow) -> str:
+    """Return the revision that the run was started with, which its row names: what it commits proves no later one.
+
+    The recorded one follows the object where a change needs no other run, such as one of the bounds of batches.
+    A run that an older release started names none.
+    """
+    is_its = (row.epoch, row.driver) == (run.epoch, run.pod_uid)
+    return (revision_in(context.pipeline.key.name, row.code) if is_its else "") or run.revision
 
 
 def _has_proven_itself(context: Context, run: RunStatus) -> bool:
