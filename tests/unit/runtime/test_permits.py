@@ -62,3 +62,55 @@ def test_a_new_leader_goes_on_from_the_statuses_and_believes_no_moment_to_come(p
     permits.begin({A: NOW - timedelta(minutes=1), B: NOW + timedelta(days=365)}, NOW)
     assert not take(permits, C)
     assert take(permits, C, NOW + timedelta(minutes=10))
+
+
+def of(namespace: str, count: int) -> list[ObjectKey]:
+    return [ObjectKey(namespace, f"{namespace}-{number}") for number in range(count)]
+
+
+def test_namespaces_take_turns(permits: RestartPermits) -> None:
+    many, few = of("many", 10), of("few", 2)
+    assert [take(permits, key) for key in many] == [True, True] + [False] * 8
+    assert [take(permits, key) for key in few] == [False, False], "it began to wait last"
+    permits.note(many[0], since=None, queued=False, now=NOW)
+    assert [take(permits, key) for key in (*many[2:], few[1], few[0])] == [False] * 9 + [True]
+    permits.note(few[0], since=None, queued=False, now=NOW)
+    assert not take(permits, many[2]), "half of the permits are its own"
+    assert take(permits, few[1])
+    permits.note(few[1], since=None, queued=False, now=NOW)
+    assert take(permits, many[2]), "nobody else waits"
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_no_namespace_that_never_comes_up_holds_back_another(limit: int) -> None:
+    """The pipelines of one began to wait first, and each keeps its permit until that expires."""
+    permits = RestartPermits(limit=limit, timeout=timedelta(minutes=10))
+    stuck, others = of("stuck", 100), [*of("one", 10), *of("two", 5)]
+    began = {key: NOW for key in stuck if take(permits, key)}
+    last = 200 if limit == 1 else 30
+    for minute in range(1, last):
+        now = NOW + timedelta(minutes=minute)
+        for key in stuck:
+            if key in began:
+                permits.note(key, since=began[key], queued=False, now=now)
+            elif take(permits, key, now):
+                began[key] = now
+        for key in tuple(others):
+            if take(permits, key, now):
+                permits.note(key, since=None, queued=False, now=now)  # it came up
+                others.remove(key)
+    assert not others
+    assert len(began) < len(stuck)
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_no_permit_is_idle_while_somebody_waits(limit: int) -> None:
+    permits = RestartPermits(limit=limit, timeout=timedelta(minutes=10))
+    waiting, began = [*of("one", 50), *of("two", 50), *of("three", 1)], dict[ObjectKey, datetime]()
+    for minute in range(25):
+        now = NOW + timedelta(minutes=minute)
+        for key in (*waiting, *waiting):
+            if key not in began and permits.may_restart(key, now):
+                began[key] = now
+            permits.note(key, since=began.get(key), queued=key not in began, now=now)
+        assert permits.in_progress(now) == limit

@@ -1,20 +1,23 @@
 """How many pipelines may be restarted by plan at the same time, as for a rotated Secret that all of them name.
 
+Namespaces take turns, so that one tenant with many pipelines, or with some that never come up, holds nobody else back.
 Only the replica that leads gives permits, and it gives none while it waits for something: between a look and its answer
 nobody else moves.  Who restarts is in the pipelines' statuses, from which a new leader begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fencepost_operator.api import ObjectKey
 
 ASKS_AGAIN: Final = timedelta(minutes=3)
 """A pipeline that has not asked for so long has lost its place in the queue: it may be paused, or deleted."""
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class RestartPermits:
     """Since when each pipeline restarts."""
     _queue: dict[ObjectKey, datetime] = field(default_factory=dict)
     """When each pipeline that waits has asked last, in the order in which they began to wait."""
+    _given: dict[str, datetime] = field(default_factory=dict)
+    """When each namespace has got a permit last."""
 
     def begin(self, restarting: Mapping[ObjectKey, datetime], now: datetime) -> None:
         """Take over from the leader before: these pipelines restart, as their statuses say."""
@@ -34,18 +39,32 @@ class RestartPermits:
             self.note(key, since=since, queued=False, now=now)
 
     def may_restart(self, key: ObjectKey, now: datetime) -> bool:
-        """Return whether this pipeline's turn has come; those that began to wait earlier come first."""
+        """Return whether this pipeline's turn has come.
+
+        The namespace with the fewest permits comes first, then the one that got none for longest, then whoever began
+        to wait earlier.  One with half of the permits gets no more while another with less waits.
+        """
         if not self.limit or self._is_held(key, now):
             return True
+        if self.in_progress(now) >= self.limit:
+            return False
         waiting = [other for other, asked in self._queue.items() if now - asked <= ASKS_AGAIN]
-        ahead = waiting.index(key) if key in waiting else len(waiting)
-        return self.in_progress(now) + ahead < self.limit
+        if key not in waiting:
+            waiting.append(key)
+        held = Counter(other.namespace for other in self._held if self._is_held(other, now))
+        share = max(1, self.limit // 2)
+        others = {other.namespace for other in waiting} - {key.namespace}
+        if held[key.namespace] >= share and any(held[other] < share for other in others):
+            return False
+        return held.total() + self._in_turn(waiting, held).index(key) < self.limit
 
     def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, now: datetime) -> None:
         """Note what was decided: the pipeline restarts since then, or waits for its turn, or neither."""
         if since is None:
             self._held.pop(key, None)
         else:
+            if self._held.get(key) != since and now - since < self.timeout:
+                self._give(key.namespace, now)
             self._held[key] = min(since, now)
         if queued:
             self._queue[key] = now
@@ -65,6 +84,19 @@ class RestartPermits:
         """Return how many pipelines wait."""
         return sum(now - asked <= ASKS_AGAIN for asked in self._queue.values())
 
+    def _give(self, namespace: str, now: datetime) -> None:
+        """Note that a namespace has got a permit, and forget those whose last one is long over."""
+        recent = {name: at for name, at in self._given.items() if now - at < 2 * self.timeout}
+        self._given = {**recent, namespace: now}
+
     def _is_held(self, key: ObjectKey, now: datetime) -> bool:
         since = self._held.get(key)
         return since is not None and now - since < self.timeout
+
+    def _in_turn(self, waiting: Sequence[ObjectKey], held: Counter[str]) -> list[ObjectKey]:
+        """Return who waits, each namespace's first one before any other's second; permits that are held count."""
+        turns, had = dict[ObjectKey, tuple[int, datetime]](), Counter(held)
+        for key in waiting:
+            turns[key] = (had[key.namespace], self._given.get(key.namespace, LONG_AGO))
+            had[key.namespace] += 1
+        return sorted(waiting, key=turns.__getitem__)
