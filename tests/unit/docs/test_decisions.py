@@ -62,7 +62,7 @@ COMMANDS: Final = list(commands())
 
 
 def test_the_runbooks_have_commands_of_these_programs_only() -> None:
-    assert {words(command)[0] for command in COMMANDS} == {"kubectl", "fencepost", "helm"}
+    assert {words(command)[0] for command in COMMANDS} == {"kubectl", "fencepost", "helm", "promtool"}
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("kubectl ")])

@@ -37,7 +37,17 @@ def test_executors_that_end_now_and_then_are_no_loop() -> None:
         assert loop.see(ends(1)) is None
 
 
-@pytest.mark.parametrize("how", ["RUNNING", "KILLED", "KILLED (Command exited with code 143)", "LOST (worker lost)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "RUNNING",
+        "KILLED",
+        "KILLED (Command exited with code 143)",
+        "LOST (worker lost)",
+        "FAILED (Worker shutting down)",
+        "EXITED (Command exited with code 143)",
+    ],
+)
 def test_an_executor_that_runs_or_that_somebody_ended_is_no_crash(how: str) -> None:
     assert CrashLoop(1, now=lambda: 0.0).see(ends(500, how)) is None
 

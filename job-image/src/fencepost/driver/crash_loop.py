@@ -13,18 +13,22 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from fencepost.contract import Reason
+from fencepost.contract.guidance.ends import EXECUTORS_OUTPUT
 from fencepost.errors import NoExecutors
 
-ENDED: Final = re.compile(r"Executor updated: \S+ is now (?:EXITED|FAILED)(?: \((.*)\))?")
-"""What Spark's client of the master logs of an executor that ended by itself; one that is asked to end is KILLED."""
+ENDED: Final = re.compile(r"Executor updated: \S+ is now (?:EXITED|FAILED) \((Command exited with code (?!143\b).*)\)")
+"""What Spark's client of the master logs of an executor that ended by itself.
+
+One that is asked to end is KILLED; one whose worker ends is FAILED (Worker shutting down), or exits on SIGTERM: 143.
+"""
 WINDOW: Final = 120.0
 """Seconds in which ends count together."""
 ENDS: Final = 10
 """Ends in WINDOW, per executor that the run should have, from which it is a loop."""
 REMEDY: Final = (
     "Correct the options of the executors in spec.cluster.sparkConf (spark.executor.*), or raise"
-    " spec.cluster.worker.memory. The executor's own output is in its worker's pod: kubectl exec POD -- sh -c"
-    " 'tail -n 20 $SPARK_WORKER_DIR/*/*/stderr'."
+    " spec.cluster.worker.memory. The executor's own output is in its worker's pod:"
+    f" kubectl exec POD -- {EXECUTORS_OUTPUT}."
 )
 
 
@@ -42,7 +46,7 @@ class CrashLoop:
         for line in lines:
             if (found := ENDED.search(line)) is not None:
                 self._ends.append(self._now())
-                how = found.group(1) or how
+                how = found.group(1)
         while self._ends and self._now() - self._ends[0] > WINDOW:
             self._ends.popleft()
         if len(self._ends) < self._most:

@@ -40,6 +40,8 @@ WORKERS: Final = Step(
     "Do the workers run, and do their cores and memory fit",
     "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.cluster}'",
 )
+EXECUTORS_OUTPUT: Final = "sh -c 'tail -n 20 $SPARK_WORKER_DIR/*/*/stderr'"
+"""Shows, in a worker's container, what its executors said last."""
 EVENTS: Final = Step("What happened in the namespace", "kubectl get events -n NAMESPACE --sort-by .lastTimestamp")
 
 END: Final = {
@@ -161,7 +163,7 @@ END: Final = {
             PODS,
             Step(
                 "What the executors said",
-                "kubectl exec -n NAMESPACE POD -- sh -c 'tail -n 20 /tmp/work/*/*/stderr'",
+                f"kubectl exec -n NAMESPACE POD -- {EXECUTORS_OUTPUT}",
             ),
         ),
     ),

@@ -25,8 +25,13 @@ PERSON: Final = {
         remedy="correct the spec",
         steps=(
             Step(
-                "The specs that are kept, the newest last: one of them is in effect",
-                "kubectl get controllerrevisions -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME",
+                "The specs that are kept, the newest last",
+                "kubectl get controllerrevisions -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME "
+                "--sort-by=.metadata.creationTimestamp",
+            ),
+            Step(
+                "The one that is in effect",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.run.revision}'",
             ),
         ),
     ),
@@ -70,8 +75,8 @@ PERSON: Final = {
         category=Category.PERSON,
         situation="The fence row existed and is gone: Cassandra lost it, or somebody deleted it",
         does="starts nothing, because the progress is not known",
-        remedy="restore it from a backup; or, to begin at source.kafka.startingOffsets, set deletionPolicy to Delete, "
-        "delete the pipeline and create it again",
+        remedy="restore it from a backup; or save status.committed.offsets, set deletionPolicy to Delete, delete the "
+        "pipeline and create it again with them in source.kafka.startingOffsets",
         steps=(OFFSETS,),
         more="FencepostPipelineNotReady.md#create-the-pipeline-again-at-saved-offsets",
     ),
@@ -79,9 +84,21 @@ PERSON: Final = {
         category=Category.PERSON,
         situation="The fence row is at an older epoch than was seen: an older backup was restored",
         does="starts nothing, because the newer progress is not known",
-        remedy="restore the newer row; or, to begin at source.kafka.startingOffsets, set deletionPolicy to Delete, "
-        "delete the pipeline and create it again",
-        steps=(HISTORY, OFFSETS),
+        remedy="restore the newer row; or continue from the older one: with deletionPolicy Retain, delete the pipeline "
+        "and apply it again",
+        steps=(
+            HISTORY,
+            Step(
+                "Save the newer offsets, which only Prometheus still has: status.committed.offsets are the older row's",
+                "promtool query instant PROMETHEUS_URL "
+                '\'max_over_time(fencepost_pipeline_committed_offset{namespace="NAMESPACE",name="NAME"}[7d])\'',
+            ),
+            Step(
+                "Continue from the older row, and apply the manifest again; records since then are written again",
+                'kubectl patch spl -n NAMESPACE NAME --type merge -p \'{"spec":{"deletionPolicy":"Retain"}}\' && '
+                "kubectl delete spl -n NAMESPACE NAME",
+            ),
+        ),
         more="FencepostPipelineNotReady.md#fencerolledback",
     ),
     Reason.RESTART_BUDGET_EXHAUSTED: Guidance(

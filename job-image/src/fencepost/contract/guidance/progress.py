@@ -61,13 +61,14 @@ PROGRESS: Final = {
     ),
     Reason.PROVISIONING: Guidance(
         category=Category.PROGRESS,
-        situation="The fence row or the Spark cluster is created or repaired, or the master is not ready yet",
-        does="creates the row, installs the cluster with Helm, and waits for the master",
+        situation="The fence row or the Spark cluster is created or repaired, or the master does not run yet",
+        does="creates the row, installs the cluster with Helm, and waits until the master's container runs; a master "
+        "that was ready before must be ready again",
         steps=(PODS,),
     ),
     Reason.CLUSTER_READY: Guidance(
         category=Category.PROGRESS,
-        situation="The Spark master is ready",
+        situation="The container of the Spark master runs",
         does="starts the driver",
     ),
     Reason.FENCED: Guidance(

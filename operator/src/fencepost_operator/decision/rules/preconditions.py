@@ -124,18 +124,12 @@ def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | N
     )
 
 
-RESTORE: Final = (
-    "restore it from a backup; or, to begin at source.kafka.startingOffsets, "
-    "set deletionPolicy to Delete, delete the pipeline and create it again"
-)
-
-
 def fence_is_lost(context: SpecContext) -> Outcome | None:
     """Leave it to a person when a row that existed is gone: its progress is lost."""
     epoch = context.status.epoch
     if not epoch:
         return None
-    return stalled(context, Reason.FENCE_LOST, f"The checkpoint's row is gone; it was at epoch {epoch}", RESTORE)
+    return stalled(context, Reason.FENCE_LOST, f"The checkpoint's row is gone; it was at epoch {epoch}")
 
 
 def fence_was_rolled_back(context: SpecContext, row: FenceRow) -> Outcome | None:
@@ -144,7 +138,7 @@ def fence_was_rolled_back(context: SpecContext, row: FenceRow) -> Outcome | None
     if not epoch or row.epoch >= epoch:
         return None
     message = f"The checkpoint's row is at epoch {row.epoch}, but epoch {epoch} was seen before"
-    return stalled(context, Reason.FENCE_ROLLED_BACK, message, RESTORE)
+    return stalled(context, Reason.FENCE_ROLLED_BACK, message)
 
 
 def fence_is_missing(context: SpecContext) -> Outcome:
