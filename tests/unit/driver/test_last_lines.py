@@ -41,6 +41,13 @@ def test_an_exception_is_told_without_the_pages_of_java(log: tuple[logging.Logge
     assert lines[-1] == "RuntimeError: Job aborted: ZeroDivisionError in line 7"
 
 
+def test_the_jvms_lines_are_kept_without_their_frames(log: tuple[logging.Logger, LastLines]) -> None:
+    _, kept = log
+    frames = [f"\tat org.apache.spark.X.f(X.scala:{number})" for number in range(50)]
+    kept.add(["ERROR Executor: no space left", *frames, "\t... 12 more", "Caused by: java.io.IOException: full"])
+    assert kept.without(()) == ("ERROR Executor: no space left", "Caused by: java.io.IOException: full")
+
+
 def test_the_secrets_are_those_that_the_pod_was_given(tmp_path: Path) -> None:
     for name, text in {
         "kafka/sasl.password": "hunter2\n",

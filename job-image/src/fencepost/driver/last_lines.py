@@ -34,8 +34,8 @@ class LastLines(logging.Handler):
             self.add(_told(record.exc_info[1]))
 
     def add(self, lines: Iterable[str]) -> None:
-        """Keep lines of another log, that of Spark's JVM."""
-        self._lines.extend(lines)
+        """Keep lines of another log, that of Spark's JVM, or of an exception."""
+        self._lines.extend(line for line in lines if JAVA_FRAME.match(line) is None)
 
     def without(self, secrets: Iterable[str]) -> tuple[str, ...]:
         """Return the lines, with each of these texts covered."""
@@ -48,4 +48,4 @@ class LastLines(logging.Handler):
 
 def _told(error: BaseException) -> Iterator[str]:
     for part in traceback.format_exception(error):
-        yield from (line for line in part.splitlines() if JAVA_FRAME.match(line) is None)
+        yield from part.splitlines()

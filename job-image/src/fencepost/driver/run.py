@@ -33,7 +33,7 @@ from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
 from fencepost.driver.report import log_committed
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
-from fencepost.fence import Fence, FenceUnavailable, open_to
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, open_to
 from fencepost.spark import gateway, session
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Driver:
         self._started = time.monotonic()
         self._jvm_log: JvmLog | None = None
         self._records: KafkaRecords | None = None
+        self._ending = threading.Lock()
         self._leaving = threading.Lock()
         self._has_executor = threading.Event()
         self._has_claimed_before = False
@@ -104,7 +105,7 @@ class Driver:
     def end(self, error: BaseException) -> NoReturn:
         """End the process for `error`, from any thread."""
         loop = self._loop
-        if self._jvm is not None:
+        if self._jvm is not None and not isinstance(error, (Fenced, FenceMissing)):
             error = self._jvm.cause(error)
         if isinstance(error, OutOfMemory) and loop is not None and self._records is not None:
             error = with_size(error, loop.hand, self._records)
@@ -114,18 +115,31 @@ class Driver:
             version=loop.version if loop else None,
             batch=loop.hand.spans() if loop else None,
         )
-        if judged.exit_code == ExitCode.FAILED:
-            log.error("the run failed", exc_info=error)
-        self._leave(judged)
+        self._leave(judged, error)
 
-    def _leave(self, last: Verdict) -> NoReturn:
-        self._leaving.acquire()  # the first word is the last one; a second thread waits here for the end
-        if last.exit_code:
-            self._read_jvm_log()
-            last = replace(last, log=logs.LAST.without(self._environment.secrets()))
-        level = logging.INFO if last.exit_code == 0 else logging.ERROR
-        log.log(level, "%s: %s", last.reason, last.message, extra={"fields": {"exit_code": last.exit_code}})
+    def _leave(self, last: Verdict, error: BaseException | None = None) -> NoReturn:
+        """Write the verdict and end the process.
+
+        A driver that is fenced gathers nothing, and waits for no thread that does: its executors write on meanwhile.
+        """
+        if last.exit_code != ExitCode.FENCED:
+            self._ending.acquire()  # the first word is the last one; a second thread waits here for the end
+            with suppress(Exception):  # which would keep the lock, and so the process
+                last = self._with_log(last, error)
+        self._leaving.acquire()
+        with suppress(Exception):
+            level = logging.INFO if last.exit_code == 0 else logging.ERROR
+            log.log(level, "%s: %s", last.reason, last.message, extra={"fields": {"exit_code": last.exit_code}})
         verdict.leave(last, path=self._environment.termination_log)
+
+    def _with_log(self, last: Verdict, error: BaseException | None) -> Verdict:
+        """Return the verdict with the log's last lines; the exception comes after what the JVM said before it."""
+        if not last.exit_code:
+            return last
+        self._read_jvm_log()
+        if last.exit_code == ExitCode.FAILED:
+            log.error("the run failed", exc_info=error)
+        return replace(last, log=logs.LAST.without(self._environment.secrets()))
 
     def _read_jvm_log(self) -> None:
         """Read what the JVM logged since the watch looked last; a JVM that hangs is not waited for."""
