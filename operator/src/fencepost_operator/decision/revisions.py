@@ -25,9 +25,8 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
     recorded, stored = status.run, context.observation.stored_revision
     if run is None or recorded is None or recorded.name != run.name or run.stop_requested_at is not None:
         return status, None
-    if not isinstance(references, Known) or not isinstance(stored, Known):
-        return status, None
-    if not isinstance(spec, Spec) or context.pipeline.deleting_since is not None:
+    is_deleted = context.pipeline.deleting_since is not None
+    if is_deleted or not (isinstance(spec, Spec) and isinstance(references, Known) and isinstance(stored, Known)):
         return status, None
     hashes = references.value.hashes
     wanted = revision_of(context.pipeline, spec, hashes)
