@@ -39,10 +39,10 @@ def test_a_container_that_waits_is_trouble() -> None:
 
 
 def test_a_container_that_keeps_ending_says_how() -> None:
-    last = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no master"}}
+    last = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no master, secret=hunter2"}}
     found = pods.startup_issue(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last)))
     assert found is not None
-    assert found.message == "back-off 10s (it ended with exit code 2, Error: no master)"
+    assert found.message == "back-off 10s (it ended with exit code 2, Error: no master, secret=***)"
 
 
 def test_a_pod_that_fits_nowhere_is_trouble() -> None:

@@ -239,7 +239,7 @@ async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
 
 async def test_without_a_verdict_the_kubelets_lines_of_the_log_reach_the_decision() -> None:
     """FallbackToLogsOnError: the tail of the log is the termination message of a driver that was killed."""
-    text = '{"level": "info", "message": "ready: kafka"}\n\n' + "x" * 5000 + "\u202e\nlast words\n"
+    text = 'cut off\n{"level": "info", "message": "ready: kafka"}\n\n' + "x" * 5000 + "\u202e\nlast words\n"
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(text, code=137)}])
     assert run.pod is not None
     assert run.pod.log[0] == '{"level": "info", "message": "ready: kafka"}'
@@ -248,6 +248,17 @@ async def test_without_a_verdict_the_kubelets_lines_of_the_log_reach_the_decisio
     assert sum(map(len, run.pod.log)) <= 2048
     found = diagnose_end(run, run.name)
     assert (found.category, found.detail, found.log) == ("Killed", "last words", run.pod.log)
+
+
+async def test_secrets_in_the_kubelets_lines_of_the_log_reach_neither_the_log_nor_the_message() -> None:
+    cut = "hunter2 is what is left of a line\n" + f"{'x' * 90}\n" * 25
+    text = cut + "sasl.password=hunter2\nKafkaError: https://reader:hunter2@api.example refused token: hunter2"
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(text)}])
+    assert run.pod is not None
+    assert run.pod.log[-2] == "sasl.password=***"
+    found = diagnose_end(run, run.name)
+    assert found.detail == "KafkaError: https://***@api.example refused token: ***"
+    assert "hunter2" not in f"{run.pod} {found}"
 
 
 HOSTILE_VERDICTS = {

@@ -14,6 +14,7 @@ from typing import Final
 from fencepost_operator.adapters.api_server import NODES, ApiServer, Json
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.errors import PortError
+from fencepost_operator.masking import masked
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 from fencepost_operator.text import single_line
 
@@ -225,7 +226,7 @@ def _why(status: Json, waiting: Json) -> str:
     message: str = waiting.get("message") or ""
     ended = (status.get("lastState") or {}).get("terminated")
     if ended:
-        last = ended.get("message") or ""
+        last = masked(ended.get("message") or "")  # the tail of its log
         message += (
             f" (it ended with exit code {ended.get('exitCode')}, {ended.get('reason')}{': ' if last else ''}{last})"
         )

@@ -28,6 +28,7 @@ from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, PortError, Rejected
+from fencepost_operator.masking import masked
 from fencepost_operator.observation import DEFAULT_GRACE, DriverPod, NodeState, PodIssue, Run
 from fencepost_operator.ports import Clock
 from fencepost_operator.text import single_line
@@ -39,6 +40,8 @@ _LONGEST_GRACE: Final = 3600
 """Seconds; the CRD's maximum."""
 _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
+_KUBELETS_TAIL: Final = 2048
+"""Bytes of a log that the kubelet keeps of a container without a termination message; its cut ignores lines."""
 _REMEMBERED: Final = 10_000
 """Pods that ended, of which the newest are remembered until their runs are settled."""
 
@@ -353,11 +356,16 @@ def _verdict(ended: Json) -> Verdict | None:
 
 
 def _log(ended: Json, verdict: Verdict | None) -> tuple[str, ...]:
-    """Return the last lines of the log: the kubelet keeps them where the driver wrote no verdict."""
+    """Return the last lines of the log: the kubelet keeps them where the driver wrote no verdict.
+
+    Nobody has masked these: the driver does that with its own, and knows its secrets.
+    """
     if verdict is not None:
         return verdict.log
     text: str = ended.get("message") or ""
-    return last_lines(single_line(line, limit=LONGEST_LINE) for line in text.splitlines())
+    if len(text.encode(errors="replace")) >= _KUBELETS_TAIL and "\n" in text:
+        text = text.partition("\n")[2]  # what is left of the first line may begin inside a secret
+    return last_lines(single_line(line, limit=LONGEST_LINE) for line in masked(text).splitlines())
 
 
 def _by_liveness(pod: Json) -> tuple[bool, str]:
