@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost_operator.actions import InstallCluster, StopRun
-from fencepost_operator.observation import ReleaseState
+from fencepost_operator.observation import Release, ReleaseState
 from unit.operator.scenes import CLUSTER, NOW, WELL, World
 
 
@@ -20,10 +20,9 @@ def queued(world: World) -> World:
 
 NEW_CONFIG: dict[str, Any] = {"job": {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}}
 NEW_RUN: dict[str, Any] = {"batchInterval": "1s"}
-RELEASE = WELL.observation.release.value  # type: ignore[union-attr]
 DAMAGED: dict[str, dict[str, Any]] = {
     "no release": {"release": None},
-    "failed release": {"release": replace(RELEASE, state=ReleaseState.FAILED)},
+    "failed release": {"release": Release(name="orders", revision=1, state=ReleaseState.FAILED)},
     "no cluster": {"cluster": None},
     "too few pods": {"cluster": replace(CLUSTER, workers=0)},
 }
