@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
@@ -129,7 +130,7 @@ async def run(settings: Settings) -> None:
                 max_concurrent_restarts=settings.max_concurrent_restarts,
             ),
         )
-        reconciler.permits.begin(await pipelines.restarting(settings.watch_namespaces), clock.now())
+        reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
@@ -147,6 +148,15 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
         return found
 
     return await _answered(uid, progress)
+
+
+async def _restarting(pipelines: KubernetesPipelines, settings: Settings) -> dict[ObjectKey, datetime]:
+    """Return the pipelines that are being restarted by plan; none where that is not known, so that a start goes on."""
+    try:
+        return await pipelines.restarting(settings.watch_namespaces)
+    except PortError as error:
+        log.warning("the planned restarts are not known: %s", error, extra={"reason": Reason.LIST_FAILED})
+        return {}
 
 
 async def _known(helm: Helm, progress: _Progress) -> str:

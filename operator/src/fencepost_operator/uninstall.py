@@ -33,7 +33,9 @@ def main() -> int:
     try:
         refusal = asyncio.run(_refusal(Settings.from_environment(os.environ)))
     except (SettingsError, PortError) as error:
-        refusal = f"It is not known whether pipelines exist: {error}"
+        refusal = (
+            f"It is not known whether pipelines exist: {error}. To uninstall all the same: helm uninstall --no-hooks"
+        )
     if refusal:
         print(refusal)
     return 1 if refusal else 0
@@ -44,7 +46,7 @@ async def _refusal(settings: Settings) -> str:
     api, clock = await ApiServer.connect(kubeconfig_path()), SystemClock()
     try:
         pipelines = KubernetesPipelines(api, EventRecorder(api=api, clock=clock, instance="uninstall"))
-        return refusal(await pipelines.keys(settings.watch_namespaces))
+        return refusal(await pipelines.left(settings.watch_namespaces))
     except NotServed:
         return ""  # there can be no object of the kind
     finally:

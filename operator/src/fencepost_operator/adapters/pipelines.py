@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +19,15 @@ from fencepost_operator.api import (
     Event,
     ObjectKey,
     Pipeline,
+    Reason,
     Status,
     read_pipeline,
     read_status,
     write_status,
 )
-from fencepost_operator.errors import Rejected
+from fencepost_operator.errors import Denied, Rejected
+
+log = logging.getLogger(__name__)
 
 _PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
 _STATUS: Final = Resource(prefix=_PIPELINES.prefix, plural=PLURAL, subresource="status")
@@ -42,7 +46,10 @@ class KubernetesPipelines:
         return read_pipeline(found) if found is not None else None
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
-        """Return the pipelines of these namespaces, of all when there are none; raises Rejected without the CRD."""
+        """Return the pipelines of these namespaces, of all when there are none; raises Rejected without the CRD.
+
+        One of several namespaces that the operator may not read is left out.
+        """
         return tuple(_key(item) for item in await self._list(namespaces))
 
     async def restarting(self, namespaces: Sequence[str]) -> dict[ObjectKey, datetime]:
@@ -50,10 +57,36 @@ class KubernetesPipelines:
         found = {_key(item): read_status(item.get("status")) for item in await self._list(namespaces)}
         return {key: since for key, status in found.items() if (since := status.planned_restart_since)}
 
+    async def left(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return all pipelines of these namespaces; raises Denied where that cannot be known, unless one is gone."""
+        found: list[Json] = []
+        for namespace in namespaces or (None,):
+            try:
+                found += await self.api.list(_PIPELINES, namespace=namespace)
+            except Denied:
+                if namespace is None or not await self._is_gone(namespace):
+                    raise
+        return tuple(_key(item) for item in found)
+
+    async def _is_gone(self, namespace: str) -> bool:
+        """Return whether a namespace does not exist; one that may not be looked at counts as there."""
+        try:
+            return await self.api.get(NAMESPACES, name=namespace) is None
+        except Denied:
+            return False
+
     async def _list(self, namespaces: Sequence[str]) -> list[Json]:
         found: list[Json] = []
         for namespace in namespaces or (None,):
-            found += await self.api.list(_PIPELINES, namespace=namespace)
+            try:
+                found += await self.api.list(_PIPELINES, namespace=namespace)
+            except Denied as error:
+                if len(namespaces) < 2:  # noqa: PLR2004 - nobody else waits for the only one
+                    raise
+                log.warning(
+                    "the pipelines of namespace %s are left out: %s", namespace, error,
+                    extra={"reason": Reason.LIST_FAILED, "remedy": error.remedy},
+                )  # fmt: skip
         return found
 
     async def namespace_ends(self, key: ObjectKey) -> bool:

@@ -1,0 +1,56 @@
+"""Lists of pipelines where the operator watches some namespaces, and one of them is closed to it or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+import pytest
+
+from fencepost_operator.adapters.api_server import ApiServer, Resource
+from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.errors import Denied
+
+SHOP, BANK = ObjectKey("shop", "orders"), ObjectKey("bank", "orders")
+
+
+class Server(ApiServer):
+    """An API server with a pipeline in each namespace, of which some are closed and some are gone."""
+
+    def __init__(self, *, closed: Collection[str] = (), gone: Collection[str] = ()) -> None:
+        self.closed, self.gone = closed, gone
+
+    async def list(self, resource: Resource, *, namespace: str | None = None, **_: Any) -> list[dict[str, Any]]:
+        if namespace in {*self.closed, *self.gone}:
+            raise Denied(f"cannot list {resource.plural} in {namespace}", remedy="restore the RoleBinding")
+        status = {"plannedRestartSince": "2026-01-01T12:00:00Z"}
+        return [{"metadata": {"namespace": namespace, "name": "orders"}, "status": status}]
+
+    async def get(self, resource: Resource, *, name: str, **_: Any) -> dict[str, Any] | None:
+        assert resource.plural == "namespaces"
+        return None if name in self.gone else {"metadata": {"name": name}}
+
+
+def pipelines(server: ApiServer) -> KubernetesPipelines:
+    return KubernetesPipelines(server, cast(EventRecorder, None))
+
+
+@pytest.mark.parametrize("harm", ["closed", "gone"])
+async def test_one_namespace_does_not_keep_the_operator_from_the_others(harm: str) -> None:
+    found = pipelines(Server(**{harm: {"shop"}}))
+    assert await found.keys(("shop", "bank")) == (BANK,)
+    assert set(await found.restarting(("shop", "bank"))) == {BANK}
+
+
+async def test_the_only_namespace_must_be_readable() -> None:
+    with pytest.raises(Denied):
+        await pipelines(Server(closed={"shop"})).keys(("shop",))
+
+
+async def test_what_an_uninstallation_leaves_behind_is_known_or_it_is_refused() -> None:
+    assert await pipelines(Server(gone={"shop"})).left(("shop", "bank")) == (BANK,)
+    assert await pipelines(Server()).left(("shop", "bank")) == (SHOP, BANK)
+    with pytest.raises(Denied):
+        await pipelines(Server(closed={"shop"})).left(("shop", "bank"))
