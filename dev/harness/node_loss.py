@@ -15,6 +15,16 @@ from harness.waiting import eventually
 
 OURS: Final = "app.kubernetes.io/part-of=fencepost"
 """Selects the operator's pods and those of pipelines: Kafka and Cassandra stay where their data is."""
+_RESUME: Final = """
+cat >/dev/null
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+  "$0" unpause "$1"
+  [ "$("$0" inspect --format '{{.State.Paused}}' "$1")" = false ] && exit 0
+  sleep 2
+done
+exit 1
+"""
+"""Waits until its standard input ends, then resumes a node, however often Docker refuses."""
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
 
@@ -34,7 +44,7 @@ class NodeLoss:
         """
         docker = self.nodes.docker
         keeper = subprocess.Popen(
-            ["sh", "-c", f"cat >/dev/null; exec {docker} unpause {node}"],
+            ["sh", "-c", _RESUME, docker, node],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -44,7 +54,9 @@ class NodeLoss:
             subprocess.run([docker, "pause", node], check=True, capture_output=True, timeout=30)
             yield time.monotonic()
         finally:
-            keeper.communicate(timeout=60)
+            _, complaint = keeper.communicate(timeout=90)
+            if keeper.returncode:
+                raise RuntimeError(f"{node} is not resumed: {complaint.decode(errors='replace').strip()}")
             self.wait_ready(node)
 
     def wait_ready(self, node: str, *, seconds: float = 120) -> None:
