@@ -185,8 +185,13 @@ def _marked_at(pod: Json) -> datetime | None:
     return None if pod.get("spec", {}).get("readinessGates") else instant(ready.get("lastTransitionTime"))
 
 
-async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> PodIssue | None:
-    """Return a pod's issue; its node and its Events tell what its own status does not."""
+async def find_issue(
+    warnings: NamespaceWarnings, pod: Json, now: datetime, *, may_wait: bool = False
+) -> PodIssue | None:
+    """Return a pod's issue; its node and its Events tell what its own status does not.
+
+    `may_wait`: its probes fail while it waits for another pod, as a worker's do without a master.
+    """
     found = lost(pod, now) or await _on_a_silent_node(warnings.api, pod, now) or startup_issue(pod)
     created = instant(pod["metadata"].get("creationTimestamp"))
     creating = any(
@@ -196,7 +201,7 @@ async def find_issue(warnings: NamespaceWarnings, pod: Json, now: datetime) -> P
         return found
     if creating:
         return await newest_warning(warnings, pod, _MOUNTING)
-    return await newest_warning(warnings, pod, _PROBING) if _is_unready(pod, now) else None
+    return await newest_warning(warnings, pod, _PROBING) if _is_unready(pod, now) and not may_wait else None
 
 
 def _is_unready(pod: Json, now: datetime) -> bool:

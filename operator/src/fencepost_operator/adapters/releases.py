@@ -101,16 +101,17 @@ class HelmReleases:
         mine = [pod for pod in members if _generation(pod) == generation]
         master, worker = current.get(_MASTER), current.get(labels.WORKER)
         newest = worker or master
+        master_ready = master is not None and any(_is_ready(pod, master) for pod in mine)
         return SparkCluster(
             generation=generation,
             config_hash=(newest or {}).get("metadata", {}).get("annotations", {}).get(labels.CONFIG_HASH, ""),
             workers=(worker or {}).get("spec", {}).get("replicas", 0),
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
-            master_ready=master is not None and any(_is_ready(pod, master) for pod in mine),
+            master_ready=master_ready,
             master_runs=master is not None and any(_runs(pod, master) for pod in mine),
             master_node=next(iter(_nodes_of(mine, _MASTER)), None),
             worker_nodes=_nodes_of(mine, labels.WORKER),
-            issues=await self._issues(key, list(current.values()), mine),
+            issues=await self._issues(key, list(current.values()), mine, master_ready=master_ready),
             memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
         )
 
@@ -190,9 +191,14 @@ class HelmReleases:
         found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
 
-    async def _issues(self, key: ObjectKey, sets: list[Json], members: list[Json]) -> tuple[PodIssue, ...]:
+    async def _issues(
+        self, key: ObjectKey, sets: list[Json], members: list[Json], *, master_ready: bool
+    ) -> tuple[PodIssue, ...]:
         now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
-        found = [await pods.find_issue(warnings, pod, now) for pod in members]
+        found = [
+            await pods.find_issue(warnings, pod, now, may_wait=_component(pod) == labels.WORKER and not master_ready)
+            for pod in members
+        ]
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):
