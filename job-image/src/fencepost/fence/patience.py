@@ -10,21 +10,27 @@ from typing import Final, TypeVar
 from fencepost.fence.errors import FenceUnavailable
 
 RETRY_PAUSE: Final = 0.25
-"""Seconds between two requests to a database that does not answer; it doubles up to two seconds."""
+"""Seconds between two requests to a database that does not answer; it doubles up to LONGEST_PAUSE."""
 
-FROZEN: Final = 15.0
-"""Seconds between two looks at the clock beyond which the process did not run: a request takes 5, a pause 2."""
+LONGEST_PAUSE: Final = 2.0
+"""Seconds."""
+FROZEN_MARGIN: Final = 3.0
+"""Seconds beyond the longest request and pause between two looks at the clock: then the process did not run."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """`seconds` for which a request is repeated, by the clock `monotonic`; `sleep` pauses between two of them."""
+    """`seconds` for which a request is repeated, by the clock `monotonic`; `sleep` pauses between two of them.
+
+    `longest` is how many seconds one attempt may take at most, with all that it asks.
+    """
 
     seconds: float
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
+    longest: float = 10.0
 
     def begin(self) -> Deadline:
         """Return the deadline of a request that begins now."""
@@ -63,10 +69,11 @@ class Deadline:
     def pause_or_raise(self, error: Exception) -> None:
         """Pause, or raise the error when the patience would end meanwhile."""
         now = self._patience.monotonic()
-        if now - self._looked_at > FROZEN and not self._was_frozen:
+        frozen_after = self._patience.longest + LONGEST_PAUSE + FROZEN_MARGIN
+        if now - self._looked_at > frozen_after and not self._was_frozen:
             self._was_frozen, self._end = True, now + max(self._patience.seconds, self._pause)
         if now + self._pause > self._end:
             raise error
         self._looked_at = now
         self._patience.sleep(self._pause)
-        self._pause = min(self._pause * 2, 2.0)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)

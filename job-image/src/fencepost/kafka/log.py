@@ -20,6 +20,8 @@ from fencepost.kafka.answers import Topics, positions_of, refusal, topics_of
 
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one answer."""
+LOOK_LIMIT: Final = 3 * REQUEST_TIMEOUT
+"""Seconds for a whole look: the topics, their offsets, and the topics again."""
 
 REFRESH: Final = 5.0
 """Seconds between refreshes of the metadata. librdkafka sends requests to the broker that it last knew as controller;
@@ -81,7 +83,7 @@ class KafkaLog:
         admin = {key: value for key, value in properties.items() if key != "isolation.level"}
         self._admin = AdminClient({**own, **admin}, logger=QUIET)
         self._topics = list(topics)
-        self._patience = Patience(patience, now, sleep)
+        self._patience = Patience(patience, now, sleep, longest=LOOK_LIMIT)
         self._stopping = stopping
         self._now = now
         self._missing_for: dict[str, float] = {}

@@ -1,0 +1,49 @@
+"""A dependency that answers slowly is no process that was frozen."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.fence.patience import Deadline, Patience
+
+
+class Clock:
+    """Passes when somebody sleeps or asks."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def given_up_after(clock: Clock, deadline: Deadline, *, first: float, others: float) -> float:
+    """Return after how many seconds it raises; the first attempt takes `first`, each other one `others`."""
+    clock.time += first
+    while True:
+        try:
+            deadline.pause_or_raise(TimeoutError())
+        except TimeoutError:
+            return clock.time
+        clock.time += others
+
+
+@pytest.mark.parametrize(
+    ("longest", "first", "others", "is_frozen"),
+    [
+        (10.0, 9.0, 9.0, False),
+        (30.0, 29.0, 29.0, False),  # three requests of Kafka's, each of which times out
+        (10.0, 60.0, 5.0, True),
+    ],
+)
+def test_the_patience_begins_once_more_only_for_a_process_that_was_frozen(
+    longest: float, first: float, others: float, is_frozen: bool
+) -> None:
+    clock = Clock()
+    deadline = Patience(48.0, clock.now, clock.sleep, longest=longest).begin()
+    took = given_up_after(clock, deadline, first=first, others=others)
+    assert (took > 48.0 + longest) is is_frozen
+    assert took < first + 48.0 + longest
