@@ -37,7 +37,7 @@ STEPS: Final = (
     ("schedule", "fenced", "process", "the Job, its pod, its container, until the driver's first instruction"),
     ("session", "process", "session", "the JVM and the Spark session; Cassandra and Kafka beside it"),
     ("executor", "session", "executor", "the first executor is registered"),
-    ("warm", "executor", "warm", "an empty batch through the author's code and the sinks"),
+    ("warm", "executor", "warm", "what is left of the start before the claim"),
     ("claim", "warm", "claimed", "the fence row is this driver's"),
     ("first batch", "claimed", "committed", "read, transform, write, commit"),
 )

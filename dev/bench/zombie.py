@@ -22,7 +22,7 @@ STALL_TIMEOUT: Final = "15s"
 STEPS: Final = (
     ("notice", "killed", "fenced", "the stall timeout, and the takeover of the fence"),
     ("cluster", "fenced", "process", "master and workers of the next generation, the Job, its pod, its container"),
-    ("driver", "process", "claimed", "session, executor, an empty batch, the claim"),
+    ("driver", "process", "claimed", "session, executor, the claim"),
     ("commit", "claimed", "committed", "read, transform, write, commit"),
 )
 
