@@ -49,7 +49,7 @@ def after(code: int, before: FailureStatus | None) -> FailureStatus:
 
 
 def idle(failure: FailureStatus, row: FenceRow) -> FailureStatus:
-    """Return the record of an earlier failure once a run has held the fence for an hour and has nothing left to read.
+    """Return the record of an earlier failure after a run has held the fence for an hour and has nothing left to read.
 
     The run began at offset 50, without dead letters.
     """

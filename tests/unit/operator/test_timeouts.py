@@ -85,32 +85,8 @@ def test_a_run_that_waits_for_a_leader_names_the_partition() -> None:
     assert "brokers" in message
 
 
-@pytest.mark.parametrize(
-    ("run", "done", "reason"),
-    [
-        ("has committed", None, "Unresponsive"),
-        ("reports progress", 3, "Unresponsive"),
-        ("has done nothing yet", None, "Streaming"),
-    ],
-)
-def test_a_run_has_the_time_of_a_start_for_its_first_batch(run: str, done: int | None, reason: str) -> None:
-    """A restart claims before its executors import the author's code: 100 s of imports were a stall."""
-    first = replace(RUN, resumed_from=None if run == "has committed" else ROW.committed_at)
-    since = NOW - timedelta(seconds=100)
-    committed = replace(COMMITTED, version=ROW.version, since=since, done=done, done_at=since if done else None)
-    waiting = SLOW.said(run=first, committed=committed)
-    assert waiting.decide().reason == reason
-
-
-def test_a_run_that_does_nothing_for_the_time_of_a_start_is_stalled() -> None:
-    since = NOW - timedelta(seconds=181)
-    assert SLOW.said(committed=replace(COMMITTED, since=since)).decide().reason == "Unresponsive"
-
-
 def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
-    waiting = SLOW.asked(restart={"startTimeout": "30s"}).said(
-        committed=replace(COMMITTED, since=NOW - timedelta(seconds=100))
-    )
+    waiting = SLOW.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=100)))
     assert waiting.decide().reason == "Unresponsive"
     again = waiting.said(failure=REPLACED)
     assert again.decide().reason == "Streaming"

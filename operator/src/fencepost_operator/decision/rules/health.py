@@ -165,18 +165,14 @@ def _next_look(context: RunContext, run: RunStatus) -> float:
 def stall_timeout(context: RunContext) -> timedelta:
     """Return how long a run with records to read may neither commit nor report progress inside its batch.
 
-    A restarted run claims before its executors import the author's code, so its first batch has the time of a start,
-    until it reports progress.  It doubles after each run in a row that was too slow, so that a batch that only needs
-    longer gets there.
+    It doubles after each run in a row that was too slow, so that a batch that only needs longer gets there.
     """
-    spec, row, committed = context.spec, context.row, context.status.committed
+    spec, row = context.spec, context.row
     last_batch = (row.duration_ms or 0) / 1000
     usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
-    if context.run is None or has_committed(context.run, row):
-        return _longer_after_slow_runs(context, usual)
-    longer = _longer_after_slow_runs(context, max(usual, FIRST_COMMIT))
-    works = committed is not None and bool(committed.done)
-    return longer if works else max(longer, timedelta(seconds=spec.restart.start_timeout))
+    if context.run is not None and not has_committed(context.run, row):
+        usual = max(usual, FIRST_COMMIT)
+    return _longer_after_slow_runs(context, usual)
 
 
 def _longer_after_slow_runs(context: RunContext, seconds: float) -> timedelta:
