@@ -101,7 +101,7 @@ def test_new_code_that_cannot_be_loaded_is_rolled_back_to_the_last_stable_code(s
         def is_stable() -> Object | None:
             status = pipeline.status()
             found: Object | None = status.get("stable")
-            return found if found and found["revision"] == status["run"]["revision"] else None
+            return found if found and found["epoch"] == status["run"]["epoch"] else None
 
         stable = eventually("the spec is stable", is_stable, seconds=120)
         epoch = pipeline.epoch()
