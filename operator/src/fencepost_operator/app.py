@@ -161,11 +161,7 @@ async def _restarting(pipelines: KubernetesPipelines, settings: Settings) -> dic
 
 async def _known(helm: Helm, progress: _Progress) -> str:
     """Wait until Helm renders the Spark cluster's chart; return the digest of what it renders."""
-
-    async def chart() -> str:
-        return await chart_digest(helm)
-
-    return await _answered(chart, progress)
+    return await _answered(lambda: chart_digest(helm), progress)
 
 
 async def _answered(question: Callable[[], Awaitable[str]], progress: _Progress) -> str:

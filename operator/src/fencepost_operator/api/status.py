@@ -54,6 +54,11 @@ class RunStatus(Model):
     commits: int | None = None
     """In how many passes its offsets had grown, as far as that is counted."""
 
+    @property
+    def is_active(self) -> bool:
+        """Whether its Job was seen and it has not ended."""
+        return self.created_at is not None and self.ended_at is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus(Model):

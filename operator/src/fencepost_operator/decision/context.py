@@ -64,7 +64,7 @@ class Context:
     def active_run(self) -> RunStatus | None:
         """The recorded run if its Job was seen and it has not ended."""
         run = self.run
-        return run if run is not None and run.created_at is not None and run.ended_at is None else None
+        return run if run is not None and run.is_active else None
 
     @property
     def unconfirmed_run(self) -> RunStatus | None:

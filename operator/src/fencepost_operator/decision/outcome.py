@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
@@ -29,6 +29,12 @@ class Outcome:
     warning: bool = False
     action: Action | None = None
     requeue_after: float | None = None
+
+    def as_stalled(self, reason: Reason, message: str) -> Outcome:
+        """Return the outcome of rules that go on with another spec, reported as what is wrong with the object's own."""
+        return replace(
+            self, reason=reason, message=message, state=State.STALLED, ready=False, stalled=True, warning=True
+        )
 
 
 def reconciling(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import KeepRevision
-from fencepost_operator.api import Reason, Spec, State, Status
+from fencepost_operator.api import Reason, Spec, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
@@ -60,15 +60,5 @@ def under_invalid_spec(context: Context, outcome: Outcome) -> Outcome:
         return outcome
     fields = detail("; ".join(str(violation) for violation in refused))
     revision = run.revision if run is not None else ""
-    return replace(
-        outcome,
-        reason=Reason.INVALID_SPEC,
-        message=with_remedy(
-            f"{fields} (the last valid spec, revision {revision}, stays in effect: {outcome.message})",
-            "correct the spec",
-        ),
-        state=State.STALLED,
-        ready=False,
-        stalled=True,
-        warning=True,
-    )
+    message = f"{fields} (the last valid spec, revision {revision}, stays in effect: {outcome.message})"
+    return outcome.as_stalled(Reason.INVALID_SPEC, with_remedy(message, "correct the spec"))

@@ -12,8 +12,8 @@ from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, Reason, Rollback,
 from fencepost_operator.decision.context import Context, SpecContext, retry_token
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, stalled
-from fencepost_operator.desired.hashes import optional_references
-from fencepost_operator.desired.spec_identity import attempt, config_maps
+from fencepost_operator.desired.hashes import config_maps, optional_references
+from fencepost_operator.desired.spec_identity import attempt
 
 REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation {RETRY_ANNOTATION} to a new value"
 
@@ -55,12 +55,5 @@ def under_rollback(context: Context, outcome: Outcome) -> Outcome:
     if told is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
         return outcome
     instead = f"{told.message}; revision {told.revision} is in effect instead: {outcome.message}"
-    return replace(
-        outcome,
-        reason=outcome.reason if outcome.stalled else Reason.ROLLED_BACK,
-        message=with_remedy(instead, REMEDY),
-        state=State.STALLED,
-        ready=False,
-        stalled=True,
-        warning=True,
-    )
+    reason = outcome.reason if outcome.stalled else Reason.ROLLED_BACK
+    return outcome.as_stalled(reason, with_remedy(instead, REMEDY))

@@ -10,7 +10,7 @@ from typing import Any
 
 from fencepost_operator.api import Spec, is_revision_of
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired.hashes import code_hash, executor_references
+from fencepost_operator.desired.hashes import code_hash, config_map_hashes
 
 _SQL = "spark.sql."
 
@@ -30,14 +30,13 @@ def revision_in(pipeline: str, code: str | None) -> str:
 def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
     """Return the hash of all that decides which rows become of which records; sizes and connections do not count."""
     job, cluster = spec.job, spec.cluster
-    maps = [name for name in executor_references(spec) if name.startswith("ConfigMap/")]
     content: dict[str, Any] = {
         "images": [job.image, cluster.image or job.image],
         "code": [job.entrypoint, list(job.args), job.code_config_map],
         "environment": encode([job.env, job.env_from]),
         "sql": {key: value for key, value in cluster.spark_conf.items() if key.startswith(_SQL)},
         "sinks": encode(spec.sinks),
-        "configMaps": {name: references.get(name) for name in maps},
+        "configMaps": config_map_hashes(spec, references),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

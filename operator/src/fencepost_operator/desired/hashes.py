@@ -22,7 +22,7 @@ from fencepost_operator.api.codec import encode
 VERSION: Final = "v2"
 _UNCOUNTED: Final = frozenset({"create_schema", "replication_class", "replication_factor"})
 """Of the checkpoint: how a schema is created."""
-_BOUNDS: Final = frozenset(
+BOUNDS: Final = frozenset(
     {"max_records_per_batch", "min_records_per_batch", "max_bytes_per_batch", "target_batch_duration"}
 )
 """Of the source: how large batches are. The next run gets them, whatever starts it."""
@@ -80,7 +80,7 @@ def bounds_hash(spec: Spec) -> str:
     bounds = {
         field.name: encode(value)
         for field in fields(source)
-        if field.name in _BOUNDS and (value := getattr(source, field.name)) != default_of(field)
+        if field.name in BOUNDS and (value := getattr(source, field.name)) != default_of(field)
     }
     usual = {field.name: default_of(field) for field in fields(poison)}["failures"]
     failures = {"failures": poison.failures} if poison.failures != usual else {}
@@ -92,6 +92,16 @@ def executor_references(spec: Spec) -> tuple[str, ...]:
     """Return the objects that executors see: the code and what the environment is filled from."""
     code = {f"ConfigMap/{spec.job.code_config_map}"} if spec.job.code_config_map else set[str]()
     return tuple(sorted(code | {name for name, _ in _env_references(spec)}))
+
+
+def config_maps(spec: Spec) -> tuple[str, ...]:
+    """Return the ConfigMaps that the code and its environment come from, as 'ConfigMap/name'."""
+    return tuple(name for name in executor_references(spec) if name.startswith("ConfigMap/"))
+
+
+def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the hash of each of these ConfigMaps; a password, which may change at any time, is in none."""
+    return {name: references.get(name) for name in config_maps(spec)}
 
 
 def referenced(spec: Spec) -> tuple[str, ...]:
@@ -146,7 +156,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
     dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
     return {
         "job": _set_in(spec.job),
-        "source": _set_in(spec.source, but=_BOUNDS),
+        "source": _set_in(spec.source, but=BOUNDS),
         "sinks": _set_in(spec.sinks),
         "checkpoint": _set_in(spec.checkpoint, but=_UNCOUNTED),
         "references": {name: references.get(name) for name in referenced(spec)},

@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost_operator.api import Pipeline, Revision, Spec
 from fencepost_operator.desired import labels
-from fencepost_operator.desired.hashes import executor_references
+from fencepost_operator.desired.hashes import config_map_hashes
 from fencepost_operator.desired.owner import owner_reference
 
 
@@ -16,8 +16,7 @@ def revision_of(pipeline: Pipeline, spec: Spec, references: Mapping[str, str | N
 
     Of these, the ConfigMaps count that the code and its environment come from.  A password may change at any time.
     """
-    maps = [name for name in executor_references(spec) if name.startswith("ConfigMap/")]
-    return Revision.of(pipeline.key.name, pipeline.written, {name: references.get(name) for name in maps})
+    return Revision.of(pipeline.key.name, pipeline.written, config_map_hashes(spec, references))
 
 
 def controller_revision(pipeline: Pipeline, revision: Revision) -> dict[str, Any]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from fencepost_operator.api import Spec
-from fencepost_operator.desired.hashes import bounds_hash, executor_references, fingerprints
-
-_CONFIG_MAP = "ConfigMap/"
-
-
-def config_maps(spec: Spec) -> tuple[str, ...]:
-    """Return the ConfigMaps that the code and its environment come from, as 'ConfigMap/name'."""
-    return tuple(name for name in executor_references(spec) if name.startswith(_CONFIG_MAP))
+from fencepost_operator.desired.hashes import BOUNDS, bounds_hash, config_map_hashes, fingerprints
 
 
 def identity(spec: Spec, references: Mapping[str, str | None]) -> str:
     """Return what tells a spec that needs another run from this one: its code and settings, but no password."""
-    return fingerprints(spec, {name: references.get(name) for name in config_maps(spec)}).run
+    return fingerprints(spec, config_map_hashes(spec, references)).run
 
 
 def attempt(spec: Spec, references: Mapping[str, str | None]) -> str:
@@ -29,16 +23,10 @@ def attempt(spec: Spec, references: Mapping[str, str | None]) -> str:
 
 def standing_in(stable: Spec, own: Spec) -> Spec:
     """Return a stable spec with the fields of the object's own one that need no other run: these stay in effect."""
-    source = own.source
+    bounds: dict[str, Any] = {name: getattr(own.source, name) for name in BOUNDS}
     return replace(
         stable,
-        source=replace(
-            stable.source,
-            max_records_per_batch=source.max_records_per_batch,
-            min_records_per_batch=source.min_records_per_batch,
-            max_bytes_per_batch=source.max_bytes_per_batch,
-            target_batch_duration=source.target_batch_duration,
-        ),
+        source=replace(stable.source, **bounds),
         on_poison=replace(stable.on_poison, failures=own.on_poison.failures),
         cluster=replace(stable.cluster, workers=own.cluster.workers),
         restart=own.restart,

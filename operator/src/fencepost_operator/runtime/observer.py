@@ -32,9 +32,9 @@ from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
-from fencepost_operator.desired.hashes import referenced
+from fencepost_operator.desired.hashes import config_maps, referenced
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.desired.spec_identity import config_maps, standing_in
+from fencepost_operator.desired.spec_identity import standing_in
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
@@ -313,7 +313,7 @@ class Observer:
     async def _began(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[Began | None]:
         """Look for the spec of the code that began the open batch, while no run is active or one finishes it."""
         run, row = pipeline.status.run, fence.value if isinstance(fence, Known) else None
-        is_active = run is not None and run.created_at is not None and run.ended_at is None
+        is_active = run is not None and run.is_active
         if row is None or pipeline.deleting_since is not None or (is_active and pipeline.status.finishing is None):
             return Known(None)
         name = revision_in(pipeline.key.name, row.code)
@@ -348,7 +348,7 @@ class Observer:
     async def _stored_revision(self, pipeline: Pipeline, references: Fact[References]) -> Fact[str | None]:
         """Look whether this spec is stored while the recorded run names another one, as after a change of workers."""
         run, spec = pipeline.status.run, pipeline.spec
-        if run is None or run.ended_at is not None or run.created_at is None or not isinstance(spec, Spec):
+        if run is None or not run.is_active or not isinstance(spec, Spec):
             return Known(None)
         if isinstance(references, Unknown) or pipeline.deleting_since is not None:
             return Known(None)

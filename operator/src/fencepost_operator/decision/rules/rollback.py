@@ -16,9 +16,9 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.rules.restart import current_failure
 from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.unfinished import CANNOT_START, START_PATIENCE
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints, optional_references
+from fencepost_operator.desired.hashes import Fingerprints, config_maps, fingerprints, optional_references
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.desired.spec_identity import attempt, config_maps, identity
+from fencepost_operator.desired.spec_identity import attempt, identity
 from fencepost_operator.observation import Began, Known, Unknown, UnknownReason
 
 AT_ONCE: Final = frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD})
