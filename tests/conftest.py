@@ -27,6 +27,10 @@ LONGEST_FOLDER = "tests/integration/driver/"
 """Of those that need Kafka and Cassandra: it comes first, and the process that is free takes the others."""
 
 
+MOST_SAID = 1500
+"""Characters of a failure that are told before the details."""
+
+
 class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
     """Gives one process the whole of a folder that shares the testbed; of the other folders, a file at a time."""
 
@@ -52,6 +56,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Keep Kafka and Cassandra there, or to oneself, from a test's set-up to its end."""
     with _access(item):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, object, object]:
+    """Say what failed in a few lines each, before the details: of a long run often only the beginning is read."""
+    failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    if failed:
+        terminalreporter.section("failures in short")
+        for report in failed:
+            terminalreporter.write_line(f"{report.nodeid} ({report.when}): {_crash(report)}")
+    return (yield)
+
+
+def _crash(report: pytest.TestReport | pytest.CollectReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    said = f"{Path(crash.path).name}:{crash.lineno}: {crash.message}" if crash is not None else report.longreprtext
+    return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]} …"
 
 
 def _suite(nodeid: str) -> str:

@@ -133,15 +133,15 @@ def pytest_runtest_makereport(
 
 
 def _evidence(kubectl: Kubectl) -> Iterator[tuple[str, str]]:
+    yield "events", "\n".join(events(kubectl).splitlines()[-60:])
     commands = {
-        "pipelines": ("describe", KIND),
+        "pipelines": ("get", KIND, '--output=jsonpath={range .items[*]}{.metadata.name}{"\\n"}{.status}{"\\n"}{end}'),
         "objects": ("get", "jobs,pods,statefulsets,persistentvolumeclaims", "--output=wide"),
         "log of the drivers": ("logs", "--selector=streaming.fencepost.dev/component=driver", "--tail=60", "--prefix"),
         "log of workers": ("logs", "--selector=streaming.fencepost.dev/component=worker", "--tail=15", "--prefix"),
     }
     for title, words in commands.items():
         yield title, _said(kubectl, *words)
-    yield "events", "\n".join(events(kubectl).splitlines()[-60:])
     operator = kubectl.within(OPERATOR_NAMESPACE)
     yield "log of the operator", _said(operator, "logs", f"deployment/{RELEASE}", "--tail=120")
 
