@@ -21,8 +21,9 @@ from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end, diagnose_pod_issue
+from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import Run
-from harness.waiting import NotInTimeError, eventually_async
+from harness.waiting import NotInTimeError, answered, eventually_async
 from integration.operator.cluster import job_manifest, owner_of_runs
 from testbed.environment import Environment
 
@@ -110,8 +111,11 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     await asyncio.gather(*(start(runs, key, uid, testbed, name) for name in RUNS))
     found: dict[str, Diagnosis] = {}
 
+    async def seen() -> tuple[Run, ...]:
+        return tuple(await answered(lambda: runs.list(key, uid), Unreachable))
+
     async def all_told() -> bool:
-        for run in await runs.list(key, uid):
+        for run in await seen():
             name = [*RUNS][run.epoch - 1]
             if name == "drained" and run.pod is not None and run.pod.started_at and not run.pod.deleting_since:
                 await evict(api, namespace, run.pod.name)
@@ -122,7 +126,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     try:
         await eventually_async(all_told, seconds=240)
     except NotInTimeError as error:
-        silent = [run for run in await runs.list(key, uid) if [*RUNS][run.epoch - 1] not in found]
+        silent = [run for run in await seen() if [*RUNS][run.epoch - 1] not in found]
         raise AssertionError(f"nothing was said of {silent}") from error
     assert {name: diagnosis.category for name, diagnosis in found.items()} == {
         name: case.reason for name, case in RUNS.items()
