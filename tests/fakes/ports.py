@@ -13,6 +13,7 @@ from fakes.objects_ports import FakeObjects, FakePipelines, FakeRewinds
 from fakes.revisions_port import FakeRevisions
 from fakes.workload_ports import FakePurges, FakeReleases, FakeRuns
 from fakes.world import World
+from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     ObjectKey,
     Status,
@@ -45,6 +46,9 @@ class FakeMetrics:
     def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int], backlog: Backlog | None) -> None:
         del status, committed
         self.backlogs[key] = backlog
+
+    def committed(self, key: ObjectKey, row: FenceRow) -> None:
+        pass
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         pass

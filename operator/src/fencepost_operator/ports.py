@@ -379,6 +379,10 @@ class Metrics(Protocol):
         """Set the pipeline's gauges; `backlog` is None while it is unknown."""
         ...
 
+    def committed(self, key: ObjectKey, row: FenceRow) -> None:
+        """Count the last commit that the fence row tells of, once."""
+        ...
+
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
         ...

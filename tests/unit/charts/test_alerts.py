@@ -13,11 +13,12 @@ RULES = [
     for rule in group["rules"]
 ]
 GREW = re.compile(
-    r"max by \(namespace, name\) \((?P<now>\w+)\)"
-    r" - min by \(namespace, name\) \(min_over_time\((?P=now)\[(?P<minutes>\d+)m\]\)\) > (?P<more>\d+)"
+    r"max by \(namespace, name\) \((?P<now>(?:sum without \(reason\) \(\w+\))|\w+)\)"
+    r" - min by \(namespace, name\) \(min_over_time\((?P=now)\[(?P<minutes>\d+)m:?\]\)\) > (?P<more>\d+)"
 )
 OF_PIPELINES = re.compile(
-    r"(max|min) by \(namespace, name(, reason)?\) \((last_over_time\(|min_over_time\()?fencepost_pipeline_\w+"
+    r"(max|min) by \(namespace, name(, reason)?\) "
+    r"\((last_over_time\(|min_over_time\()?(sum without \(reason\) \()?fencepost_pipeline_\w+"
 )
 STALE = 5
 """Minutes after which Prometheus forgets the last sample of a target that it does not find any more."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     Condition,
     DeadLettersStatus,
+    FailureStatus,
     ObjectKey,
     OpenTransaction,
     State,
@@ -110,7 +112,7 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     assert found[f"fencepost_pipeline_ready{at}}}"] == 1
     assert found[f"fencepost_pipeline_lag_records{at}}}"] == 5
     assert found[f"fencepost_pipeline_epoch{at}}}"] == 3
-    assert found[f"fencepost_pipeline_restarts_total{at}}}"] == 2
+    assert found[f'fencepost_pipeline_restarts_total{at},reason="Earlier"}}'] == 2
     assert found[f"fencepost_pipeline_open_transaction_records{at}}}"] == 0
     assert found[f"fencepost_pipeline_transaction_stalled{at}}}"] == 0
     assert found[f'fencepost_pipeline_committed_offset{at},partition="0",topic="t"}}'] == 7
@@ -216,14 +218,51 @@ def test_only_the_partitions_that_lag_most_have_a_series() -> None:
 
 
 def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> None:
-    name = 'fencepost_pipeline_restarts_total{name="a",namespace="n"}'
     metrics = PrometheusMetrics()
     assert "# TYPE fencepost_pipeline_restarts_total counter" in metrics.exposition().decode()
     counted = []
     for restarts in (2, 2, 5, 0, 1):
         metrics.observed(KEY, replace(status(), restarts=restarts), {}, None)
-        counted.append(series(metrics)[name])
+        counted.append(sum(restarts_by_reason(metrics).values()))
     assert counted == [2, 2, 5, 0, 1]
+
+
+def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant() -> None:
+    metrics, at = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
+    for restarts, reason in ((2, "Killed"), (3, "Killed"), (5, "OutOfMemory"), (6, 'x"} 1\nfake{a="'), (6, "Killed")):
+        failure = FailureStatus(count=1, epoch=1, at=at, reason=reason, message="", remedy="")
+        metrics.observed(KEY, replace(status(), restarts=restarts, failure=failure), {}, None)
+    assert restarts_by_reason(metrics) == {"Earlier": 2, "Killed": 1, "OutOfMemory": 2, "Failed": 1}
+    metrics.observed(KEY, status(), {}, None)  # the status was lost
+    assert restarts_by_reason(metrics) == {"Earlier": 2}
+    metrics.forget(KEY)
+    assert series(metrics) == {}
+
+
+def restarts_by_reason(metrics: PrometheusMetrics) -> dict[str, float]:
+    start = 'fencepost_pipeline_restarts_total{name="a",namespace="n",reason="'
+    return {name[len(start) : -2]: value for name, value in series(metrics).items() if name.startswith(start)}
+
+
+def test_each_commit_that_is_seen_counts_once_in_the_histograms_of_batches() -> None:
+    metrics, at, begun = PrometheusMetrics(), '{name="a",namespace="n"', datetime(2026, 1, 1, tzinfo=UTC)
+    row = FenceRow(pipeline="p", owner="o", committed_at=begun, records=7, duration_ms=50)
+    metrics.committed(KEY, row)  # from before this process
+    assert not any("batch" in name for name in series(metrics))
+    second = replace(row, version=2, committed_at=begun + timedelta(seconds=1), records=2_000, duration_ms=1_500)
+    planned = replace(second, version=3, planned={"t/0": 9})
+    third = replace(planned, version=4, committed_at=begun + timedelta(seconds=2), records=1, duration_ms=-5)
+    for each in (second, second, planned, third, replace(third, version=5), replace(third, committed_at=None)):
+        metrics.committed(KEY, each)
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_batch_duration_seconds_count{at}}}"] == 2
+    assert found[f"fencepost_pipeline_batch_duration_seconds_sum{at}}}"] == 1.5
+    assert found['fencepost_pipeline_batch_duration_seconds_bucket{le="2.5",name="a",namespace="n"}'] == 2
+    assert found['fencepost_pipeline_batch_duration_seconds_bucket{le="1.0",name="a",namespace="n"}'] == 1
+    assert found[f"fencepost_pipeline_batch_records_sum{at}}}"] == 2_001
+    assert "_created" not in metrics.exposition().decode()
+    metrics.forget(KEY)
+    assert series(metrics) == {}
 
 
 def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_ends_it() -> None:

@@ -6,29 +6,32 @@ holds the lease tells of pipelines: what another one remembers may be long out o
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics import disable_created_metrics
 from prometheus_client.process_collector import ProcessCollector
 
+from fencepost.fence import FenceRow
 from fencepost_operator.api import ObjectKey, Reason, State, Status
 from fencepost_operator.decision.durability import SETTINGS
 from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
+from fencepost_operator.runtime.batch_metrics import BatchHistograms
+from fencepost_operator.runtime.partition_metrics import PartitionGauge
+from fencepost_operator.runtime.restart_metrics import RestartCounter
 
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series of each counter, which no alert reads
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MOST_PARTITIONS: Final = 4096
 """Partitions of one pipeline that get a series. The fence row is in the tenant's Cassandra: it may name any number."""
 MOST_LAGS: Final = 1000
 """Partitions of one pipeline whose lag gets a series, those with the largest one first."""
 RETENTION_REASONS: Final = (Reason.DATA_EXPIRES_SOON, Reason.DATA_EXPIRED, Reason.RETENTION_TOO_SHORT)
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_PARTITION: Final = re.compile(r"[0-9]{1,9}")
 _PIPELINE: Final = ("namespace", "name")
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
 
@@ -76,13 +79,8 @@ class PrometheusMetrics:
             "paused", "1 while an annotation keeps the operator from looking after the pipeline."
         )
         self._epoch = self._gauge("epoch", "Epoch of the fence.")
-        self._restarts = Counter(
-            "fencepost_pipeline_restarts",
-            "Runs started to replace one that failed, as the pipeline's status counts them.",
-            _PIPELINE,
-            registry=self._pipelines,
-        )
-        self._counted: dict[ObjectKey, int] = {}
+        self._restarts = RestartCounter(self._pipelines)
+        self._batches = BatchHistograms(self._pipelines)
         self._beats = self._gauge("heartbeat_timestamp_seconds", "When the pipeline's loop last began a pass.")
         self._successes = self._gauge(
             "last_success_timestamp_seconds",
@@ -104,10 +102,11 @@ class PrometheusMetrics:
         self._time_to_loss = self._gauge(
             "time_to_data_loss_seconds", "Time until Kafka may delete the first record that is not committed."
         )
-        self._lags = self._gauge(
-            "partition_lag", "Records past the committed offset, for the partitions with most.", "topic", "partition"
+        self._lags = PartitionGauge(
+            "fencepost_pipeline_partition_lag",
+            "Records past the committed offset, for the partitions with most.",
+            self._pipelines,
         )
-        self._lagging: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
         self._dead_letters = self._gauge(
             "dead_letters", "Records set aside as dead letters, as the fence row counts them."
         )
@@ -115,8 +114,9 @@ class PrometheusMetrics:
             "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", "setting"
         )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
-        self._offsets = self._gauge("committed_offset", "Next offset to read, as committed.", "topic", "partition")
-        self._partitions: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
+        self._offsets = PartitionGauge(
+            "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines
+        )
         self._alive: dict[ObjectKey, datetime] = {}
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:  # noqa: ARG002 - by outcome only
@@ -148,7 +148,7 @@ class PrometheusMetrics:
         weak = {each.setting for each in status.durability.weak} if status.durability else set()
         for setting in SETTINGS:
             self._durability_at_risk.labels(*labels, setting).set(setting in weak)
-        self._count_restarts(key, status.restarts)
+        self._restarts.observed(key, status)
         letters = status.dead_letters.count if status.dead_letters else 0
         for state in State:
             self._state.labels(*labels, state.value).set(state is status.state)
@@ -165,10 +165,14 @@ class PrometheusMetrics:
                 _drop(gauge, *labels)
             else:
                 gauge.labels(*labels).set(figure)
-        _set_partitions(self._offsets, self._partitions, key, sorted(committed.items())[:MOST_PARTITIONS])
+        self._offsets.set(key, sorted(committed.items())[:MOST_PARTITIONS])
         lags = backlog.lags if backlog is not None else {}
         worst = sorted(lags.items(), key=lambda each: (-each[1], each[0]))[:MOST_LAGS]
-        _set_partitions(self._lags, self._lagging, key, worst)
+        self._lags.set(key, worst)
+
+    def committed(self, key: ObjectKey, row: FenceRow) -> None:
+        """Count the last commit of the fence row, if it was not counted before."""
+        self._batches.observed(key, row)
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
@@ -196,15 +200,14 @@ class PrometheusMetrics:
             _drop(gauge, key.namespace, key.name)
         for setting in SETTINGS:
             _drop(self._durability_at_risk, key.namespace, key.name, setting)
-        self._restarts.remove(key.namespace, key.name)
-        self._counted.pop(key, None)
+        self._restarts.forget(key)
+        self._batches.forget(key)
         for state in State:
             _drop(self._state, key.namespace, key.name, state.value)
         for reason in RETENTION_REASONS:
             _drop(self._retention_risk, key.namespace, key.name, reason)
-        for gauge, known in ((self._offsets, self._partitions), (self._lags, self._lagging)):
-            _set_partitions(gauge, known, key, ())
-            known.pop(key, None)
+        self._offsets.forget(key)
+        self._lags.forget(key)
 
     def stuck_since(self, now: datetime, *, bound: float) -> Mapping[ObjectKey, float]:
         """Return the pipelines whose loop did not begin a pass for more than `bound` seconds, and how long."""
@@ -216,40 +219,9 @@ class PrometheusMetrics:
         pipelines = generate_latest(self._pipelines) if self._is_leading() else b""
         return generate_latest(self._registry) + pipelines
 
-    def _count_restarts(self, key: ObjectKey, restarts: int) -> None:
-        """Bring the counter to what the status says; it starts there after a restart of the operator.
-
-        A lost status counts from zero again, which Prometheus takes for the reset of a counter.
-        """
-        before = self._counted.get(key, 0)
-        if restarts < before:
-            self._restarts.remove(key.namespace, key.name)
-            before = 0
-        self._restarts.labels(key.namespace, key.name).inc(restarts - before)
-        self._counted[key] = restarts
-
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
         return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._pipelines)
 
 
 def _drop(gauge: Gauge, *labels: str) -> None:
     gauge.remove(*labels)
-
-
-def _set_partitions(
-    gauge: Gauge,
-    known: dict[ObjectKey, frozenset[tuple[str, str]]],
-    key: ObjectKey,
-    figures: Iterable[tuple[str, int]],
-) -> None:
-    """Set the series of these 'topic/partition', and drop the pipeline's others; `known` says which it has."""
-    partitions: dict[tuple[str, str], int] = {}
-    for place, figure in figures:
-        topic, _, partition = place.rpartition("/")
-        if _TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition):
-            partitions[topic, partition] = figure
-    for gone in known.get(key, frozenset()) - partitions.keys():
-        _drop(gauge, key.namespace, key.name, *gone)
-    for (topic, partition), figure in partitions.items():
-        gauge.labels(key.namespace, key.name, topic, partition).set(figure)
-    known[key] = frozenset(partitions)

@@ -16,7 +16,7 @@ from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.rewind.progress import RewindUpdate
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.errors import Conflict, NotLeading, PortError
-from fencepost_operator.observation import Observation, Unknown
+from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.ports import (
     Clock,
     FenceStore,
@@ -116,6 +116,8 @@ class Reconciler:
         observer = Observer(self.ports, self.config)
         pipeline = await observer.with_valid_spec(pipeline)
         observation = await observer.observe(pipeline)
+        if isinstance(observation.fence, Known) and observation.fence.value is not None:
+            self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts)
         recorded = await self._record(pipeline, decision)

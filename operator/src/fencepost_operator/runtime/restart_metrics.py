@@ -1,0 +1,56 @@
+"""Restarts of a pipeline by reason, as one counter that goes on where the status is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from fencepost_operator.api import ObjectKey, Reason, Status
+
+EARLIER: Final = "Earlier"
+"""The reason of restarts from before this process: the status has their number alone."""
+_REASONS: Final = frozenset(reason.value for reason in Reason)
+
+
+class RestartCounter:
+    """`fencepost_pipeline_restarts_total` by reason. The sum over the reasons is the count of the status.
+
+    A lost status counts from zero again, which Prometheus takes for the reset of a counter.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counter = Counter(
+            "fencepost_pipeline_restarts",
+            "Runs started to replace one that failed, by the reason of the failure. The sum is the status' count.",
+            ["namespace", "name", "reason"],
+            registry=registry,
+        )
+        self._counted: dict[ObjectKey, int] = {}
+        self._seen: dict[ObjectKey, set[str]] = {}
+
+    def observed(self, key: ObjectKey, status: Status) -> None:
+        """Count what the status has more than at the last look."""
+        before = self._counted.get(key)
+        if before is None or status.restarts < before:
+            self.forget(key)
+            self._add(key, EARLIER, status.restarts)
+        elif status.restarts > before:
+            self._add(key, reason_of(status), status.restarts - before)
+        self._counted[key] = status.restarts
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the pipeline's series."""
+        self._counted.pop(key, None)
+        for reason in self._seen.pop(key, set()):
+            self._counter.remove(key.namespace, key.name, reason)
+
+    def _add(self, key: ObjectKey, reason: str, count: int) -> None:
+        self._seen.setdefault(key, set()).add(reason)
+        self._counter.labels(key.namespace, key.name, reason).inc(count)
+
+
+def reason_of(status: Status) -> str:
+    """Return why the newest failed run ended, one of `Reason`: a driver's verdict is a tenant's text."""
+    found = status.failure.reason if status.failure is not None else ""
+    return found if found in _REASONS else Reason.FAILED.value
