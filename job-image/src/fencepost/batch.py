@@ -110,16 +110,43 @@ def between(offsets: Mapping[str, int], until: Mapping[str, int], epochs: Mappin
 
 
 @dataclass(frozen=True, slots=True)
+class SinkWork:
+    """What the tasks of a batch did for one sink: rows, their bytes in Arrow's format, and seconds summed over tasks.
+
+    `reading` is what they waited for rows, which are read and transformed meanwhile; `writing` is the sink's own time.
+    """
+
+    rows: int = 0
+    size: int = 0
+    reading: float = 0.0
+    writing: float = 0.0
+
+    def __add__(self, other: SinkWork) -> SinkWork:
+        """Return the work of both."""
+        return SinkWork(
+            self.rows + other.rows,
+            self.size + other.size,
+            self.reading + other.reading,
+            self.writing + other.writing,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch did: rows per sink, milliseconds per phase, and what it read.
+    """What a batch did: the work by sink, milliseconds per phase, and what it read.
 
     `records` and `size` (bytes of keys, values and headers) count each record once, whatever the number of sinks.
     """
 
-    rows: Mapping[str, int]
+    work: Mapping[str, SinkWork]
     phases: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     size: int = 0
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows by sink."""
+        return {sink: work.rows for sink, work in self.work.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fencepost.batch import Batch, Watermarks, Written
+from fencepost.batch import Batch, SinkWork, Watermarks, Written
 from fencepost.contract import (
     CassandraEndpoint,
     CassandraSink,
@@ -102,7 +102,7 @@ class FakeEngine:
                 self.store.put(part.key, offset, row.write_timestamp, name)
             self.midway()
         self.after()
-        return Written(rows={"s": batch.records}, records=batch.records, size=batch.records * self.record_size)
+        return Written({"s": SinkWork(batch.records)}, records=batch.records, size=batch.records * self.record_size)
 
     def rehearse(self, batch: Batch) -> None:
         raise AssertionError(f"only an isolation rehearses {batch}")

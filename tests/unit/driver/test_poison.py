@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.batch import Batch, Range, Record, Written
+from fencepost.batch import Batch, Range, Record, SinkWork, Written
 from fencepost.driver.loop import Loop
 from fencepost.driver.poison import MOST_SET_ASIDE, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
@@ -44,7 +44,7 @@ class PoisonousEngine(FakeEngine):
                 self.store.put(part.key, offset, row.write_timestamp, "")
         self.step("written")
         self.batches.append(batch)
-        return Written(rows={"s": batch.records})
+        return Written({"s": SinkWork(batch.records)})
 
     def rehearse(self, batch: Batch) -> None:
         self.step("rehearse")

@@ -13,6 +13,9 @@ DRIVER_PORT: Final = 7078
 BLOCK_MANAGER_PORT: Final = 7079
 """Fixed port of the driver's block manager."""
 
+METRICS_PORT: Final = 9404
+"""Fixed port of /metrics, in the driver's pod and in the workers'; `Variable.METRICS_PORT` names another one."""
+
 KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 """Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
 
@@ -35,6 +38,8 @@ class Variable:
     """Path of a file with the JSON of `DriverConfig`. A variable of more than 128 KiB cannot be passed to a process."""
     POD_UID: Final = "FENCEPOST_POD_UID"
     """The pod's uid, from the downward API: the driver's identity at the fence."""
+    METRICS_PORT: Final = "FENCEPOST_METRICS_PORT"
+    """Another port for /metrics than METRICS_PORT; 0 serves none."""
     POD_IP: Final = "FENCEPOST_POD_IP"
     """The address at which executors reach the driver, from the downward API."""
     SPARK_AUTH_SECRET: Final = "FENCEPOST_SPARK_AUTH_SECRET"  # noqa: S105 - a variable's name

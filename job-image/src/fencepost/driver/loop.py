@@ -319,7 +319,7 @@ class Loop:
                 records=batch.records,
                 size=written.size,
                 limit=self._limit.records,
-                rows=written.rows,
+                work=written.work,
                 phases=phases,
                 lag=lag,
                 unavailable=self._unavailable,

@@ -89,7 +89,7 @@ class Isolator:
             if not suspects_record(failure):
                 raise
             self._letter(suspect, failure, steps.row)
-            steps.commit(part, Written(rows={}), dead_letter=f"{suspect.key}@{suspect.start}")
+            steps.commit(part, Written({}), dead_letter=f"{suspect.key}@{suspect.start}")
         else:
             steps.commit(part, written)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from fencepost.batch import SinkWork
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +26,13 @@ class Report:
     records: int
     size: int
     limit: int
-    rows: Mapping[str, int]
     phases: Mapping[str, int]
     lag: int | None
     unavailable: tuple[str, ...] = ()
     clock_skew_ms: int | None = None
     dead_letter: str | None = None
+    work: Mapping[str, SinkWork] = field(default_factory=dict)
+    """By sink."""
 
 
 def log_committed(report: Report) -> None:
@@ -40,7 +43,7 @@ def log_committed(report: Report) -> None:
         "records": report.records,
         "bytes": report.size,
         "limit": report.limit,
-        "rows": report.rows,
+        "rows": {sink: work.rows for sink, work in report.work.items()},
         "ms": report.phases,
         "lag": report.lag,
         "clock_skew_ms": report.clock_skew_ms,

@@ -24,24 +24,24 @@ from fencepost.contract import (
     Reason,
     Verdict,
 )
-from fencepost.driver import logs, signals, verdict, watches
+from fencepost.driver import logs, metrics, signals, verdict, watches
+from fencepost.driver.connections import Connections
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.environment import Environment, config_text
+from fencepost.driver.figures import Figures
 from fencepost.driver.loop import InProgress, Loop, ignore
 from fencepost.driver.measuring import with_size
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
-from fencepost.driver.report import log_committed
+from fencepost.driver.report import Report, log_committed
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
-from fencepost.fence import Fence, Fenced, FenceMissing, FenceUnavailable, open_to
+from fencepost.fence import Fence, Fenced, FenceMissing
 from fencepost.spark import gateway, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.fence import FenceRow
     from fencepost.fence.cassandra import CassandraFenceTable
-    from fencepost.fence.tls import TlsMaterial
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 
 SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
-CASSANDRA_LIMIT: Final = 60.0
-"""Seconds for the first connection to Cassandra."""
 MEASURING_LIMIT: Final = 5.0
 """Seconds that Kafka has to give the record that ran out of memory."""
 JVM_LOG_LIMIT: Final = 1.0
@@ -77,8 +75,8 @@ class Driver:
         self._ending = threading.Lock()
         self._leaving = threading.Lock()
         self._has_executor = threading.Event()
-        self._has_claimed_before = False
-        """Whether the code of this run has claimed an epoch before."""
+        self._connections = Connections(config, environment, stopping=self._stop.is_set, lap=self._lap)
+        self._figures = Figures([sink.name for sink in config.sinks])
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
@@ -164,8 +162,8 @@ class Driver:
             class_path=session.driver_class_path(config),
         )
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
-            cassandra = pool.submit(self._cassandra)
-            kafka = pool.submit(self._kafka)
+            cassandra = pool.submit(self._connections.cassandra)
+            kafka = pool.submit(self._connections.kafka)
             for part in (cassandra, kafka):
                 # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
                 part.add_done_callback(self._end_if_failed)
@@ -203,7 +201,7 @@ class Driver:
                 config,
                 session=table.session,
                 credentials=self._environment.credentials,
-                tls=self._tls(),
+                tls=self._connections.tls(),
                 kafka_properties=properties,
                 code_dir=self._environment.code_dir,
                 options_dir=self._environment.sink_options,
@@ -215,7 +213,8 @@ class Driver:
         self._watch_resources(spark)
         self._prepare(engine)
         self._lap("warm")
-        fence = Fence(table, config.pipeline, patience=config.patience)
+        pause = self._figures.pausing(time.sleep)
+        fence = Fence(table, config.pipeline, patience=config.patience, sleep=pause)
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
         mirror = self._mirror(properties)
         self._loop = Loop(
@@ -225,11 +224,12 @@ class Driver:
             source=source,
             engine=engine,
             stop=self._stop,
-            report=log_committed,
+            report=self._committed,
             isolator=self._isolator(engine, table, source, properties) if config.isolate else None,
             mirror=mirror.show if mirror is not None else ignore,
         )
         self._watch_progress(self._loop, engine, fence)
+        self._serve_metrics(spark)
         if not self._stop.is_set():
             self._loop.run()
         if mirror is not None:
@@ -241,12 +241,21 @@ class Driver:
         Not after the first executor but before it: what Spark loads for the empty batch overlaps the executor's start.
         Code that has claimed before has passed the warm-up, and its first batch does what an empty one would do.
         """
-        if not self._has_claimed_before or self._config.isolate:
+        if not self._connections.has_claimed_before or self._config.isolate:
             engine.warm()
             return
         engine.check()
         if not session.is_local(self._config):
             self._has_executor.wait()
+
+    def _committed(self, report: Report) -> None:
+        self._figures.committed(report)
+        log_committed(report)
+
+    def _serve_metrics(self, spark: SparkSession) -> None:
+        jvm = self._jvm.process.pid if self._jvm is not None else None
+        variables, epoch = self._environment.variables, self._config.epoch
+        metrics.start(self._figures, spark, variables, epoch=epoch, jvm_process=jvm)
 
     def _mirror(self, properties: Mapping[str, str]) -> GroupMirror | None:
         from fencepost.kafka.mirror import ConsumerGroup, GroupMirror  # noqa: PLC0415
@@ -265,66 +274,9 @@ class Driver:
         records = KafkaRecords(properties, config.patience)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
 
-    def _cassandra(self) -> CassandraFenceTable:
-        """Connect, and end early when the epoch is over or another driver's."""
-        from fencepost.fence.cassandra import CassandraFenceTable  # noqa: PLC0415
-
-        config = self._config
-        deadline = time.monotonic() + CASSANDRA_LIMIT
-        while True:
-            try:
-                table = CassandraFenceTable.connect(
-                    config.cassandra,
-                    keyspace=config.fence_keyspace,
-                    credentials=self._environment.credentials,
-                    consistency=config.consistency,
-                    tls=self._tls(),
-                )
-                row = table.read(config.pipeline)
-                self._check_held(row)
-                self._has_claimed_before = row is not None and bool(config.code) and row.code == config.code
-            except FenceUnavailable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(1.0)
-                continue
-            self._lap("cassandra")
-            return table
-
-    def _tls(self) -> TlsMaterial | None:
-        """Return what the pod mounts, None without TLS. Raises FenceTlsFailed naming the key."""
-        from fencepost.fence import tls  # noqa: PLC0415
-
-        if self._config.cassandra.tls is None:
-            return None
-        return tls.of_folder(self._environment.cassandra_tls)
-
-    def _check_held(self, row: FenceRow | None) -> None:
-        """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
-        # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
-        open_to(
-            row,
-            self._config.pipeline,
-            epoch=self._config.epoch,
-            driver=self._environment.driver,
-            owner=self._config.owner,
-        )
-
-    def _kafka(self) -> tuple[KafkaLog, Mapping[str, str]]:
-        """Connect, so that wrong servers or credentials end the run before it is warm."""
-        from fencepost.kafka.log import KafkaLog, client_properties  # noqa: PLC0415
-
-        properties = client_properties(self._config.source, self._environment.kafka_properties)
-        source = KafkaLog(
-            properties, self._config.source.topics, patience=self._config.patience, stopping=self._stop.is_set
-        )
-        source.state()
-        self._lap("kafka")
-        return source, properties
-
     def _watch_fence(self, table: CassandraFenceTable) -> None:
         def check() -> None:
-            self._check_held(table.read(self._config.pipeline))
+            self._connections.check_held(table.read(self._config.pipeline))
 
         watches.start("fence", lambda: watches.watch_fence(check, end=self.end))
 

@@ -16,9 +16,15 @@ REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
 FILLER: Final = bytes(65_536)
 """As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
-RESULT_SCHEMA: Final = pa.schema([("sink", pa.string()), ("rows", pa.int64()), ("filler", pa.binary())])
-RESULT_COLUMNS: Final = "sink string, rows long, filler binary"
+_FIGURES: Final = ("rows", "size", "reading", "writing")
+"""As in `fencepost.batch.SinkWork`, with microseconds."""
+RESULT_SCHEMA: Final = pa.schema(
+    [("sink", pa.string()), *((name, pa.int64()) for name in _FIGURES), ("filler", pa.binary())]
+)
+RESULT_COLUMNS: Final = "sink string, rows long, size long, reading long, writing long, filler binary"
 """RESULT_SCHEMA as Spark's DDL."""
+REPORTED: Final = ("sink", *_FIGURES)
+"""What the driver reads of it."""
 
 
 def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -26,14 +32,12 @@ def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.Rec
 
     Raises WorkerError of the DriverError that the sink raised, or of BatchFailed when it left rows unread.
     """
-    rows, reported = 0, time.monotonic()
-    stream = iter(batches)
+    stream = _Measured(batches)
     try:
         for written in task.write(stream, batch):
-            rows += written
-            if time.monotonic() - reported >= REPORT_INTERVAL:
-                yield _report(sink, rows, FILLER)
-                rows, reported = 0, time.monotonic()
+            stream.rows += written
+            if time.monotonic() - stream.since >= REPORT_INTERVAL:
+                yield stream.report(sink, FILLER)
         for left in stream:  # in a warm-up a sink need not read: the transform is to run nevertheless
             if left.num_rows and not batch.is_warm_up:
                 raise BatchFailed(
@@ -43,9 +47,35 @@ def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.Rec
                 )
     except DriverError as error:
         raise as_worker_error(error) from error
-    yield _report(sink, rows)
+    yield stream.report(sink)
 
 
-def _report(sink: str, rows: int, filler: bytes = b"") -> pa.RecordBatch:
-    columns = [pa.array([sink]), pa.array([rows], pa.int64()), pa.array([filler])]
-    return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
+class _Measured:
+    """The rows of a task, with what is to be reported of them: two looks at the clock for each Arrow batch."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self.rows = self._size = 0
+        self._reading = 0.0
+        self.since = time.monotonic()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        before = time.monotonic()
+        try:
+            batch = next(self._batches)
+        finally:
+            self._reading += time.monotonic() - before
+        self._size += batch.nbytes
+        return batch
+
+    def report(self, sink: str, filler: bytes = b"") -> pa.RecordBatch:
+        """Return a row of RESULT_SCHEMA for what was done since the last one."""
+        now = time.monotonic()
+        writing = max(0.0, now - self.since - self._reading)
+        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6))
+        self.rows, self._size, self._reading, self.since = 0, 0, 0.0, now
+        columns = [pa.array([sink]), *(pa.array([figure], pa.int64()) for figure in figures), pa.array([filler])]
+        return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, cast
 
-from fencepost.batch import Batch, Written
+from fencepost.batch import Batch, SinkWork, Written
 from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
@@ -64,7 +64,7 @@ class SparkEngine:
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)
-        self._queries = PreparedQueries(spark, tasks.RESULT_COLUMNS, returned=("sink", "rows"))
+        self._queries = PreparedQueries(spark, tasks.RESULT_COLUMNS, returned=tasks.REPORTED)
         self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
@@ -140,13 +140,13 @@ class SparkEngine:
         reports = self._frame(parts, context, check=check)
         prepared = time.monotonic()
         with self._translated(context, check=check):
-            rows = _row_counts(reports, tuple(self._sinks))
+            work = _work_done(reports, tuple(self._sinks))
         phases = {
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
         }
         read, size = self._counts.total()
-        return Written(rows=rows, phases=phases, records=read, size=size)
+        return Written(work, phases=phases, records=read, size=size)
 
     def _frame(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         with self._translated(context, check=check):
@@ -193,7 +193,7 @@ class SparkEngine:
                 self._check(name, frame.schema)
         token = records.token_of(context)
         written = [
-            frame.mapInArrow(self._writes(name, token), tasks.RESULT_COLUMNS).select("sink", "rows")
+            frame.mapInArrow(self._writes(name, token), tasks.RESULT_COLUMNS).select(*tasks.REPORTED)
             for name, frame in outputs.items()
         ]
         return reduce(lambda left, right: left.union(right), written)
@@ -291,21 +291,21 @@ def _guarded(name: str, act: Callable[[], None]) -> None:
         ) from error
 
 
-def _row_counts(written: DataFrame, sinks: Sequence[str]) -> dict[str, int]:
-    """Run the job; return the rows that each sink has written.
+def _work_done(written: DataFrame, sinks: Sequence[str]) -> dict[str, SinkWork]:
+    """Run the job; return what its tasks did for each sink.
 
     Not by `collect`: for each one the JVM opens a Unix domain socket and keeps its path until it ends (java.io.File's
     deleteOnExit). Here the few rows of counts come over Py4J's own connection, as text.
     """
     text = str(written._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
-    rows = dict.fromkeys(sinks, 0)
-    for name, count in _ROW.findall(text):
-        rows[name] += int(count)
-    return rows
+    work = dict.fromkeys(sinks, SinkWork())
+    for name, rows, size, reading, writing in _REPORT.findall(text):
+        work[name] += SinkWork(int(rows), int(size), int(reading) / 1e6, int(writing) / 1e6)
+    return work
 
 
-_ROW: Final = re.compile(r"\[([^\[\],]+),(\d+)\]")
-"""A row (sink, rows) as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
+_REPORT: Final = re.compile(r"\[([^\[\],]+),(\d+),(\d+),(\d+),(\d+)\]")
+"""A report of a task as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
 
 
 def _located(error: DriverError, context: BatchContext) -> DriverError:

@@ -1,0 +1,57 @@
+"""Serves the driver's metrics. A port that is taken, or any other mistake here, costs a warning and never the run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from fencepost import metrics_server
+from fencepost.driver import watches
+from fencepost.driver.figures import Figures
+from fencepost.driver.sampling import Sampler
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.spark.jvm_figures import JvmBeans, JvmFigures
+
+log = logging.getLogger(__name__)
+
+HEAD_START: Final = 2.0
+"""Seconds for the first batch: the library's import takes 0.1 s of CPU time."""
+
+
+def start(
+    figures: Figures, spark: SparkSession, variables: Mapping[str, str], *, epoch: int, jvm_process: int | None
+) -> None:
+    """Serve from a thread of its own, once the loop is under way."""
+    port, address = metrics_server.port_of(variables), metrics_server.address_of(variables)
+
+    def serve() -> None:
+        time.sleep(HEAD_START)
+        try:
+            from fencepost.driver.exposition import DriverCollector, exposition  # noqa: PLC0415
+
+            sampler = Sampler("jvm figures", _reader(spark))
+            collector = DriverCollector(figures, epoch=epoch, jvm=sampler.latest, jvm_process=jvm_process)
+            metrics_server.serve(exposition(collector), address=address, port=port)
+        except Exception as error:  # noqa: BLE001 - an author's image may lack the library
+            log.warning("no metrics: %s", error)
+
+    if port:
+        watches.start("metrics", serve)
+
+
+def _reader(spark: SparkSession) -> Callable[[], JvmFigures]:
+    """Return what reads the JVM's figures; the thread that calls it looks the beans up, once."""
+
+    @cache
+    def beans() -> JvmBeans:
+        from fencepost.spark.jvm_figures import JvmBeans  # noqa: PLC0415 - not beside the first batch
+
+        return JvmBeans(spark)
+
+    return lambda: beans().read()
