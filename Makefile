@@ -40,7 +40,7 @@ $(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproj
 venv: $(VENV)/.synced ## Install the locked Python packages into .venv
 
 .PHONY: tools
-tools: venv ## Build or find the pinned kubectl, kind and Helm
+tools: venv ## Build or find the pinned kubectl, kind and Helm, and Prometheus' promtool
 	@$(BIN)/python -m testbed up --until tools
 
 .PHONY: up
@@ -70,7 +70,8 @@ check: venv ## Lint, types, layers, prose, charts: needs no cluster
 	@for chart in fencepost spark-cluster; do "$$($(BIN)/python -m testbed env --tool helm)" lint --strict --quiet charts/$$chart; done
 
 .PHONY: test
-test: check up ## Run every test on the real parts
+test: check ## Run every test on the real parts
+	@$(BIN)/python -m testbed up --until tests
 	@$(BIN)/pytest $(SIDE_BY_SIDE) tests --durations=12
 
 .PHONY: test-unit

@@ -17,7 +17,7 @@ from testbed.engine import KEY_LABEL, Docker
 from testbed.environment import NotUpError, load
 from testbed.home import AlreadyRunningError, Home
 from testbed.keys import content_key
-from testbed.plan import IMAGE_STEPS, READY, steps
+from testbed.plan import BESIDE, IMAGE_STEPS, READY, steps
 from testbed.process import CommandError, Transcript, terminate_children
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.steps import Runner, Step, StepError, StepFailure, closure
@@ -33,7 +33,7 @@ def up(home: Home, arguments: argparse.Namespace) -> int:
     """Bring the testbed up; what is there is kept."""
     console = Console()
     home.prepare()
-    runner = Runner(home, console)
+    runner = Runner(home, console, beside=BESIDE)
     every = steps(home, lambda: runner.keys)
     if arguments.only_images:
         wanted = {step.name for name in IMAGE_STEPS for step in closure(every, name)}
@@ -154,7 +154,9 @@ def parser() -> argparse.ArgumentParser:
     command("logs", logs, "print a step's log and its pods'").add_argument("component", nargs="?")
     exporting = command("env", env, "print shell exports for the testbed")
     exporting.add_argument(
-        "--tool", choices=["kubectl", "helm", "kind", "docker", "go", "vale"], help="print where this tool is instead"
+        "--tool",
+        choices=["kubectl", "helm", "kind", "docker", "go", "vale", "promtool", "amtool"],
+        help="print where this tool is instead",
     )
     command("load", load_image, "load a local image into the workers").add_argument("image")
     return top

@@ -46,6 +46,11 @@ class Home:
         return self.root / "store"
 
     @property
+    def share(self) -> Path:
+        """Links to files of the store that are no programs, one folder per step."""
+        return self.root / "share"
+
+    @property
     def keys(self) -> Path:
         """One record per step: what it last made."""
         return self.root / "keys"
@@ -73,7 +78,7 @@ class Home:
     def prepare(self) -> None:
         """Make the folders and drop what a killed `up` left half-made."""
         shutil.rmtree(self.scratch, ignore_errors=True)
-        for folder in (self.bin, self.store, self.keys, self.logs, self.scratch):
+        for folder in (self.bin, self.store, self.share, self.keys, self.logs, self.scratch):
             folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, name: str) -> dict[str, str]:

@@ -9,7 +9,9 @@ from testbed.certificates import Certificates
 from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
 from testbed.credentials import Credentials, KafkaUser
 from testbed.dataservices import DataService
+from testbed.debian_programs import monitoring_programs, redis_program
 from testbed.engine import Docker, Engine
+from testbed.gitops_programs import argo_cd, flux
 from testbed.golang import Go
 from testbed.home import Home
 from testbed.images import REPOSITORY, Image, Loaded
@@ -22,7 +24,11 @@ from testbed.tools import host_tools, node_programs, prose_linter
 
 IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
 READY: Final = "ready"
-"""The testbed without what only `make check` needs."""
+"""The testbed without what only `make check` and the tests need."""
+TESTS: Final = "tests"
+"""The testbed with all that `make test` needs."""
+BESIDE: Final = frozenset({"kustomize-controller", "argo-cd", "kustomize"})
+"""Long builds that only tests wait for."""
 _FOLDER: Final = Path(__file__).parent
 
 
@@ -45,7 +51,8 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
     docker = Docker(home)
     registry = Registry(docker)
     kubectl = Kubectl(home)
-    tools = host_tools(home)
+    tools: tuple[Step, ...] = (*host_tools(home), monitoring_programs(home))
+    gitops: tuple[Step, ...] = (*flux(home), *argo_cd(home), redis_program(home))
     node_image = NodeImage(home, docker, registry)
     cluster = Cluster(home, docker, node_image)
     kafka, cassandra = (_service_image(docker, service, keys) for service in ("kafka", "cassandra"))
@@ -106,4 +113,6 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),
         Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka", "kafka-user")),
+        *gitops,
+        Milestone(TESTS, (READY, "tools", *(step.name for step in gitops))),
     ]

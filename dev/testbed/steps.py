@@ -111,17 +111,23 @@ class Runner:
     home: Home
     console: Console
     lanes: int = 2
+    beside: frozenset[str] = frozenset()
+    """Names of steps that take turns on a thread of their own: long builds that nothing waits for but the end."""
     keys: dict[str, str] = field(default_factory=dict)
 
     def run(self, steps: Sequence[Step]) -> None:
         """Bring every step's result about.  Raises StepFailure for the first one that fails; the rest is ended."""
         waiting = list(steps)
         running: dict[Future[str], Step] = {}
-        with ThreadPoolExecutor(self.lanes, thread_name_prefix="step") as pool:
+        with (
+            ThreadPoolExecutor(self.lanes, thread_name_prefix="step") as lanes,
+            ThreadPoolExecutor(1, thread_name_prefix="beside") as beside,
+        ):
             try:
                 while waiting or running:
                     for step in [step for step in waiting if all(need in self.keys for need in step.needs)]:
                         waiting.remove(step)
+                        pool = beside if step.name in self.beside else lanes
                         running[pool.submit(self._see_to, step)] = step
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:

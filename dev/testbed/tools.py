@@ -36,6 +36,12 @@ class Program:
     needs: tuple[str, ...] = ("go",)
     cgo: bool = False
     """Whether the program holds C code: then a C compiler is installed where there is none."""
+    main: str = "."
+    """The package to build in the folder here: its own, or one that its go.mod names."""
+    tags: str = ""
+    """Build constraints that are met, separated by commas."""
+    nice: int = 5
+    """How far other processes go before the build; 19 is last."""
     doing: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +51,8 @@ class Program:
         """The module's version, or the files of the folder; the flags."""
         if self.package:
             return {"package": self.package, "flags": self.flags}
-        return {"files": files_key(_FOLDER, folder_files(_FOLDER / self.name)), "flags": self.flags}
+        chosen = {"main": self.main, "tags": self.tags} if self.main != "." else {}
+        return {"files": files_key(_FOLDER, folder_files(_FOLDER / self.name)), "flags": self.flags, **chosen}
 
     def present(self, key: str) -> bool:
         """The program is in the store and the links point at it."""
@@ -68,15 +75,16 @@ class Program:
             fresh.replace(self._link(name))
 
     def _build(self, scratch: Path, log: Transcript) -> None:
-        go = ["nice", "-n", "5", str(self.home.bin / "go")]
-        options = ["-trimpath", f"-ldflags={self.flags}"]
+        go = ["nice", "-n", str(self.nice), str(self.home.bin / "go")]
+        options = ["-trimpath", f"-ldflags={self.flags}", *([f"-tags={self.tags}"] if self.tags else [])]
         if self.package:
             if self.cgo:
                 install(("cc",), log)
             env = {**QUIET, "GOBIN": str(scratch), "CGO_ENABLED": "1" if self.cgo else "0"}
             log.run([*go, "install", *options, self.package], env=env)
         else:
-            log.run([*go, "build", *options, "-o", str(scratch / self.name), "."], env=QUIET, cwd=_FOLDER / self.name)
+            built = ["build", *options, "-o", str(scratch / self.name), self.main]
+            log.run([*go, *built], env=QUIET, cwd=_FOLDER / self.name)
 
     def _stored(self, key: str) -> Path:
         return self.home.store / f"{self.name}-{key}" / self.name

@@ -21,5 +21,11 @@ ETCD_TAG: Final = "3.6.5-0"
 COREDNS_TAG: Final = "v1.12.1"
 PAUSE_TAG: Final = "3.10.1"
 
+FLUX_KUSTOMIZE_CONTROLLER: Final = "1.9.5"
+"""As in kustomize-controller/go.mod; source-controller's kinds have the same version."""
+ARGO_CD: Final = "2.14.21"
+"""As in argo-cd/go.mod."""
+KUSTOMIZE: Final = "5.8.1"
+
 KAFKA: Final = "4.3.1"
 CASSANDRA: Final = "5.0.9"

@@ -218,3 +218,19 @@ def test_two_commands_do_not_run_at_once(home: Home) -> None:
 )
 def test_the_home_is_where_the_user_says(variables: dict[str, str], root: str) -> None:
     assert Home.of_user(variables).root == Path(root)
+
+
+def test_a_long_step_beside_the_others_keeps_no_lane_from_them(home: Home) -> None:
+    world: dict[str, str] = {}
+    others = threading.Event()
+
+    def wait(_: Transcript) -> None:
+        assert others.wait(10), "the other steps waited for the long ones"
+
+    def last(_: Transcript) -> None:
+        others.set()
+
+    long = [FakeStep(world, f"long-{n}", effect=wait) for n in range(3)]
+    chain = [FakeStep(world, "first"), FakeStep(world, "last", ("first",), effect=last)]
+    Runner(home, Console(io.StringIO()), beside=frozenset(step.name for step in long)).run([*long, *chain])
+    assert world.keys() == {"long-0", "long-1", "long-2", "first", "last"}

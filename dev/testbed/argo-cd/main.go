@@ -1,0 +1,27 @@
+// Command argo-cd is two of Argo CD's programs; its first argument says which: application-controller or repo-server.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	controller "github.com/argoproj/argo-cd/v2/cmd/argocd-application-controller/commands"
+	reposerver "github.com/argoproj/argo-cd/v2/cmd/argocd-repo-server/commands"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	programs := map[string]func() *cobra.Command{
+		"application-controller": controller.NewCommand,
+		"repo-server":            reposerver.NewCommand,
+	}
+	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: argo-cd application-controller|repo-server [FLAGS]")
+		os.Exit(2)
+	}
+	program := programs[os.Args[1]]()
+	os.Args = os.Args[1:]
+	if program.Execute() != nil {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,23 @@
+"""What each target of the Makefile waits for."""
+
+from pathlib import Path
+
+from testbed.home import Home
+from testbed.plan import BESIDE, READY, TESTS, steps
+from testbed.steps import closure
+
+
+def names(until: str | None) -> set[str]:
+    return {step.name for step in closure(steps(Home(Path("/nowhere")), dict), until)}
+
+
+def test_only_the_tests_wait_for_the_programs_of_gitops() -> None:
+    assert not names(READY) & {*BESIDE, "redis", "flux-crds", "argo-cd-crds"}
+    assert names(READY) | BESIDE < names(TESTS)
+
+
+def test_every_step_needs_steps_that_exist() -> None:
+    every = steps(Home(Path("/nowhere")), dict)
+    known = {step.name for step in every}
+    assert len(known) == len(every)
+    assert all(need in known for step in every for need in step.needs)
