@@ -1,0 +1,105 @@
+"""A real Alertmanager, and a receiver that keeps what it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import yaml
+
+from harness.kubectl import Object
+from harness.processes import ask, free_port, running
+from testbed.environment import Environment
+
+
+@dataclass(slots=True)
+class Receiver:
+    """What a webhook was told: one notification per alert and change."""
+
+    url: str = ""
+    alerts: list[Object] = field(default_factory=list)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, notification: Object) -> None:
+        """Keep the alerts of a notification."""
+        with self._guard:
+            self.alerts.extend(notification["alerts"])
+
+    def told(self, name: str, status: str = "firing", **labels: str) -> Object | None:
+        """Return the first such alert, None while there is none."""
+        wanted = {"alertname": name, **labels}.items()
+        with self._guard:
+            found = [one for one in self.alerts if one["status"] == status and wanted <= one["labels"].items()]
+        return found[0] if found else None
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    """Serve a webhook on a free port."""
+    kept = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            kept.take(json.loads(self.rfile.read(length)))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    kept.url = f"http://127.0.0.1:{server.server_address[1]}/"
+    thread = threading.Thread(target=server.serve_forever, name="receiver")
+    thread.start()
+    try:
+        yield kept
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass(frozen=True, slots=True)
+class Alertmanager:
+    """Its HTTP API."""
+
+    address: str
+    """host:port."""
+
+    def alerts(self) -> list[Object]:
+        """Return the alerts that are active."""
+        return list(ask(f"http://{self.address}/api/v2/alerts"))
+
+
+@contextmanager
+def alertmanager(environment: Environment, folder: Path, *, webhook: str) -> Iterator[Alertmanager]:
+    """Run Alertmanager; it tells `webhook` of each alert by itself, at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "route": {
+            "receiver": "webhook",
+            "group_by": ["..."],
+            "group_wait": "0s",
+            "group_interval": "1s",
+            "repeat_interval": "1h",
+        },
+        "receivers": [{"name": "webhook", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
+    }
+    (folder / "alertmanager.yaml").write_text(yaml.safe_dump(settings))
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        str(environment.kubectl.parent / "alertmanager"),
+        f"--config.file={folder / 'alertmanager.yaml'}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+    ]
+    with running(*command, log=folder / "alertmanager.log", ready=f"http://{address}/-/ready"):
+        yield Alertmanager(address)
