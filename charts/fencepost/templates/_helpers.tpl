@@ -108,3 +108,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [get, list, create, patch]
 {{- end }}
+
+{{- /* Whether an object of the Prometheus operator's is wanted, from (root, value, kind): "auto" is where the cluster knows the kind. */}}
+{{- define "fencepost.wanted" -}}
+{{- $root := index . 0 -}}
+{{- $value := index . 1 | toString -}}
+{{- if or (eq $value "true") (and (eq $value "auto") ($root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)))) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{- /* Seconds of one of Prometheus' durations with a single unit. */}}
+{{- define "fencepost.seconds" -}}
+{{- $factor := dict "s" 1 "m" 60 "h" 3600 "d" 86400 | dig (regexFind "[smhd]$" .) 1 -}}
+{{- mul (regexFind "^[0-9]+" . | int64) $factor -}}
+{{- end }}

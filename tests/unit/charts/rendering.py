@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,19 +41,23 @@ def cases() -> list[tuple[str, str]]:
     return sorted((path.parent.name, path.stem) for path in CASES.glob("*/*.yaml"))
 
 
-def render(chart: str, case: str | None = None, values: Mapping[str, Any] | None = None) -> str:
+def render(
+    chart: str, case: str | None = None, values: Mapping[str, Any] | None = None, options: Sequence[str] = ()
+) -> str:
     """The chart's manifests for a case's values, with `values` over them. Raises HelmError."""
     release, namespace = RELEASES[chart]
     words = ["template", release, str(CHARTS / chart), f"--namespace={namespace}"]
     words += [f"--values={CASES / chart / case}.yaml"] if case else []
     words += [f"--set-json={name}={json.dumps(value)}" for name, value in (values or {}).items()]
-    text = helm(*words)
+    text = helm(*words, *options)
     return re.sub(r'^  secret: ".*"$', '  secret: "(random)"', text, flags=re.MULTILINE)
 
 
-def objects(chart: str, case: str | None = None, values: Mapping[str, Any] | None = None) -> list[Object]:
+def objects(
+    chart: str, case: str | None = None, values: Mapping[str, Any] | None = None, options: Sequence[str] = ()
+) -> list[Object]:
     """The rendered manifests, parsed."""
-    return [found for found in yaml.safe_load_all(render(chart, case, values)) if found]
+    return [found for found in yaml.safe_load_all(render(chart, case, values, options)) if found]
 
 
 def one(found: list[Object], kind: str, name: str) -> Object:

@@ -1,94 +1,112 @@
-"""What an alert says over time: the rule is read from the chart and applied to series as Prometheus has them."""
+"""What each alert says over time, by promtool's unit tests: one file of alerts/ per alert of the chart."""
 
 import re
-from collections.abc import Callable, Sequence
+import subprocess
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import yaml
 
-from unit.charts.rendering import objects, one
+from testbed.home import Home
+from unit.charts.rendering import HelmError, objects, one
 
-RULES = [
-    rule
-    for group in one(objects("fencepost", "full"), "PrometheusRule", "fencepost")["spec"]["groups"]
-    for rule in group["rules"]
-]
-GREW = re.compile(
-    r"max by \(namespace, name\) \((?P<now>(?:sum without \(reason\) \(\w+\))|\w+)\)"
-    r" - min by \(namespace, name\) \(min_over_time\((?P=now)\[(?P<minutes>\d+)m:?\]\)\) > (?P<more>\d+)"
-)
-OF_PIPELINES = re.compile(
+MONITORING: Final = ("ServiceMonitor", "PrometheusRule")
+GROUPS = one(objects("fencepost", "full"), "PrometheusRule", "fencepost")["spec"]["groups"]
+RULES: Final[dict[str, dict[str, Any]]] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
+TESTS: Final = {path.stem: yaml.safe_load(path.read_text()) for path in Path(__file__).with_name("alerts").glob("*")}
+OF_PIPELINES: Final = re.compile(
     r"(max|min) by \(namespace, name(, reason)?\) "
     r"\((last_over_time\(|min_over_time\()?(sum without \(reason\) \()?fencepost_pipeline_\w+"
 )
-STALE = 5
-"""Minutes after which Prometheus forgets the last sample of a target that it does not find any more."""
-
-Samples = Callable[[int], int | None]
-"""What a pod of the operator says at a minute, None while there is no such pod."""
+PROMTOOLS: Final = ("promtool", "promtool-3")
+"""Debian's, and a newer one that `make test-gitops` builds: the versions of Prometheus differ in their functions."""
 
 
-def firing(alert: str, pods: Sequence[Samples], minute: int) -> bool:
-    """Apply a rule on a count that grew to the series of the operator's pods, scraped once per minute."""
-    (rule,) = [rule for rule in RULES if rule["alert"] == alert]
-    found = GREW.fullmatch(rule["expr"])
-    assert found, rule["expr"]
-
-    def within(minutes: int) -> list[list[int]]:
-        window = range(max(0, minute - minutes + 1), minute + 1)
-        return [[value for at in window if (value := pod(at)) is not None] for pod in pods]
-
-    last = [values[-1] for values in within(STALE) if values]
-    lowest = [min(values) for values in within(int(found["minutes"])) if values]
-    return bool(last) and max(last) - min(lowest) > int(found["more"])
+def promtool(name: str, *words: str, folder: Path) -> str:
+    """Run promtool and return what it prints."""
+    program = Home.of_user().bin / name
+    if not program.exists():
+        if name != PROMTOOLS[0]:
+            pytest.skip(f"{name} is not there: run `make test-gitops`")
+        raise HelmError(f"{program} is not there: run `make tools`")
+    ended = subprocess.run([program, *words], capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("pods", "expected"),
-    [
-        ([lambda at: 7], set()),  # noqa: ARG005 - old letters
-        ([lambda at: 0 if at < 10 else 1], set(range(10, 39))),
-        ([lambda at: 7 if at < 60 else 9], set(range(60, 89))),
-        # The operator restarts: its pod's name is a label, so its figures go on in another series.
-        ([lambda at: 7 if at < 60 else None, lambda at: 7 if at >= 62 else None], set()),
-        ([lambda at: 7 if at < 60 else None, lambda at: 8 if at >= 62 else None], set(range(62, 89))),
-        # The pipeline is deleted with its row, and created again.
-        ([lambda at: 7 if at < 60 else 0], set()),
-        ([lambda at: 7 if at < 60 else 0 if at < 70 else 1], set(range(70, 99))),
-    ],
-    ids=["quiet", "first", "more", "restart", "during a restart", "created again", "first after that"],
-)
-def test_dead_letters_are_told_once_written_whatever_pod_of_the_operator_counts(
-    pods: Sequence[Samples], expected: set[int]
-) -> None:
-    assert {minute for minute in range(120) if firing("FencepostDeadLettersWritten", pods, minute)} == expected
+def without_annotations(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rules alone: promtool compares annotations as well, and these are prose."""
+    bare = [
+        {**group, "rules": [{k: v for k, v in rule.items() if k != "annotations"} for rule in group["rules"]]}
+        for group in groups
+    ]
+    return {"groups": bare}
 
 
-@pytest.mark.parametrize(
-    ("pods", "expected"),
-    [
-        ([lambda at: 50], set()),  # noqa: ARG005 - restarts of last year
-        ([lambda at: at // 7], set(range(28, 120))),  # five minutes of waiting, and the start
-        ([lambda at: at // 12], set()),
-        # Each pod of the operator goes on with the count of the status.
-        (
-            [lambda at: 50 + at // 7 if at < 20 else None, lambda at: 50 + at // 7 if at >= 22 else None],
-            set(range(28, 120)),
-        ),
-        ([lambda at: 50 if at < 20 else None, lambda at: 50 if at >= 22 else None], set()),
-        # With two replicas, the one that acts tells.
-        ([lambda at: 9 if at < 60 else None, lambda at: min(14, at - 50) if at >= 60 else None], set(range(63, 90))),
-        # The pipeline is created again.
-        ([lambda at: 9 if at < 60 else 0 if at < 70 else 4], set(range(70, 99))),
-    ],
-    ids=["old", "slow loop", "slower", "restarts of both", "restart", "two replicas", "created again"],
-)
-def test_a_loop_of_restarts_is_seen_across_restarts_of_the_operator(
-    pods: Sequence[Samples], expected: set[int]
-) -> None:
-    assert {minute for minute in range(120) if firing("FencepostRestartLoop", pods, minute)} == expected
+def test_each_alert_has_its_test_and_is_seen_to_fire_and_not_to_fire() -> None:
+    assert TESTS.keys() == RULES.keys()
+    for alert, tests in TESTS.items():
+        asked = [asked for test in tests for asked in test["alert_rule_test"]]
+        assert {each["alertname"] for each in asked} == {alert}
+        assert {bool(each.get("exp_alerts")) for each in asked} == {True, False}, alert
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("program", PROMTOOLS)
+def test_the_rules_do_over_time_what_their_tests_say(program: str, tmp_path: Path) -> None:
+    """All in one run of promtool, which names the alert, the moment and what it found instead."""
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(without_annotations(GROUPS)))
+    tests = [{**test, "name": f"{alert}: {test['name']}"} for alert, each in sorted(TESTS.items()) for test in each]
+    suite = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(suite))
+    promtool(program, "test", "rules", "tests.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("program", PROMTOOLS)
+@pytest.mark.parametrize("lookback", [{}, {"gap": "5s", "trend": "10s", "count": "1h", "stuck": "20s"}])
+def test_prometheus_accepts_the_rules(program: str, lookback: dict[str, str], tmp_path: Path) -> None:
+    values = {f"metrics.prometheusRule.lookback.{name}": value for name, value in lookback.items()}
+    rules = one(objects("fencepost", "full", values), "PrometheusRule", "fencepost")["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    promtool(program, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 def test_no_alert_of_a_pipeline_is_of_one_pod_of_the_operator(rule: dict[str, str]) -> None:
     """With its labels, the alert of a pipeline begins over when another replica acts."""
     assert "fencepost_pipeline_" not in OF_PIPELINES.sub("", rule["expr"])
+
+
+def test_the_prometheus_operators_kinds_are_installed_where_the_cluster_knows_them() -> None:
+    assert not [item for item in objects("fencepost") if item["kind"] in MONITORING]
+    known = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in MONITORING]
+    found = objects("fencepost", options=known)
+    assert {item["kind"] for item in found} > set(MONITORING)
+    off = {"metrics.serviceMonitor.enabled": False, "metrics.prometheusRule.enabled": False}
+    assert not [item for item in objects("fencepost", values=off, options=known) if item["kind"] in MONITORING]
+
+
+@pytest.mark.parametrize(
+    ("values", "job"),
+    [
+        ({"serviceMonitor.enabled": True}, "fencepost-metrics"),
+        ({"serviceMonitor.enabled": False}, None),
+        ({"serviceMonitor.enabled": False, "prometheusRule.job": "pods"}, "pods"),
+        ({"serviceMonitor.enabled": True, "prometheusRule.job": "pods"}, "pods"),
+    ],
+    ids=["ServiceMonitor", "nobody scrapes", "another job", "both"],
+)
+def test_only_a_job_that_scrapes_the_operator_can_say_that_it_is_down(values: dict[str, Any], job: str | None) -> None:
+    """Without one, the alert would fire from the installation on."""
+    given = {f"metrics.{name}": value for name, value in {"prometheusRule.enabled": True, **values}.items()}
+    groups = one(objects("fencepost", values=given), "PrometheusRule", "fencepost")["spec"]["groups"]
+    down = [rule for group in groups for rule in group["rules"] if rule["alert"] == "FencepostOperatorDown"]
+    assert [re.findall(r'job="([^"]*)"', rule["expr"]) for rule in down] == ([[job]] if job else [])
+
+
+def test_each_alert_can_be_given_another_duration() -> None:
+    waits = {alert: rule["for"] for alert, rule in RULES.items() if "for" in rule}
+    values = {"metrics.prometheusRule.for": dict.fromkeys(waits, "7s")}
+    groups = one(objects("fencepost", "full", values), "PrometheusRule", "fencepost")["spec"]["groups"]
+    changed = {rule["alert"]: rule.get("for") for group in groups for rule in group["rules"]}
+    assert changed == {alert: "7s" if alert in waits else None for alert in RULES}

@@ -38,6 +38,9 @@ from unit.charts.rendering import CHARTS, HelmError, render
         ("fencepost", {"image.repositry": "x"}, "repositry"),
         ("fencepost", {"runAsUser": 0}, "/runAsUser"),
         ("fencepost", {"metrics.prometheusRule.notReadyFor": "long"}, "/metrics/prometheusRule/notReadyFor"),
+        ("fencepost", {"metrics.prometheusRule.enabled": "yes"}, "/metrics/prometheusRule/enabled"),
+        ("fencepost", {"metrics.prometheusRule.for.NotReady": "5m"}, "NotReady"),
+        ("fencepost", {"metrics.prometheusRule.lookback.gap": "90ms"}, "/metrics/prometheusRule/lookback/gap"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(chart: str, values: dict[str, Any], named: str) -> None:
