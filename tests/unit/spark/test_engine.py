@@ -506,6 +506,7 @@ def test_progress_stands_still_while_the_transform_hangs(make: Callable[..., Spa
         return batch.mapInArrow(wait, batch.schema)
 
     engine = make(hanging)
+    engine.warm()  # the first tasks of an executor count as progress
     thread = in_background(lambda: engine.write(BATCH, row()))
     try:
         import os  # noqa: PLC0415

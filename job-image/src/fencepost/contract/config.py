@@ -105,6 +105,9 @@ class DriverConfig:
     of a batch that failed.  It doubles every ten minutes.  A later run has none, unless a batch fails again."""
     stall_timeout: float = 60.0
     """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
+    start_timeout: float = 180.0
+    """Seconds for which the first tasks of an executor count as progress, because it imports the author's code: as long
+    as a run may take to its claim (spec.restart.startTimeout; since contract 1.1)."""
     isolate: bool = False
     """Whether a batch that fails for what may be a record is cut down to that record (since contract 1.1)."""
     dead_letter_retention: float | None = None
@@ -195,6 +198,7 @@ _SINCE_1_0: Final = frozenset(
         "owner",
         "first_batch_limit",
         "stall_timeout",
+        "start_timeout",
         "contract_version",
         "isolate",
         "dead_letter_retention",

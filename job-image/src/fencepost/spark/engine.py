@@ -60,7 +60,7 @@ class SparkEngine:
         self._transform = transform
         self._sinks = dict(sinks)
         self._properties = properties
-        self._progress = Progress(spark)
+        self._progress = Progress(spark, start_timeout=config.start_timeout)
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)

@@ -3,12 +3,17 @@
 Executors send the metrics of running tasks with each heartbeat, also in local mode, and Spark's live status store adds
 them up. Counted are the rows that operators and Python workers have produced, and the tasks that have ended. A sink
 that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.tasks`).
+
+An executor's first tasks show nothing while its Python workers start and import the author's code. For as long as a
+start may take, that these tasks run counts as work.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,13 +27,18 @@ VALUE: Final = re.compile(r"(\d+) -> ([\d,]+)$", re.MULTILINE)
 class Progress:
     """Reads Spark's live status store. Any thread may poll it; a poll takes a few calls to the JVM."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, start_timeout: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._start_timeout = start_timeout
+        self._now = now
+        self._executors = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - Spark's JVM API
         self._queries = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - Spark's JVM API
         self._tracker = spark.sparkContext.statusTracker()
         self._lock = threading.Lock()
         self._total = 0
         self._seen: dict[str, int] = {}
         """What was counted of each query and stage that was live at the last poll."""
+        self._first_tasks: dict[str, float] = {}
+        """Since when each executor that has ended no task yet was seen to work on some."""
 
     def poll(self) -> int:
         """Return a number that never falls; it grows by the work that became visible since the last poll."""
@@ -37,6 +47,7 @@ class Progress:
             self._total += sum(max(0, value - self._seen.get(key, 0)) for key, value in live.items())
             # The largest seen: a value may fall when a task that failed is no longer counted.
             self._seen = {key: max(value, self._seen.get(key, 0)) for key, value in live.items()}
+            self._total += self._executors_start()
             return self._total
 
     def _rows(self) -> dict[str, int]:
@@ -58,3 +69,15 @@ class Progress:
         """Return the ended tasks of each active stage."""
         stages = (self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds())
         return {f"stage {stage.stageId}": stage.numCompletedTasks for stage in stages if stage is not None}
+
+    def _executors_start(self) -> bool:
+        """Return whether an executor works on its first tasks, and not for longer than a start may take."""
+        now, executors = self._now(), self._executors.executorList(True)
+        found = (executors.apply(number) for number in range(executors.size()))
+        starting = {
+            executor.id()
+            for executor in found
+            if executor.activeTasks() and not executor.completedTasks() and not executor.failedTasks()
+        }
+        self._first_tasks = {name: self._first_tasks.get(name, now) for name in starting}
+        return any(now - since < self._start_timeout for since in self._first_tasks.values())

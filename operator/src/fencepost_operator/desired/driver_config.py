@@ -71,6 +71,7 @@ def driver_config(
         executors=spec.cluster.workers,
         termination_grace=float(spec.job.termination_grace),
         stall_timeout=spec.restart.stall_timeout,
+        start_timeout=spec.restart.start_timeout,
         owner=owner,
         first_batch_limit=first_batch_limit,
         isolate=isolate,

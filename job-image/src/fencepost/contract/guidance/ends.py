@@ -232,7 +232,7 @@ END: Final = {
         situation="A driver had records to read and made no progress for `restart.stallTimeout`",
         does="fences and replaces it; the next run may take half the batch and twice the time",
         remedy="read the driver's log with kubectl logs; raise restart.stallTimeout if one step of a batch takes that "
-        "long",
+        "long, and restart.startTimeout if the executors' imports do",
         steps=(Step("The log of the next run, as it comes", "kubectl logs -n NAMESPACE job/NAME-run-EPOCH -f"), NODES),
     ),
     Reason.NEVER_CLAIMED: Guidance(
