@@ -213,12 +213,13 @@ def test_a_topic_without_records_never_alarms() -> None:
     assert [event for event in decision.events if event.type == "Warning"] == []
 
 
-def out_of_memory(before: FailureStatus | None, *, planned: int, row_epoch: int = 2) -> FailureStatus:
-    """Return the failure of a run whose planned batch of so many records ran out of memory."""
+def out_of_memory(before: FailureStatus | None, *, planned: int, claimed: bool = True) -> FailureStatus:
+    """Return the failure of a run that ran out of memory while so many records were planned."""
     verdict = Verdict(exit_code=1, reason=Reason.OUT_OF_MEMORY, message="a Python worker ran out of memory", remedy="r")
     pod = replace(POD, exit_code=1, phase="Failed", termination_reason="Error", verdict=verdict)
-    row = replace(ROW, epoch=row_epoch, planned={"orders/0": 50 + planned})
-    seen = WELL.said(failure=before, run=replace(RUN, resumed_from=ROW.committed_at))
+    row = replace(ROW, driver=ROW.driver if claimed else None, planned={"orders/0": 50 + planned})
+    run = replace(RUN, resumed_from=ROW.committed_at, claimed_at=RUN.claimed_at if claimed else None)
+    seen = WELL.said(failure=before, run=run)
     failure = seen.seen(runs=(replace(JOB, finished=True, pod=pod),), fence=row).decide().status.failure
     assert failure is not None
     return failure
@@ -231,6 +232,28 @@ def test_a_batch_that_does_not_fit_is_cut_and_the_event_says_so() -> None:
     decision = FENCED.said(failure=failure).seen(fence=row).decide()
     assert decision.status.message.endswith("; the planned batch of 1000 records ran out of memory and is cut to 500")
     assert [event.message for event in decision.events if event.reason == "RunStarted"] == [decision.status.message]
+
+
+def test_a_run_out_of_memory_before_its_claim_cuts_no_batch() -> None:
+    """Found: its predecessor's planned batch, which it had not begun, was halved once per attempt to start."""
+    failure = replace(out_of_memory(None, planned=1000, claimed=False), next_attempt_at=NOW)
+    assert (failure.reason, failure.batch_records, failure.smallest) == ("OutOfMemory", None, 0)
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    after = FENCED.said(failure=failure).seen(fence=row)
+    assert started(after).first_batch_limit is None
+    decision = after.decide()
+    assert "cut" not in decision.status.message
+    assert decision.status.begun == {}
+    again = out_of_memory(replace(failure, epoch=1), planned=1, claimed=False)
+    assert again.smallest == 0, "nor does it say that one record does not fit"
+
+
+def test_what_is_known_of_a_batch_that_does_not_fit_outlives_a_run_that_never_claimed() -> None:
+    failed = replace(out_of_memory(None, planned=1000), epoch=1)
+    failure = replace(out_of_memory(failed, planned=1000, claimed=False), next_attempt_at=NOW)
+    assert (failure.count, failure.batch_records) == (2, 1000)
+    row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
+    assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == 500
 
 
 def test_one_record_that_does_not_fit_twice_stalls_with_the_sizes() -> None:

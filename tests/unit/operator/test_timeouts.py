@@ -142,7 +142,9 @@ def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
     reason: str, repeats: int, limit: int | None
 ) -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
-    failure = replace(FAILED, count=repeats, repeats=repeats, attempts=1, reason=reason, next_attempt_at=NOW)
+    failure = replace(
+        FAILED, count=repeats, repeats=repeats, attempts=1, reason=reason, next_attempt_at=NOW, batch_records=1000
+    )
     assert started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit == limit
     changed = replace(failure, spec_hash="old")
     assert started(FENCED.said(failure=changed).seen(fence=row)).first_batch_limit is None
@@ -153,7 +155,9 @@ def test_a_batch_that_stays_too_large_is_halved_once_per_run_down_to_one_record(
     limits = []
     planned = 10
     for repeats in range(1, 6):
-        failure = replace(FAILED, count=repeats, repeats=repeats, reason="OutOfMemory", next_attempt_at=NOW)
+        failure = replace(
+            FAILED, count=repeats, repeats=repeats, reason="OutOfMemory", next_attempt_at=NOW, batch_records=planned
+        )
         row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 50 + planned})
         planned = started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit or 0
         limits.append(planned)

@@ -44,6 +44,8 @@ MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
 """Between the kill of a worker's container and the end of the run that lost its executors by it."""
 TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
 """Why a run that a timeout ended was replaced; failures for one of these count as repeats of each other."""
+TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
+"""Failures that a smaller batch may avoid."""
 
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
@@ -98,10 +100,12 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     before, retry, bounds = status.failure, retry_token(pipeline), bounds_token(pipeline)
     asked = (run.spec_hash, retry, bounds)
     same = before is not None and (before.spec_hash, before.retry, before.batch_bounds) == asked
-    counts = same and not has_progressed(run, row)
-    count = (before.count if before is not None and counts else 0) + 1
-    attempts = attempts_used(before) if before is not None and counts else 0
+    if not same or has_progressed(run, row):
+        before = None
+    count = (before.count if before is not None else 0) + 1
+    attempts = attempts_used(before) if before is not None else 0
     repeats = before.repeats if before is not None and count > 1 and _alike(before.reason, diagnosis.category) else 0
+    records, smallest = _batch(before, run, diagnosis, row)
     longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
         count=count,
@@ -115,8 +119,8 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         spec_hash=run.spec_hash,
         repeats=repeats + 1,
         attempts=attempts + (0 if diagnosis.is_environment else 1),
-        batch_records=planned_records(row),
-        smallest=_smallest(before if counts else None, diagnosis, row),
+        batch_records=records,
+        smallest=smallest,
         loss=diagnosis.loss,
         log=diagnosis.log,
         retry=retry,
@@ -124,11 +128,21 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     )
 
 
-def _smallest(before: FailureStatus | None, diagnosis: Diagnosis, row: FenceRow | None) -> int:
-    """Return how many runs in a row ran out of memory with a batch that cannot be cut."""
-    if diagnosis.category is not Reason.OUT_OF_MEMORY or planned_records(row) != 1:
-        return 0
-    return (before.smallest if before is not None else 0) + 1
+def _batch(
+    before: FailureStatus | None, run: RunStatus, diagnosis: Diagnosis, row: FenceRow | None
+) -> tuple[int | None, int]:
+    """Return how many records the batch had that failed, and how many runs in a row lacked memory for a single one.
+
+    A run that never claimed its epoch has tried no batch: what is planned is its predecessor's, and so is what is known
+    of it.
+    """
+    known = before if before is not None and before.reason in TOO_LARGE else None
+    if run.claimed_at is None and not _is_claimed(run, row):
+        return (known.batch_records, known.smallest) if known is not None else (None, 0)
+    records = planned_records(row)
+    if diagnosis.category is not Reason.OUT_OF_MEMORY or records != 1:
+        return records, 0
+    return records, (before.smallest if before is not None else 0) + 1
 
 
 def attempts_used(failure: FailureStatus) -> int:

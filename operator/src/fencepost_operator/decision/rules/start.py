@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
 from fencepost_operator.actions import InstallCluster, StartRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
@@ -13,7 +12,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.revisions import needed_revisions
-from fencepost_operator.decision.status import attempts_used, planned_records
+from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.decision.unfinished import mixed_output, open_until
 from fencepost_operator.desired import names
@@ -23,9 +22,6 @@ from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
-
-TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
-"""Failures that a smaller batch may avoid."""
 
 
 def next_run(context: RunContext) -> Outcome:
@@ -166,10 +162,11 @@ def first_batch_limit(context: RunContext) -> int | None:
     """Return how many records the next run may take of the planned batch, None for all of them.
 
     A batch that ran out of memory or made no progress is tried again at half its size, and half of that each time: the
-    claim records the cut batch as the planned one, so the next cut starts from there.
+    claim records the cut batch as the planned one, so the next cut starts from there.  A run that failed so before its
+    claim has tried no batch.
     """
     failure, row = context.status.failure, context.row
-    if failure is None or not failure.count or failure.reason not in TOO_LARGE:
+    if failure is None or not failure.count or failure.reason not in TOO_LARGE or failure.batch_records is None:
         return None
     if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
         return None
