@@ -245,12 +245,14 @@ async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) 
     async def look() -> None:
         while True:
             await asyncio.sleep(jittered(_RELIST_INTERVAL))
-            try:
-                for keys in lists:
-                    for key in await keys(settings.watch_namespaces):
-                        loops.ensure(key)
-            except PortError as error:
-                log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
+            for keys in lists:
+                try:
+                    found = await keys(settings.watch_namespaces)
+                except PortError as error:
+                    log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
+                    continue
+                for key in found:
+                    loops.ensure(key)
 
     task = asyncio.create_task(look(), name="census")
     try:

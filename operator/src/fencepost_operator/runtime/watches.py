@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import kopf
@@ -27,6 +27,24 @@ _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _STOPPING: Final = 25.0
 """Seconds for an orderly end; Kubernetes kills after 30."""
+
+
+class Backoffs:
+    """Seconds between two attempts of kopf's requests, without an end.
+
+    kopf ends the operator when a request has failed for the last time.  A namespace that is closed to the operator, or
+    gone, would end the watches of all others by that; so it is asked until it opens.
+    """
+
+    first: float = 1.0
+    longest: float = 60.0
+
+    def __iter__(self) -> Iterator[float]:
+        """Begin from the shortest one, for each request."""
+        delay = self.first
+        while True:
+            yield delay
+            delay = min(2 * delay, self.longest)
 
 
 class ChangeFilter:
@@ -127,6 +145,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = _STOPPING
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoffs()
     settings.watching.server_timeout = _SERVER_TIMEOUT
     settings.watching.client_timeout = _SERVER_TIMEOUT + 30
     settings.watching.connect_timeout = 10
