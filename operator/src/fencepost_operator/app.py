@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,8 @@ from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.leases import KubernetesLeases
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.page_receivers import SecretReceivers
+from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
@@ -36,10 +38,14 @@ from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
-from fencepost_operator.runtime.controller import Controller
+from fencepost_operator.paging.messages import PAGERDUTY_URL
+from fencepost_operator.runtime.controller import STUCK_AFTER, Controller
+from fencepost_operator.runtime.heartbeat import Heartbeat
 from fencepost_operator.runtime.http import Probes
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
+from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
@@ -76,7 +82,11 @@ async def run(settings: Settings) -> None:
         await stack.enter_async_context(probes.served(settings.metrics_port))
         leadership = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
         may_write = leadership.require if leadership is not None else _alone
-        metrics.leads(lambda: leadership is None or leadership.is_held)
+
+        def leading() -> bool:
+            return leadership is None or leadership.is_held
+
+        metrics.leads(leading)
         api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
@@ -105,6 +115,8 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(offsets.close)
         runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
+        pages = PrometheusPageMetrics(metrics.registry)
+        pager = _pager(api, settings, pages, clock=clock, may_write=may_write)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
@@ -118,6 +130,7 @@ async def run(settings: Settings) -> None:
                 offsets=offsets,
                 metrics=metrics,
                 clock=clock,
+                pager=pager,
                 may_write=may_write,
             ),
             config=ReconcileConfig(
@@ -128,11 +141,18 @@ async def run(settings: Settings) -> None:
                 chart=chart,
                 resync_interval=settings.resync,
                 max_concurrent_restarts=settings.max_concurrent_restarts,
+                page_not_ready_after=settings.pages_not_ready_after,
             ),
         )
         reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
+        pager.wake = loops.wake
+        pages.watch(pager.oldest_unsent, pager.receivers)
+        await stack.enter_async_context(_beside(kept_running(pager), name="pager"))
+        if settings.heartbeat_secret:
+            beat = _heartbeat(objects, settings, metrics, pages, clock=clock, is_leading=leading)
+            await stack.enter_async_context(_beside(beat.run(), name="heartbeat"))
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
@@ -287,6 +307,70 @@ async def _stoppable() -> AsyncIterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
+    """Have some work done while the context lasts."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _pager(
+    api: ApiServer,
+    settings: Settings,
+    pages: PrometheusPageMetrics,
+    *,
+    clock: SystemClock,
+    may_write: Callable[[], None],
+) -> QueuedPager:
+    """Return what sends pages; tenants' receivers never lead to the API server."""
+    shares = settings.heartbeat_secret == settings.pages_secret
+    return QueuedPager(
+        source=SecretReceivers(
+            api=api,
+            namespace=settings.namespace,
+            secret=settings.pages_secret,
+            heartbeat_key=settings.heartbeat_key if shares else "",
+        ),
+        sender=ProcessSender(),
+        metrics=pages,
+        clock=clock,
+        may_write=may_write,
+        config=PagerConfig(
+            allowed_endpoints=tuple(map(str, settings.allowed_endpoints)),
+            reserved=tuple(map(str, _policy(settings).reserved)),
+            pagerduty=settings.pagerduty_url or PAGERDUTY_URL,
+        ),
+    )
+
+
+def _heartbeat(
+    objects: KubernetesObjects,
+    settings: Settings,
+    metrics: PrometheusMetrics,
+    pages: PrometheusPageMetrics,
+    *,
+    clock: SystemClock,
+    is_leading: Callable[[], bool],
+) -> Heartbeat:
+    """Return what calls the dead man's switch; its URL is read each time, so that a new one needs no restart."""
+    key = ObjectKey(settings.namespace, "")
+
+    async def address() -> str:
+        return (await objects.secret(key, settings.heartbeat_secret)).get(settings.heartbeat_key, "")
+
+    return Heartbeat(
+        address=address,
+        stuck=lambda: metrics.stuck_since(clock.now(), bound=STUCK_AFTER),
+        is_leading=is_leading,
+        beaten=pages.beat,
+        interval=settings.heartbeat_interval,
+    )
 
 
 def _policy(settings: Settings) -> EndpointPolicy:

@@ -28,6 +28,12 @@ class AllowedEndpoint:
     network: Network | None
     port: int | None
 
+    def __str__(self) -> str:
+        """The entry as it is written."""
+        host = self.name if self.network is None else str(self.network)
+        port = "*" if self.port is None else str(self.port)
+        return f"[{host}]:{port}" if isinstance(self.network, ipaddress.IPv6Network) else f"{host}:{port}"
+
     def covers_name(self, name: str, port: int) -> bool:
         """Return whether the entry names this host and port."""
         if self.name is None or self.port not in {None, port}:
@@ -61,6 +67,8 @@ class EndpointPolicy:
 
     entries: tuple[AllowedEndpoint, ...] = ()
     reserved: frozenset[Address] = frozenset()
+    guards: bool = False
+    """Whether those addresses are refused without entries as well."""
 
     @property
     def restricts(self) -> bool:
@@ -69,11 +77,13 @@ class EndpointPolicy:
 
     def allows(self, name: str, address: str, port: int) -> bool:
         """Return whether `name`, which resolved to `address`, may be dialled at the port."""
-        if not self.restricts:
+        if not self.restricts and not self.guards:
             return True
         found = parse_address(address)
         if found is None:
             return False
+        if not self.restricts:
+            return not self._is_special(found)
         if self._is_special(found):
             return any(entry.is_explicit and entry.covers_address(found, port) for entry in self.entries)
         return any(entry.covers_address(found, port) or entry.covers_name(name, port) for entry in self.entries)

@@ -22,6 +22,10 @@ _DNS_LABEL: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _DNS_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
 _HOLDER: Final = re.compile(r"^[A-Za-z0-9._-]{1,300}$")
 _URL: Final = re.compile(r"^https?://[!-~]{1,300}$")
+_SECRET_KEY: Final = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
+_DURATION: Final = re.compile(r"^([0-9]{1,6})([smh])$")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+_LONGEST_DURATION: Final = 24 * 3600
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -40,6 +44,9 @@ class Settings:
     `lease` is the name of the Lease in `namespace` that replicas share; empty means that there is only this operator.
     `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
     `max_concurrent_restarts` bounds how many healthy pipelines are replaced by plan at the same time; 0 is any number.
+    `pages_secret` is the Secret in `namespace` with the operator's own receivers of pages, '' without one; a pipeline
+    that is not ready for `pages_not_ready_after` seconds pages.  `pagerduty_url` '' means PagerDuty's in the US.
+    `heartbeat_secret` has the URL of a dead man's switch under `heartbeat_key`, '' without one.
     `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
 
@@ -57,6 +64,12 @@ class Settings:
     lease: str = ""
     holder: str = ""
     runbook_url: str = ""
+    pages_secret: str = ""
+    pages_not_ready_after: float = 600.0
+    pagerduty_url: str = ""
+    heartbeat_secret: str = ""
+    heartbeat_key: str = "heartbeat"
+    heartbeat_interval: float = 20.0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -77,6 +90,12 @@ class Settings:
             lease=read("LEASE", usual.lease, _object_name),
             holder=read("HOLDER", usual.holder, _holder),
             runbook_url=read("RUNBOOK_URL", usual.runbook_url, _url),
+            pages_secret=read("PAGES_SECRET", usual.pages_secret, _secret_name),
+            pages_not_ready_after=read("PAGES_NOT_READY_FOR", usual.pages_not_ready_after, _duration),
+            pagerduty_url=read("PAGERDUTY_URL", usual.pagerduty_url, _url),
+            heartbeat_secret=read("HEARTBEAT_SECRET", usual.heartbeat_secret, _secret_name),
+            heartbeat_key=read("HEARTBEAT_KEY", usual.heartbeat_key, _secret_key),
+            heartbeat_interval=read("HEARTBEAT_INTERVAL_SECONDS", usual.heartbeat_interval, _seconds),
         )
 
 
@@ -124,6 +143,25 @@ def _object_name(text: str) -> str:
     if not _DNS_NAME.match(text):
         raise ValueError("set the name of a Lease, such as 'fencepost', or nothing where only one operator runs")
     return text
+
+
+def _secret_name(text: str) -> str:
+    if not _DNS_NAME.match(text):
+        raise ValueError("set the name of a Secret in the operator's namespace, such as 'fencepost-pages', or nothing")
+    return text
+
+
+def _secret_key(text: str) -> str:
+    if not _SECRET_KEY.match(text):
+        raise ValueError("set a key of the Secret, such as 'heartbeat'")
+    return text
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.match(text)
+    if match is None or not 1 <= int(match[1]) * _UNITS[match[2]] <= _LONGEST_DURATION:
+        raise ValueError("set a duration from 1s to 24h, such as '10m'")
+    return float(int(match[1]) * _UNITS[match[2]])
 
 
 def _holder(text: str) -> str:

@@ -131,6 +131,11 @@ class Reason(StrEnum):
     STOP_FAILED = "StopFailed"
     UPDATE_FAILED = "UpdateFailed"
     NO_EFFECT = "NoEffect"
+    # Pages
+    NOT_READY = "NotReady"
+    RECEIVER_INVALID = "ReceiverInvalid"
+    PAGE_FAILED = "PageFailed"
+    SILENCE_INVALID = "SilenceInvalid"
     # The operator itself
     BAD_SETTINGS = "BadSettings"
     NOT_SERVED = "NotServed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
+from fencepost_operator.api.pages import PageSent, PageStatus, Told
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
@@ -80,6 +81,7 @@ from fencepost_operator.api.vocabulary import (
     RETRY_ANNOTATION,
     REWIND_KIND,
     REWIND_PLURAL,
+    SILENCE_ANNOTATION,
     SNAPSHOT_ANNOTATION,
     VERSION,
     Condition,
@@ -108,6 +110,7 @@ __all__ = [
     "RETRY_ANNOTATION",
     "REWIND_KIND",
     "REWIND_PLURAL",
+    "SILENCE_ANNOTATION",
     "SNAPSHOT_ANNOTATION",
     "VERSION",
     "WAITING",
@@ -137,6 +140,8 @@ __all__ = [
     "OffsetRange",
     "OnPoisonSpec",
     "OpenTransaction",
+    "PageSent",
+    "PageStatus",
     "Pipeline",
     "PoisonAction",
     "Reason",
@@ -165,6 +170,7 @@ __all__ = [
     "StepState",
     "StepStatus",
     "ThroughputStatus",
+    "Told",
     "UnprovenDeath",
     "UpgradeSpec",
     "Violation",

@@ -48,3 +48,5 @@ class ReconcileConfig:
     """How long a pipeline that does not come up counts for that."""
     run_history_limit: int = 3
     """How many ended runs are kept for inspection."""
+    page_not_ready_after: float = 600.0
+    """How long a pipeline may be on its way, apart from planned steps, before somebody is paged."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fencepost_operator.api.fields import Model
+from fencepost_operator.api.pages import PageStatus
 from fencepost_operator.api.vocabulary import Condition, State
 
 
@@ -406,5 +407,9 @@ class Status(Model):
     rolled_back: RollbackStatus | None = None
     fence_unreachable_since: datetime | None = None
     """Of a deleted pipeline: since when its Cassandra has not answered, None after any answer, a refusal as well."""
+    not_ready_since: datetime | None = None
+    """Since when the pipeline is neither ready, stalled, nor in a planned step."""
+    pages: tuple[PageStatus, ...] = ()
+    """What somebody is told; written together with the condition that causes it."""
     planned_restart_since: datetime | None = None
     """Since when a healthy run is replaced by plan, until its successor streams; it counts for the fleet's limit."""

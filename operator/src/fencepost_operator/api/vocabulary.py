@@ -23,6 +23,7 @@ __all__ = [
     "RETRY_ANNOTATION",
     "REWIND_KIND",
     "REWIND_PLURAL",
+    "SILENCE_ANNOTATION",
     "SNAPSHOT_ANNOTATION",
     "VERSION",
     "Condition",
@@ -54,6 +55,8 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """Set while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
 SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"
 """The name of a snapshot to take; each value is honoured once."""
+SILENCE_ANNOTATION: Final = f"{GROUP}/silence-until"
+"""Until when nobody is paged about the pipeline, in RFC 3339."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """Any new value starts the restart budget anew, e.g. the time of day."""
 

@@ -124,6 +124,11 @@ class PrometheusMetrics:
         self._reconciles.labels(outcome).inc()
         self._durations.observe(seconds)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The registry of what is not of a pipeline, for metrics that have a module of their own."""
+        return self._registry
+
     def leads(self, is_held: Callable[[], bool]) -> None:
         """Ask at each scrape whether this replica holds the lease."""
         self._is_leading = is_held

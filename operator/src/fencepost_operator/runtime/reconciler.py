@@ -13,10 +13,13 @@ from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, Star
 from fencepost_operator.api import Event, ObjectKey, Pipeline, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
+from fencepost_operator.decision.page_text import page_of
+from fencepost_operator.decision.pages import due_pages, with_pages
 from fencepost_operator.decision.rewind.progress import RewindUpdate
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.errors import Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
+from fencepost_operator.paging.page import NoPager, Pager
 from fencepost_operator.ports import (
     Clock,
     FenceStore,
@@ -66,6 +69,7 @@ class Ports:
     offsets: Offsets
     metrics: Metrics
     clock: Clock
+    pager: Pager = field(default_factory=NoPager)
     may_write: Callable[[], None] = lambda: None
     """Raises NotLeading while another replica of the operator may act."""
 
@@ -112,6 +116,7 @@ class Reconciler:
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             await self._remove_left_release(key)
             self.ports.metrics.forget(key)
+            self.ports.pager.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
         pipeline = await observer.with_valid_spec(pipeline)
@@ -149,22 +154,35 @@ class Reconciler:
         """Decide with or without a permit to restart; no other pipeline's pass comes between the look and the note."""
         key, now, permits = pipeline.key, observation.now, self.permits
         observation = replace(observation, may_restart=permits.may_restart(key, now))
-        decision = decide(pipeline, observation, self.config, failures=attempts.failures)
+        decision = self._conclude(pipeline, observation, attempts)
         permits.note(key, since=decision.status.planned_restart_since, queued=decision.is_queued, now=now)
         self.ports.metrics.restarts(in_progress=permits.in_progress(now), queued=permits.queued(now))
         return observation, decision
+
+    def _conclude(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> Decision:
+        """Decide, with the pages that are to be recorded with the decision."""
+        decision = decide(pipeline, observation, self.config, failures=attempts.failures)
+        return with_pages(pipeline, decision, self.ports.pager.facts(pipeline.key), self.config, observation.now)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
         if decision.status != pipeline.status:
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
             pipeline = written.under(pipeline)
+        self._page(pipeline, decision)
         await self._publish_events(pipeline, decision.events)
         await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed
         offsets = committed.offsets if committed else {}
         self.ports.metrics.observed(pipeline.key, decision.status, offsets, decision.backlog)
         return pipeline
+
+    def _page(self, pipeline: Pipeline, decision: Decision) -> None:
+        """Say what there is to tell, now that it is recorded; the pager tells it beside the loops."""
+        now, status = self.ports.clock.now(), decision.status
+        due = due_pages(pipeline, status, now)
+        pages = [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
+        self.ports.pager.tell(pipeline.key, pages)
 
     async def _record_rewinds(self, updates: Sequence[RewindUpdate]) -> None:
         """Write what changed of each rewind: its status, then whether it is held or over."""
@@ -210,7 +228,7 @@ class Reconciler:
             remedy = error.remedy if isinstance(error, PortError) else CONFLICT_REMEDY
             failure = attempts.failed(action, now, reason=reason, message=str(error), remedy=remedy)
             log.warning("%s: %s failed: %s", pipeline.key, name, error, extra={"reason": reason})
-            await self._record(pipeline, decide(pipeline, observation, self.config, failures=attempts.failures))
+            await self._record(pipeline, self._conclude(pipeline, observation, attempts))
             return retry_delay(failure.attempts), "action_failure"
         attempts.succeeded(action, now)
         return AT_ONCE, name

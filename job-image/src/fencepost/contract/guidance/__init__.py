@@ -14,16 +14,17 @@ from typing import Final
 from fencepost.contract.guidance.dependencies import DEPENDENCY, RISK
 from fencepost.contract.guidance.ends import END
 from fencepost.contract.guidance.operations import ACTION, OPERATOR
+from fencepost.contract.guidance.pages import PAGE
 from fencepost.contract.guidance.person import PERSON
 from fencepost.contract.guidance.pods import POD_STARTS
 from fencepost.contract.guidance.progress import PROGRESS, STEADY
-from fencepost.contract.guidance.record import FIRST, Category, Guidance, Step
+from fencepost.contract.guidance.record import FIRST, Category, Guidance, Severity, Step
 from fencepost.contract.guidance.verdicts import VERDICT
 from fencepost.contract.reasons import Reason
 
-__all__ = ["FIRST", "GUIDANCE", "Category", "Guidance", "Step", "remedy_of"]
+__all__ = ["FIRST", "GUIDANCE", "Category", "Guidance", "Severity", "Step", "remedy_of"]
 
-PARTS: Final = (STEADY, PROGRESS, PERSON, DEPENDENCY, RISK, POD_STARTS, END, VERDICT, ACTION, OPERATOR)
+PARTS: Final = (STEADY, PROGRESS, PERSON, DEPENDENCY, RISK, POD_STARTS, END, VERDICT, ACTION, PAGE, OPERATOR)
 
 GUIDANCE: Final[Mapping[Reason, Guidance]] = MappingProxyType(dict(chain.from_iterable(part.items() for part in PARTS)))
 

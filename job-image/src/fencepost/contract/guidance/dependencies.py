@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Step
+from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 CHECKPOINT: Final = Step(
@@ -24,6 +24,7 @@ AT_RISK: Final = Step(
 DEPENDENCY: Final = {
     Reason.KUBERNETES_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="The API server does not answer the operator, or refuses it",
         does="starts and replaces nothing; runs continue",
         remedy="check the API server's health and the operator's RBAC",
@@ -37,6 +38,7 @@ DEPENDENCY: Final = {
     ),
     Reason.CASSANDRA_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="Cassandra does not answer",
         does="starts and replaces nothing; a run waits, ends with exit code 54, and the next one starts at the last "
         "commit",
@@ -45,6 +47,7 @@ DEPENDENCY: Final = {
     ),
     Reason.CASSANDRA_CREDENTIALS_REJECTED: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="Cassandra refuses the account or a right",
         does="tries again with the Secret's newest content; starts nothing before",
         remedy="correct the Secret of checkpoint.cassandra.credentialsFrom, or grant the right that the message names",
@@ -53,6 +56,7 @@ DEPENDENCY: Final = {
     ),
     Reason.CASSANDRA_REJECTED: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="The keyspace or its tables do not exist or have another shape, the Secret lacks a key, or TLS or "
         "the datacenter does not fit",
         does="tries again; starts nothing before",
@@ -63,6 +67,7 @@ DEPENDENCY: Final = {
     ),
     Reason.PROGRESS_UNREADABLE: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.NONE,
         situation="The operator may not read `fence_progress`",
         does="goes on; a driver that hangs inside a batch is replaced only after twice the stall timeout",
         remedy="grant the account SELECT on fence_progress, or correct its columns (docs/fence-schema.cql)",
@@ -70,6 +75,7 @@ DEPENDENCY: Final = {
     ),
     Reason.SNAPSHOTS_UNREADABLE: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.NONE,
         situation="The operator may not read `snapshots`",
         does="goes on; it takes no further snapshot and deletes none",
         remedy="grant the account SELECT and MODIFY on snapshots, or correct its columns (docs/fence-schema.cql)",
@@ -77,6 +83,7 @@ DEPENDENCY: Final = {
     ),
     Reason.KAFKA_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="Kafka does not answer",
         does="starts nothing; a run waits, ends with exit code 54, and the next one starts at the last commit",
         remedy="restore Kafka, nothing else; if others reach it, check source.kafka.bootstrapServers",
@@ -84,6 +91,7 @@ DEPENDENCY: Final = {
     ),
     Reason.KAFKA_CREDENTIALS_REJECTED: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="Kafka refuses the account or a right",
         does="tries again with the Secret's newest content; starts nothing before",
         remedy="correct the Secret of source.kafka.propertiesFrom, or grant the right that the message names",
@@ -92,6 +100,7 @@ DEPENDENCY: Final = {
     ),
     Reason.KAFKA_REJECTED: Guidance(
         category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
         situation="A Kafka setting is not allowed or has a wrong value",
         does="starts nothing until it is corrected",
         remedy="correct source.kafka.properties, or the Secret of propertiesFrom",
@@ -103,6 +112,7 @@ DEPENDENCY: Final = {
 RISK: Final = {
     Reason.FALLING_BEHIND: Guidance(
         category=Category.RISK,
+        severity=Severity.WARNING,
         situation="For five minutes records arrive faster than full batches are committed",
         does="goes on as fast as it can",
         remedy="add workers with kubectl scale, or see what limits the batches; check that the topics' retention "
@@ -115,6 +125,7 @@ RISK: Final = {
     ),
     Reason.TRANSACTION_STALLED: Guidance(
         category=Category.RISK,
+        severity=Severity.WARNING,
         situation="A producer's transaction stays open and hides the records behind it",
         does="goes on with the other partitions; the lag does not count what is hidden",
         remedy="find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
@@ -128,6 +139,7 @@ RISK: Final = {
     ),
     Reason.DATA_EXPIRES_SOON: Guidance(
         category=Category.RISK,
+        severity=Severity.CRITICAL,
         situation="Kafka is about to delete records that are not committed",
         does="goes on, or stays as it is; it changes no topic",
         remedy="extend the topic's retention, then let the pipeline read",
@@ -139,6 +151,7 @@ RISK: Final = {
     ),
     Reason.DATA_EXPIRED: Guidance(
         category=Category.RISK,
+        severity=Severity.CRITICAL,
         situation="Kafka deleted records that were not committed",
         does="stops where it finds them gone, with `OffsetOutOfRange`",
         remedy="extend the retention at once, or more records go; then deal with the loss",
@@ -150,6 +163,7 @@ RISK: Final = {
     ),
     Reason.RETENTION_TOO_SHORT: Guidance(
         category=Category.RISK,
+        severity=Severity.NONE,
         situation="A topic keeps its records for less than 72 hours",
         does="goes on; this is a standing warning without an alert",
         remedy="extend the retention: a pipeline that fails on Friday evening may be looked at on Monday",
@@ -158,6 +172,7 @@ RISK: Final = {
     ),
     Reason.DURABILITY_AT_RISK: Guidance(
         category=Category.RISK,
+        severity=Severity.WARNING,
         situation="A setting of Cassandra or Kafka lets an acknowledged write be lost",
         does="goes on; it reads the settings at a start, at a change of the spec, and daily",
         remedy="correct the settings that the message names",
@@ -171,11 +186,13 @@ RISK: Final = {
     ),
     Reason.DURABLE: Guidance(
         category=Category.RISK,
+        severity=Severity.NONE,
         situation="No setting that can be read puts acknowledged writes at risk any more",
         does="ends the condition `DurabilityAtRisk`",
     ),
     Reason.DEAD_LETTER_WRITTEN: Guidance(
         category=Category.RISK,
+        severity=Severity.WARNING,
         situation="Records that fail alone were set aside, as `onPoison.action: deadLetter` asks",
         does="goes on without them; they are in the table `dead_letters`",
         remedy="read them with `fencepost dead-letters list`, and correct the transform or the producer",
@@ -190,6 +207,7 @@ RISK: Final = {
     ),
     Reason.MIXED_OUTPUT: Guidance(
         category=Category.RISK,
+        severity=Severity.WARNING,
         situation="New code took over a batch that older code began and could not finish: both may have written it",
         does="goes on; `status.mixedOutput` keeps the last five ranges",
         remedy="where the two write other rows for the same record, purge the range with the PipelineRewind that the "

@@ -12,6 +12,7 @@ from fencepost.contract.guidance.record import (
     SUSPEND,
     Category,
     Guidance,
+    Severity,
     Step,
 )
 from fencepost.contract.reasons import Reason
@@ -47,6 +48,7 @@ EVENTS: Final = Step("What happened in the namespace", "kubectl get events -n NA
 END: Final = {
     Reason.RUN_FAILED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The driver failed with an exit code that has no meaning of its own (1)",
         does=AGAIN,
         remedy="read the driver's log with kubectl logs",
@@ -55,6 +57,7 @@ END: Final = {
     ),
     Reason.BATCH_FAILED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The transform raised, a key is null, or a value does not fit its column (1, 53): one record may be "
         "the cause",
         does="repeats the batch; after `onPoison.failures` of them a run looks for the record that fails",
@@ -64,6 +67,7 @@ END: Final = {
     ),
     Reason.POISON_RECORD: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="One record fails each time it is tried alone, while others pass (53)",
         does="stops and pages with topic, partition and offset; with `onPoison.action: deadLetter` sets it aside",
         remedy="fix the transform for the record that the message names, or set spec.onPoison.action to deadLetter",
@@ -78,6 +82,7 @@ END: Final = {
     ),
     Reason.BAD_SPEC: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The spec or the author's code cannot work as it is (51); the message says which",
         does=STALLS,
         remedy="fix the spec, the ConfigMap or the image; a change starts a new run",
@@ -85,6 +90,7 @@ END: Final = {
     ),
     Reason.DATA_LOSS: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The driver ended with exit code 52 and left no verdict",
         does=LOSES,
         remedy="restore the topic, or see docs/runbooks/DataLoss.md to continue without the lost records",
@@ -93,6 +99,7 @@ END: Final = {
     ),
     Reason.OFFSET_OUT_OF_RANGE: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Retention deleted records before they were read (52)",
         does=LOSES,
         remedy="restore the records if you can, or accept the loss with the annotation in the message",
@@ -101,6 +108,7 @@ END: Final = {
     ),
     Reason.LOG_TRUNCATED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Kafka lost records that were committed (52): an unclean election, or a broker without its disk",
         does=LOSES,
         remedy="restore the records if you can, or accept the loss with the annotation in the message",
@@ -109,6 +117,7 @@ END: Final = {
     ),
     Reason.TOPIC_RECREATED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Another topic has the name of the one that was read (52): its topic id differs",
         does=LOSES,
         remedy="accept the loss with the annotation in the message, and say where to continue",
@@ -117,6 +126,7 @@ END: Final = {
     ),
     Reason.TOPIC_DELETED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="A topic with committed offsets is gone (52)",
         does=LOSES,
         remedy="restore the topic; or accept the loss with the annotation in the message, and remove the topic from "
@@ -126,6 +136,7 @@ END: Final = {
     ),
     Reason.DEPENDENCY_DOWN: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Kafka or Cassandra (54), or a service that the transform or a sink calls (1), did not answer or "
         "refused the account",
         does=UNCOUNTED,
@@ -134,6 +145,7 @@ END: Final = {
     ),
     Reason.SPARK_UNREACHABLE: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The Spark master did not answer, or it dropped the run (54)",
         does=UNCOUNTED,
         remedy="see whether the master's pod and its volume live",
@@ -141,6 +153,7 @@ END: Final = {
     ),
     Reason.JVM_FAILED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="The driver's JVM ended, or did not start (54)",
         does=AGAIN,
         remedy="read the last lines in status.failure.log; correct spark.driver settings in cluster.sparkConf",
@@ -148,6 +161,7 @@ END: Final = {
     ),
     Reason.NO_EXECUTORS: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="No executor came in time (55)",
         does=UNCOUNTED,
         remedy="check that the workers are ready and have enough memory and cores",
@@ -155,6 +169,7 @@ END: Final = {
     ),
     Reason.EXECUTOR_CRASH_LOOP: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Executors end as fast as Spark launches them, which it does without end: ten for each worker "
         "within two minutes (55)",
         does=AGAIN,
@@ -169,6 +184,7 @@ END: Final = {
     ),
     Reason.OUT_OF_MEMORY: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="A process of the run ran out of memory; the message names it: the driver's container or JVM, an "
         "executor, or a Python worker",
         does="repeats the batch at half its size; Stalled when a batch of one record does so twice",
@@ -179,6 +195,7 @@ END: Final = {
     ),
     Reason.KILLED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="Something killed the driver (137, 143), and Kubernetes does not say what",
         does=AGAIN,
         remedy="read the driver's log with kubectl logs",
@@ -186,6 +203,7 @@ END: Final = {
     ),
     Reason.DRAINED: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="The driver's node was drained, reclaimed or shut down",
         does="finishes the batch within the grace period and starts the next run on another node at once",
         remedy="nothing: the next run starts on another node",
@@ -193,6 +211,7 @@ END: Final = {
     ),
     Reason.EVICTED: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="The kubelet ended the driver: its node, or its own scratch volume, ran short",
         does=UNCOUNTED,
         remedy="see kubectl describe node; request what the driver needs with job.resources, or raise "
@@ -201,6 +220,7 @@ END: Final = {
     ),
     Reason.PREEMPTED: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="A pod of a higher priority took the driver's place",
         does=UNCOUNTED,
         remedy="set cluster.priorityClassName to a higher class if this repeats",
@@ -208,6 +228,7 @@ END: Final = {
     ),
     Reason.POD_LOST: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="The Job or the pod was deleted, or the node of the driver or of the whole cluster is gone",
         does="fences the driver, and starts the next run on a new cluster where its death is not proven",
         remedy="if this repeats, find what deletes it, or look at its node",
@@ -215,6 +236,7 @@ END: Final = {
     ),
     Reason.FENCED_OUT: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="Another run or pod held the fence (50); this one could not commit any more",
         does=UNCOUNTED,
         remedy="nothing; if it repeats, look for a second operator with the same scope",
@@ -222,6 +244,7 @@ END: Final = {
     ),
     Reason.RUN_ENDED: Guidance(
         category=Category.END,
+        severity=Severity.NONE,
         situation="The driver stopped as if asked to (0), and the operator did not ask",
         does=UNCOUNTED,
         remedy="nothing; find what stops it if this repeats",
@@ -229,6 +252,7 @@ END: Final = {
     ),
     Reason.UNRESPONSIVE: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="A driver had records to read and made no progress for `restart.stallTimeout`",
         does="fences and replaces it; the next run may take half the batch and twice the time",
         remedy="read the driver's log with kubectl logs; raise restart.stallTimeout if one step of a batch takes that "
@@ -237,6 +261,7 @@ END: Final = {
     ),
     Reason.NEVER_CLAIMED: Guidance(
         category=Category.END,
+        severity=Severity.CRITICAL,
         situation="A driver ran for `restart.startTimeout` without claiming its epoch",
         does="fences and replaces it; each next run gets twice the time",
         remedy="read the driver's log with kubectl logs; raise restart.startTimeout if the imports take that long",

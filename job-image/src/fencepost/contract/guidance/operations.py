@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import OPERATOR_LOG, Category, Guidance, Step
+from fencepost.contract.guidance.record import OPERATOR_LOG, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 TRIES: Final = "tries again, ever more rarely, and says how often it has"
@@ -22,6 +22,7 @@ RELEASES: Final = Step("The Helm releases of the namespace", "helm list -n NAMES
 ACTION: Final = {
     Reason.INSTALL_FAILED: Guidance(
         category=Category.ACTION,
+        severity=Severity.CRITICAL,
         situation="Helm could not install or change the Spark cluster",
         does=TRIES,
         remedy="correct what Helm's text in the message names; uninstall a release that is not the operator's, or "
@@ -30,6 +31,7 @@ ACTION: Final = {
     ),
     Reason.UNINSTALL_FAILED: Guidance(
         category=Category.ACTION,
+        severity=Severity.WARNING,
         situation="Helm could not uninstall the Spark cluster, or objects of an old one could not be deleted",
         does=TRIES,
         remedy="correct what the message names: a finalizer, a webhook, or the operator's RBAC",
@@ -37,6 +39,7 @@ ACTION: Final = {
     ),
     Reason.START_FAILED: Guidance(
         category=Category.ACTION,
+        severity=Severity.CRITICAL,
         situation="The Job of a run or of a purge could not be created",
         does=TRIES,
         remedy="correct what the API server's text in the message names: a quota, admission, or the operator's RBAC",
@@ -44,6 +47,7 @@ ACTION: Final = {
     ),
     Reason.STOP_FAILED: Guidance(
         category=Category.ACTION,
+        severity=Severity.WARNING,
         situation="The Job of a run could not be deleted",
         does=TRIES,
         remedy="correct what the API server's text in the message names: admission, or the operator's RBAC",
@@ -51,6 +55,7 @@ ACTION: Final = {
     ),
     Reason.UPDATE_FAILED: Guidance(
         category=Category.ACTION,
+        severity=Severity.WARNING,
         situation="The finalizer could not be set or removed, or a revision of the spec not be stored",
         does=TRIES,
         remedy="correct what the API server's text in the message names: admission, or the operator's RBAC",
@@ -58,6 +63,7 @@ ACTION: Final = {
     ),
     Reason.NO_EFFECT: Guidance(
         category=Category.ACTION,
+        severity=Severity.WARNING,
         situation="An action succeeds again and again, and changes nothing",
         does=TRIES,
         remedy="look for what reverts or caps it, such as an admission webhook, a quota or another controller",
@@ -73,6 +79,7 @@ ACTION: Final = {
 OPERATOR: Final = {
     Reason.BAD_SETTINGS: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.CRITICAL,
         situation="The operator's settings are not valid",
         does="ends; the kubelet starts it again",
         remedy="correct the values of the chart",
@@ -81,6 +88,7 @@ OPERATOR: Final = {
     ),
     Reason.NOT_SERVED: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.WARNING,
         situation="The API server does not serve StreamingPipelines, or refuses to list them",
         does="waits, and is not ready",
         remedy="install the CustomResourceDefinitions of this release; check the operator's RBAC",
@@ -89,6 +97,7 @@ OPERATOR: Final = {
     ),
     Reason.LIST_FAILED: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.NONE,
         situation="The pipelines could not be listed",
         does="tries again; it reconciles those that it knows",
         remedy="check the API server's health and the operator's RBAC",
@@ -97,6 +106,7 @@ OPERATOR: Final = {
     ),
     Reason.PASS_FAILED: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.CRITICAL,
         situation="A pass over a pipeline failed: it could not be read or its status not be written",
         does="tries again with backoff; the run continues",
         remedy="correct what the log names: the API server, a webhook, or the operator's RBAC",
@@ -105,18 +115,21 @@ OPERATOR: Final = {
     ),
     Reason.STANDBY: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.NONE,
         situation="Another replica holds the Lease",
         does="waits, and takes over within seconds when the other one ends",
         steps=(LEASE,),
     ),
     Reason.LEADING: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.NONE,
         situation="This replica took the Lease",
         does="reconciles all pipelines",
         steps=(LEASE,),
     ),
     Reason.LEASE_NOT_RENEWED: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.NONE,
         situation="The Lease could not be taken, renewed or released",
         does="tries again; without the Lease it writes nothing",
         remedy="check the API server, and the operator's Role for leases in its namespace",
@@ -132,6 +145,7 @@ OPERATOR: Final = {
     ),
     Reason.LEASE_LOST: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.NONE,
         situation="This replica was frozen or cut off, or the Lease was deleted, and another one may have taken over",
         does="ends at once (exit code 3) and writes nothing more; the kubelet starts it again",
         remedy="nothing, if it happened once; otherwise look at the node's CPU and the API server's latency",
@@ -140,6 +154,7 @@ OPERATOR: Final = {
     ),
     Reason.CRASHED: Guidance(
         category=Category.OPERATOR,
+        severity=Severity.CRITICAL,
         situation="The operator met an error that it does not know",
         does="ends; the kubelet starts it again, and it needs nothing that it kept in memory",
         remedy="report the traceback in its log",

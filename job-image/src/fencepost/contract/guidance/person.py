@@ -11,6 +11,7 @@ from fencepost.contract.guidance.record import (
     RETRY,
     Category,
     Guidance,
+    Severity,
     Step,
 )
 from fencepost.contract.reasons import Reason
@@ -20,6 +21,7 @@ REWINDS: Final = Step("The rewinds, with the reason of each", "kubectl get rw -n
 PERSON: Final = {
     Reason.INVALID_SPEC: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="A field asks for what the operator cannot do; the message names each",
         does="keeps the last valid spec in effect, and restarts its run as needed; starts nothing without one",
         remedy="correct the spec",
@@ -37,6 +39,7 @@ PERSON: Final = {
     ),
     Reason.CONFIG_MAP_NOT_FOUND: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="A ConfigMap that the spec names does not exist",
         does="starts nothing; a run that has read it continues, and is not replaced",
         remedy="create what is missing, or correct its name in the spec",
@@ -44,6 +47,7 @@ PERSON: Final = {
     ),
     Reason.SECRET_NOT_FOUND: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="A Secret that the spec names does not exist",
         does="starts nothing; a run that has read it continues, and is not replaced",
         remedy="create what is missing, or correct its name in the spec",
@@ -51,6 +55,7 @@ PERSON: Final = {
     ),
     Reason.TOPIC_NOT_FOUND: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="Kafka has no topic of that name",
         does="waits: it creates no topics; a run continues with the others",
         remedy="create it, or correct source.kafka.topics",
@@ -58,6 +63,7 @@ PERSON: Final = {
     ),
     Reason.FENCE_OWNED_ELSEWHERE: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="A pipeline of another Kubernetes cluster owns the fence row",
         does="starts nothing; an annotation that names that cluster and the epoch allows one takeover",
         remedy="make sure that the other pipeline is gone, then set the annotation in the message; or give this "
@@ -73,6 +79,7 @@ PERSON: Final = {
     ),
     Reason.FENCE_LOST: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="The fence row existed and is gone: Cassandra lost it, or somebody deleted it",
         does="starts nothing, because the progress is not known",
         remedy="restore it from a backup; or save status.committed.offsets, set deletionPolicy to Delete, delete the "
@@ -82,6 +89,7 @@ PERSON: Final = {
     ),
     Reason.FENCE_ROLLED_BACK: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="The fence row is at an older epoch than was seen: an older backup was restored",
         does="starts nothing, because the newer progress is not known",
         remedy="restore the newer row; or continue from the older one: with deletionPolicy Retain, delete the pipeline "
@@ -103,6 +111,7 @@ PERSON: Final = {
     ),
     Reason.RESTART_BUDGET_EXHAUSTED: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="`restart.maxAttempts` runs failed in a row without progress, 20 by default",
         does="starts no further run until the spec, `restart.nonce` or the retry annotation changes",
         remedy="correct what the message names, then change the spec, or set restart.nonce or the annotation "
@@ -119,6 +128,7 @@ PERSON: Final = {
     ),
     Reason.ROLLED_BACK: Guidance(
         category=Category.PERSON,
+        severity=Severity.WARNING,
         situation="A new spec failed by itself before it was stable, and `upgrade.rollback` is enabled",
         does="streams with the last stable spec and the newest offsets; the object keeps its spec, and the new one is "
         "not tried again",
@@ -139,6 +149,7 @@ PERSON: Final = {
     ),
     Reason.PURGE_FAILED: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="A PipelineRewind could not delete output, or found rows that are newer than the fence",
         does="keeps the pipeline stopped, with the fence as it was",
         remedy="read the Job's log, correct what it names, and delete the Job",
@@ -151,6 +162,7 @@ PERSON: Final = {
     ),
     Reason.REWIND_REFUSED: Guidance(
         category=Category.PERSON,
+        severity=Severity.WARNING,
         situation="The target of a PipelineRewind cannot be, or its pipeline was deleted",
         does="ends the rewind; the pipeline continues from its last commit",
         remedy="correct what the message names in a new PipelineRewind",
@@ -159,6 +171,7 @@ PERSON: Final = {
     ),
     Reason.DEATH_UNPROVEN: Guidance(
         category=Category.PERSON,
+        severity=Severity.CRITICAL,
         situation="The driver's node is lost, nothing proves that the driver is dead, and `restart.onUnprovenDeath` "
         "is `wait`",
         does="leaves the fence to it and starts nothing, until there is proof or a person's word",

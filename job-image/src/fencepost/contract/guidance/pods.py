@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import NODES, POD, PODS, Category, Guidance, Step
+from fencepost.contract.guidance.record import NODES, POD, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 WAITS: Final = "waits, and continues when Kubernetes starts the pod; nothing is lost"
@@ -12,6 +12,7 @@ WAITS: Final = "waits, and continues when Kubernetes starts the pod; nothing is 
 POD_STARTS: Final = {
     Reason.IMAGE_PULL_FAILED: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A pod cannot pull its image",
         does=WAITS,
         remedy="correct job.image or cluster.image, or name job.imagePullSecrets",
@@ -19,6 +20,7 @@ POD_STARTS: Final = {
     ),
     Reason.UNSCHEDULABLE: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A pod does not fit on any node",
         does=WAITS,
         remedy="request less (cluster.worker, cluster.workers, job.resources), relax nodeSelector and affinity, or "
@@ -27,6 +29,7 @@ POD_STARTS: Final = {
     ),
     Reason.VOLUME_PENDING: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="The master waits for its volume",
         does=WAITS,
         remedy="see kubectl describe pvc; set cluster.master.storage.storageClassName to a class that can provide it",
@@ -40,6 +43,7 @@ POD_STARTS: Final = {
     ),
     Reason.QUOTA_EXCEEDED: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="The ResourceQuota of the namespace leaves no room for a pod",
         does=WAITS,
         remedy="raise the ResourceQuota that the message names, or request less (cluster.worker, job.resources)",
@@ -47,6 +51,7 @@ POD_STARTS: Final = {
     ),
     Reason.POD_REFUSED: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="The API server refuses a pod: a quota, or an admission policy",
         does=WAITS,
         remedy="change what the admission message names",
@@ -54,6 +59,7 @@ POD_STARTS: Final = {
     ),
     Reason.CONTAINER_CONFIG_ERROR: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A Secret, a key or a volume of a container is missing, or the image is not a job image",
         does=WAITS,
         remedy="create the Secret, ConfigMap or key that the message names",
@@ -61,6 +67,7 @@ POD_STARTS: Final = {
     ),
     Reason.CRASH_LOOP: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A container of the Spark cluster keeps ending",
         does="waits; the kubelet starts it again, ever more rarely",
         remedy="read its log with kubectl logs --previous; common causes are too little memory and an image of "
@@ -69,6 +76,7 @@ POD_STARTS: Final = {
     ),
     Reason.PROBE_FAILED: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A container of the Spark cluster has run for a minute and does not pass its probe",
         does="waits; the kubelet restarts a container whose liveness probe fails",
         remedy="read its log with kubectl logs; an overloaded node, or too little CPU for it, is a common cause",
@@ -76,6 +84,7 @@ POD_STARTS: Final = {
     ),
     Reason.POD_ISSUE: Guidance(
         category=Category.POD,
+        severity=Severity.CRITICAL,
         situation="A pod cannot start for a reason that Fencepost does not know",
         does=WAITS,
         remedy="see kubectl describe pod",

@@ -11,6 +11,7 @@ from fencepost.contract.guidance.record import (
     PODS,
     Category,
     Guidance,
+    Severity,
     Step,
 )
 from fencepost.contract.reasons import Reason
@@ -20,16 +21,19 @@ REWINDS: Final = Step("The rewinds, and in which step each is", "kubectl get rw 
 STEADY: Final = {
     Reason.STREAMING: Guidance(
         category=Category.STEADY,
+        severity=Severity.NONE,
         situation="A driver holds the fence and commits, or has nothing to read",
         does="plans, reads, writes and commits one batch after another; an idle topic is no alarm",
     ),
     Reason.CATCHING_UP: Guidance(
         category=Category.STEADY,
+        severity=Severity.NONE,
         situation="As `Streaming`, with a backlog of more than two of the largest batches or of a minute",
         does="reads batches as large as duration, bytes and records allow",
     ),
     Reason.SUSPENDED: Guidance(
         category=Category.STEADY,
+        severity=Severity.NONE,
         situation="`spec.suspend` is true: there is neither a driver nor a cluster; Ready is True",
         does="keeps the fence row and warns when Kafka is about to delete records that are not committed",
         remedy="set spec.suspend to false to continue from the last commit",
@@ -42,6 +46,7 @@ STEADY: Final = {
     ),
     Reason.PAUSED: Guidance(
         category=Category.STEADY,
+        severity=Severity.NONE,
         situation="The annotation `streaming.fencepost.dev/paused` is set",
         does="nothing: the run goes on while it lives, nothing replaces it, and the status does not change",
         remedy="remove the annotation streaming.fencepost.dev/paused",
@@ -56,11 +61,13 @@ STEADY: Final = {
 PROGRESS: Final = {
     Reason.PENDING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The pipeline was just created",
         does="adds its finalizer before it creates anything",
     ),
     Reason.PROVISIONING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The fence row or the Spark cluster is created or repaired, or the master does not run yet",
         does="creates the row, installs the cluster with Helm, and waits until the master's container runs; a master "
         "that was ready before must be ready again",
@@ -68,34 +75,40 @@ PROGRESS: Final = {
     ),
     Reason.CLUSTER_READY: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The container of the Spark master runs",
         does="starts the driver",
     ),
     Reason.FENCED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A new epoch begins",
         does="takes the fence over, so that no older driver can commit; then the next run starts",
         steps=(HISTORY,),
     ),
     Reason.RUN_STARTED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A run is recorded under its epoch",
         does="creates the driver's Job; a batch that ran out of memory or made no progress is cut, and the message "
         "says to how many records",
     ),
     Reason.STARTING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The driver's pod starts, or its first batch is in progress",
         does="waits; a driver that does not claim its epoch within `restart.startTimeout` is replaced",
         steps=(PODS, LOG),
     ),
     Reason.RUN_CLAIMED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The driver claimed its epoch",
         does="it alone can commit from now on",
     ),
     Reason.BACKING_OFF: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.CRITICAL,
         situation="Runs failed in a row without progress, and the next one waits",
         does="starts the next run n² - n seconds after the n-th failure, at most `restart.maxBackoff`; a commit "
         "resets this",
@@ -112,6 +125,7 @@ PROGRESS: Final = {
     ),
     Reason.UPGRADING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The job, the Spark settings, or a ConfigMap or Secret that the spec names changed",
         does="lets the run finish its batch and starts one of the new spec; a batch that the old code began is "
         "finished by the old code first",
@@ -119,6 +133,7 @@ PROGRESS: Final = {
     ),
     Reason.RESTART_QUEUED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A healthy run is to be replaced, and as many pipelines as `maxConcurrentRestarts` allows are being "
         "restarted",
         does="lets the run stream on until it is its turn",
@@ -128,24 +143,28 @@ PROGRESS: Final = {
     ),
     Reason.SCALED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="`cluster.workers` changed",
         does="changes the number of workers; the driver keeps running",
         steps=(PODS,),
     ),
     Reason.STOPPING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A run was asked to stop, or a cluster is uninstalled",
         does="waits for the driver to finish and commit its batch; one that does not end in its grace period is fenced",
         steps=(PODS, LOG),
     ),
     Reason.RESUMED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A suspended or paused pipeline continues, or one was created again over its fence row",
         does="goes on from the last commit",
         steps=(HISTORY,),
     ),
     Reason.SUPERSEDED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The fence moved on without this run",
         does="stops the run, which can commit nothing any more, and starts one under the new epoch",
         remedy="nothing; if it repeats, look for a second operator with the same scope",
@@ -153,23 +172,27 @@ PROGRESS: Final = {
     ),
     Reason.DELETING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="The pipeline is deleted",
         does="stops the run, uninstalls the cluster, and with `deletionPolicy: Delete` deletes the offsets",
         steps=(PODS,),
     ),
     Reason.RELEASED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="Everything of a deleted pipeline is cleaned up",
         does="removes its finalizer; with `deletionPolicy: Retain` the fence row stays",
     ),
     Reason.LOSS_ACCEPTED: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A person accepted a loss of records",
         does="records who accepted which ranges in `accepted_losses` and `status.acceptedLosses`, then starts a run",
         steps=(Step("What was accepted", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.acceptedLosses}'"),),
     ),
     Reason.REWINDING: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A PipelineRewind keeps the pipeline from running",
         does="takes its steps: stop, fence, delete output if asked, set the offsets; then it starts a run",
         remedy="wait; to cancel it, delete the PipelineRewind",
@@ -178,6 +201,7 @@ PROGRESS: Final = {
     ),
     Reason.REWOUND: Guidance(
         category=Category.PROGRESS,
+        severity=Severity.NONE,
         situation="A PipelineRewind arrived",
         does="starts a run at the offsets that were set",
         steps=(REWINDS, HISTORY),

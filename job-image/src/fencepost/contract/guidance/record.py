@@ -19,7 +19,16 @@ class Category(StrEnum):
     END = "How a run ended: status.failure.reason"
     VERDICT = "What the driver says: at the start of status.failure.message"
     ACTION = "Actions of the operator that fail"
+    PAGE = "Pages"
     OPERATOR = "The operator itself: in its log"
+
+
+class Severity(StrEnum):
+    """How urgent a page is: CRITICAL wakes somebody, WARNING waits for working hours, NONE pages nobody."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class Guidance:
     """
 
     category: Category
+    severity: Severity
     situation: str
     does: str
     remedy: str = ""
@@ -86,6 +96,7 @@ FIRST: Final[dict[Category, Step]] = {
     Category.END: FAILURE,
     Category.VERDICT: FAILURE,
     Category.ACTION: DESCRIBE,
+    Category.PAGE: DESCRIBE,
     Category.OPERATOR: OPERATOR_LOG,
 }
 """The step with which the runbooks of a category begin."""

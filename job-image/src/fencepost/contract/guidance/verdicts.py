@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Step
+from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 STALLS: Final = "stops and pages: the run ends with `BadSpec`"
@@ -17,11 +17,13 @@ CODE: Final = "../authors.md"
 VERDICT: Final = {
     Reason.STOPPED: Guidance(
         category=Category.VERDICT,
+        severity=Severity.NONE,
         situation="The driver was asked to stop (0)",
         does="goes on with what it stopped the driver for",
     ),
     Reason.STOP_TIMED_OUT: Guidance(
         category=Category.VERDICT,
+        severity=Severity.NONE,
         situation="The batch in progress did not end within the grace period; it is not committed (1)",
         does="repeats the batch in the next run",
         remedy="nothing is lost; a longer terminationGracePeriodSeconds or smaller batches let it finish",
@@ -29,6 +31,7 @@ VERDICT: Final = {
     ),
     Reason.FAILED: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="An exception that Fencepost does not know (1)",
         does=AGAIN,
         remedy="read the driver's log with kubectl logs",
@@ -36,6 +39,7 @@ VERDICT: Final = {
     ),
     Reason.TRANSFORM_FAILED: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The transform, or Spark for what is in the records, raised (1), or raises for an empty batch (51)",
         does="looks for the record after `onPoison.failures` failures; stops and pages if an empty batch fails",
         remedy="correct the transform; it also receives an empty batch",
@@ -44,6 +48,7 @@ VERDICT: Final = {
     ),
     Reason.TRANSFORM_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The transform returns something else than a DataFrame for each declared sink, or Spark refuses the "
         "columns",
         does=STALLS,
@@ -53,6 +58,7 @@ VERDICT: Final = {
     ),
     Reason.SINK_FAILED: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="A sink raised, or ended before it had read all rows (1)",
         does=AGAIN,
         remedy="read the error in the driver's log; correct the plugin or what it writes to",
@@ -61,6 +67,7 @@ VERDICT: Final = {
     ),
     Reason.SINK_NOT_FOUND: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The table, topic or plugin of a sink does not exist (51)",
         does=STALLS,
         remedy="create it, or correct its name in spec.sinks",
@@ -69,6 +76,7 @@ VERDICT: Final = {
     ),
     Reason.SINK_MISMATCH: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The columns of the transform do not fit the sink's table or topic (51)",
         does=STALLS,
         remedy="make the columns that the transform returns and those of the table agree",
@@ -77,6 +85,7 @@ VERDICT: Final = {
     ),
     Reason.SINK_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="A sink cannot do what the spec asks of it (51)",
         does=STALLS,
         remedy="correct the field of spec.sinks that the message names",
@@ -85,6 +94,7 @@ VERDICT: Final = {
     ),
     Reason.ENTRYPOINT_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="`job.entrypoint` is not of the form `module:function` (51)",
         does=STALLS,
         remedy="correct job.entrypoint",
@@ -93,6 +103,7 @@ VERDICT: Final = {
     ),
     Reason.ENTRYPOINT_NOT_FOUND: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The module or the function of `job.entrypoint` does not exist in the image or the ConfigMap (51)",
         does=STALLS,
         remedy="correct job.entrypoint, or put the module into the image or the ConfigMap",
@@ -101,6 +112,7 @@ VERDICT: Final = {
     ),
     Reason.ENTRYPOINT_FAILED: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The module of `job.entrypoint` raises when it is imported (51)",
         does=STALLS,
         remedy="correct the code; the message has the error of the import",
@@ -109,6 +121,7 @@ VERDICT: Final = {
     ),
     Reason.SPARK_CONF_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="Spark or Java refuses a setting (51)",
         does=STALLS,
         remedy="correct cluster.sparkConf",
@@ -117,6 +130,7 @@ VERDICT: Final = {
     ),
     Reason.KAFKA_PROPERTIES_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="A property of Kafka is not allowed (51)",
         does=STALLS,
         remedy="correct source.kafka.properties, or the Secret of propertiesFrom",
@@ -127,6 +141,7 @@ VERDICT: Final = {
     ),
     Reason.STARTING_OFFSET_OUT_OF_RANGE: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="`startingOffsets` names an offset that the log does not have (51); nothing was read",
         does=STALLS,
         remedy="correct source.kafka.startingOffsets",
@@ -134,6 +149,7 @@ VERDICT: Final = {
     ),
     Reason.CONTRACT_MISMATCH: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The operator and the job image are of releases that do not understand each other (51)",
         does=STALLS,
         remedy="use an operator and a job image of one release",
@@ -148,6 +164,7 @@ VERDICT: Final = {
     ),
     Reason.FENCE_SCHEMA_MISSING: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The keyspace or a table of the fence does not exist (54)",
         does=WAITS,
         remedy="set checkpoint.cassandra.createSchema to true, or create them (docs/fence-schema.cql)",
@@ -155,6 +172,7 @@ VERDICT: Final = {
     ),
     Reason.FENCE_SCHEMA_INVALID: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="A table of the fence has other columns than this release needs (54)",
         does=WAITS,
         remedy="correct the table as docs/fence-schema.cql has it; that file also adds what is missing",
@@ -162,6 +180,7 @@ VERDICT: Final = {
     ),
     Reason.CLOCK_SKEW: Guidance(
         category=Category.VERDICT,
+        severity=Severity.CRITICAL,
         situation="The clock of the driver's node, or of the fence row, is minutes ahead of Cassandra's (54)",
         does=WAITS,
         remedy="correct the time of the node; for the row, follow the message",

@@ -1,0 +1,53 @@
+"""The Secrets with receivers: the operator's own, and one of a fixed name in each namespace of pipelines."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost_operator.adapters.api_server import SECRETS, ApiServer
+from fencepost_operator.api import Reason
+from fencepost_operator.paging.page import PagingProblem
+from fencepost_operator.paging.receivers import NAMESPACE_SECRET, Receivers, SecretSource, parse_receivers
+
+_LONGEST: Final = 2**18
+"""Characters of a Secret that is looked into, in base64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretReceivers:
+    """Reads them by name: no list or watch of Secrets is needed. `secret` '' where the operator has none."""
+
+    api: ApiServer
+    namespace: str
+    secret: str = ""
+    heartbeat_key: str = ""
+    """The key of the operator's Secret that is for the heartbeat, '' where that has a Secret of its own."""
+
+    async def receivers(self, namespace: str) -> Receivers:
+        """Return those of a namespace, '' for the operator's own; none without a Secret. Raises PortError."""
+        name = NAMESPACE_SECRET if namespace else self.secret
+        if not name:
+            return Receivers()
+        where = namespace or self.namespace
+        found = await self.api.get(SECRETS, namespace=where, name=name)
+        if found is None:
+            return Receivers() if namespace else _broken(f"{where}/{name} of pages.secretName does not exist")
+        encoded = found.get("data") or {}
+        if sum(len(str(text)) for text in encoded.values()) > _LONGEST:
+            return _broken(f"{where}/{name} is larger than {_LONGEST // 1024} KiB")
+        try:
+            data = {key: base64.b64decode(text).decode() for key, text in encoded.items()}
+        except (binascii.Error, UnicodeDecodeError):
+            return _broken(f"{where}/{name} holds bytes where text is needed")
+        ignored = frozenset() if namespace or not self.heartbeat_key else frozenset({self.heartbeat_key})
+        uid = str((found.get("metadata") or {}).get("uid", ""))
+        source = SecretSource(namespace=namespace, place=f"{where}/{name}", uid=uid, ignored=ignored)
+        return parse_receivers(source, data)
+
+
+def _broken(what: str) -> Receivers:
+    message = f"Secret {what}. Create it again with the keys that docs/pages.md names."
+    return Receivers(problems=(PagingProblem(reason=Reason.RECEIVER_INVALID, message=message),))

@@ -1,0 +1,52 @@
+"""What somebody is told about a pipeline, and who was: the outbox that survives the operator's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fencepost_operator.api.fields import Model
+
+
+class Told(StrEnum):
+    """What a receiver was told last about an incident."""
+
+    OPENED = "opened"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSent(Model):
+    """One receiver that was told. `receiver` is its id, which says nothing of the Secret's content."""
+
+    receiver: str
+    at: datetime
+    outcome: Told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageStatus(Model):
+    """One incident: at most one per reason, until it is over and every receiver was told.
+
+    `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
+    an incident is over when none comes for a while.
+    """
+
+    reason: str
+    condition: str
+    severity: str
+    message: str
+    opened_at: datetime
+    renewed_at: datetime | None = None
+    resolved_at: datetime | None = None
+    sent: tuple[PageSent, ...] = ()
+
+    @property
+    def wanted(self) -> Told:
+        """What each receiver is to be told."""
+        return Told.OPENED if self.resolved_at is None else Told.RESOLVED
+
+    def was_told(self, receiver: str) -> bool:
+        """Whether the receiver knows how it is."""
+        return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)

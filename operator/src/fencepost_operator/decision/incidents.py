@@ -1,0 +1,137 @@
+"""Which incidents of a pipeline are open: a table of conditions and Events.  Pure.
+
+An incident of readiness (Stalled, NotReady, BackingOff) lasts until the pipeline is ready: a retry that fails is no
+recovery.  Any other one lasts as long as its condition, and one of an Event until none has come for `MOMENT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost.contract.guidance import GUIDANCE, Severity
+from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, Status
+from fencepost_operator.decision.conditions import FALLING_BEHIND, TRANSACTION_STALLED
+from fencepost_operator.decision.durability import DURABILITY_AT_RISK
+from fencepost_operator.decision.events import condition_of
+from fencepost_operator.decision.retention_risk import RETENTION_RISK
+
+STALLED: Final = "Stalled"
+READY: Final = "Ready"
+PAGED: Final = frozenset({STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK})
+"""Conditions whose reasons page, each as urgently as its guidance says."""
+WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
+"""The others have nothing to say of a pipeline that a person stopped."""
+MOMENTS: Final = frozenset({Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT})
+"""Reasons of Events that page."""
+MOMENT: Final = timedelta(minutes=30)
+"""Without another Event of its reason, such an incident is over."""
+MOST_RESTARTS: Final = 3
+"""Failed runs in a row without progress; one more pages."""
+PLANNED: Final = frozenset(
+    {
+        Reason.UPGRADING, Reason.RESTART_QUEUED, Reason.SCALED, Reason.STOPPING, Reason.REWINDING, Reason.REWOUND,
+        Reason.DELETING, Reason.RELEASED,
+    }
+)  # fmt: skip
+"""Steps that a person asked for: how long they take says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """What is open now."""
+
+    condition: str
+    severity: Severity
+    message: str
+
+
+def not_ready_since(before: Status, status: Status, now: datetime) -> datetime | None:
+    """Return since when the pipeline is on its way apart from planned steps, None where it is not."""
+    on_its_way = condition_of(status, "Reconciling")
+    if on_its_way is None or on_its_way.reason in PLANNED:
+        return None
+    return before.not_ready_since or now.replace(microsecond=0)
+
+
+def open_incidents(
+    pipeline: Pipeline,
+    status: Status,
+    events: Collection[Event],
+    pages: Mapping[str, PageStatus],
+    config: ReconcileConfig,
+    now: datetime,
+) -> Mapping[str, Incident]:
+    """Return what is open by reason; `pages` are those that were recorded, `events` those of this decision."""
+    if pipeline.deleting_since is not None:
+        return {}
+    ready = condition_of(status, READY)
+    suspended = ready is not None and ready.status == "True" and ready.reason == Reason.SUSPENDED
+    found = {
+        c.reason: Incident(condition=c.type, severity=severity_of(c), message=c.message)
+        for c in status.conditions
+        if _pages(c, suspended=suspended)
+    }
+    found |= dict(_moments(events, pages, now))
+    if ready is not None and ready.status != "True":
+        found = dict(_lasting(pages, found)) | found
+        if not any(incident.condition in {STALLED, READY} for incident in found.values()):
+            found |= dict(_not_ready(status, ready, config, now))
+    return found
+
+
+def severity_of(condition: Condition) -> Severity:
+    """Return how urgent a condition's reason is; a pipeline that needs a person pages whatever the reason."""
+    severity = GUIDANCE[Reason(condition.reason)].severity if condition.reason in _REASONS else Severity.WARNING
+    return Severity.CRITICAL if condition.type == STALLED and severity is Severity.NONE else severity
+
+
+_REASONS: Final = frozenset(str(reason) for reason in Reason)
+
+
+def _pages(condition: Condition, *, suspended: bool) -> bool:
+    if condition.type not in PAGED or condition.status != "True":
+        return False
+    if suspended and condition.type not in WHILE_SUSPENDED:
+        return False
+    return severity_of(condition) is not Severity.NONE
+
+
+def _moments(
+    events: Collection[Event], pages: Mapping[str, PageStatus], now: datetime
+) -> Iterator[tuple[str, Incident]]:
+    for reason, page in pages.items():
+        if page.renewed_at is not None and page.resolved_at is None and now - page.renewed_at < MOMENT:
+            yield reason, _of(page)
+    for event in events:
+        if event.reason in MOMENTS:
+            severity = GUIDANCE[Reason(event.reason)].severity
+            yield event.reason, Incident(condition="", severity=severity, message=event.message)
+
+
+def _lasting(pages: Mapping[str, PageStatus], found: Mapping[str, Incident]) -> Iterator[tuple[str, Incident]]:
+    """Yield what was open before and is not over, because the pipeline is not ready."""
+    stalled = any(incident.condition == STALLED for incident in found.values())
+    for reason, page in pages.items():
+        if page.resolved_at is not None or page.condition not in {STALLED, READY}:
+            continue
+        if page.condition == READY or not stalled:
+            yield reason, _of(page)
+
+
+def _not_ready(
+    status: Status, ready: Condition, config: ReconcileConfig, now: datetime
+) -> Iterator[tuple[str, Incident]]:
+    """Yield what a pipeline that comes to nothing by itself is paged for."""
+    failures = status.failure.count if status.failure is not None else 0
+    since = status.not_ready_since
+    if failures > MOST_RESTARTS:
+        yield Reason.BACKING_OFF, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)
+    elif since is not None and (now - since).total_seconds() >= config.page_not_ready_after:
+        yield Reason.NOT_READY, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)
+
+
+def _of(page: PageStatus) -> Incident:
+    return Incident(condition=page.condition, severity=Severity(page.severity), message=page.message)

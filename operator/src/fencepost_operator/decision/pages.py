@@ -1,0 +1,160 @@
+"""The outbox of pages in a status: what is open, what is over, who was told.  Pure.
+
+An incident is recorded in the write that records its condition, before anybody is told, and leaves the status when
+every receiver was told that it is over.  So an operator that dies in between tells again: never nobody, and twice only
+with the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.actions import RemoveFinalizer
+from fencepost_operator.api import (
+    Condition,
+    Event,
+    EventType,
+    PageStatus,
+    Pipeline,
+    Reason,
+    ReconcileConfig,
+    Status,
+)
+from fencepost_operator.decision.chain import Decision
+from fencepost_operator.decision.events import condition_of
+from fencepost_operator.decision.incidents import Incident, not_ready_since, open_incidents
+from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.pausing import is_paused
+from fencepost_operator.decision.silence_until import silenced_until
+from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
+from fencepost_operator.text import single_line
+
+PAGING_DEGRADED: Final = "PagingDegraded"
+"""The condition while a receiver of the namespace, or the annotation that silences, cannot be used."""
+MESSAGE_LIMIT: Final = 1024
+MOST_PAGES: Final = 40
+"""More than there are reasons to be open at a time; the CRD allows a few more."""
+GIVE_UP: Final = timedelta(hours=24)
+"""After which nobody is told any more that an incident is over."""
+LAST_WORDS: Final = timedelta(seconds=15)
+"""How long a deletion waits until all receivers know that its incidents are over."""
+LOOK_AGAIN: Final = 1.0
+
+
+def with_pages(
+    pipeline: Pipeline, decision: Decision, facts: PagingFacts, config: ReconcileConfig, now: datetime
+) -> Decision:
+    """Return the decision with the pages that are to be recorded with it."""
+    before = tuple(_received(page, facts.receipts) for page in pipeline.status.pages)
+    if is_paused(pipeline):
+        return replace(decision, status=replace(decision.status, pages=before))
+    since = not_ready_since(pipeline.status, decision.status, now)
+    status = replace(decision.status, not_ready_since=since)
+    until, wrong = silenced_until(pipeline, now)
+    known = {page.reason: page for page in before}
+    found = open_incidents(pipeline, status, decision.events, known, config, now)
+    told = {event.reason for event in decision.events}
+    pages = tuple(_pages(before, found, told, now))
+    pages = tuple(page for page in pages if not _is_done(page, facts, now, silenced=until is not None))
+    status = replace(status, pages=pages[-MOST_PAGES:])
+    problems = [*facts.problems, *([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else [])]
+    return _held(_with_problem(pipeline, decision, status, problems, now), now)
+
+
+def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageStatus, ...]:
+    """Return the pages to tell: while the annotation silences, only those that somebody already knows of."""
+    until, _ = silenced_until(pipeline, now)
+    return status.pages if until is None else tuple(page for page in status.pages if page.sent)
+
+
+def _received(page: PageStatus, receipts: Sequence[Receipt]) -> PageStatus:
+    """Return the page with what the pager says of it; a receipt of an earlier incident of the reason says nothing."""
+    mine = [each.sent for each in receipts if (each.reason, each.opened_at) == (page.reason, page.opened_at)]
+    if not mine:
+        return page
+    sent = {each.receiver: each for each in (*page.sent, *mine)}
+    return replace(page, sent=tuple(sent[name] for name in sorted(sent)))
+
+
+def _pages(
+    before: Sequence[PageStatus], found: Mapping[str, Incident], told: Collection[str], now: datetime
+) -> Iterator[PageStatus]:
+    """Yield what was recorded, as it is now, then what is new; `told` are the reasons of this decision's Events."""
+    for page in before:
+        if page.reason not in found:
+            yield page if page.resolved_at is not None else replace(page, resolved_at=now)
+        elif page.resolved_at is not None:
+            yield _opened(page.reason, found[page.reason], told, now)
+        elif page.renewed_at is not None and page.reason in told:
+            yield replace(page, renewed_at=now)
+        else:
+            yield page
+    recorded = {page.reason for page in before}
+    for reason, incident in found.items():
+        if reason not in recorded:
+            yield _opened(reason, incident, told, now)
+
+
+def _opened(reason: str, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:
+    return PageStatus(
+        reason=str(reason),
+        condition=incident.condition,
+        severity=str(incident.severity),
+        message=single_line(incident.message, limit=MESSAGE_LIMIT),
+        opened_at=now,
+        renewed_at=now if reason in told and not incident.condition else None,
+    )
+
+
+def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: bool) -> bool:
+    """Return whether nobody is left who has to be told; unknown receivers are not absent."""
+    if page.resolved_at is None:
+        return False
+    if now - page.resolved_at >= GIVE_UP or (silenced and not page.sent):
+        return True
+    return facts.receivers is not None and all(map(page.was_told, facts.receivers))
+
+
+def _with_problem(
+    pipeline: Pipeline, decision: Decision, status: Status, problems: Sequence[PagingProblem], now: datetime
+) -> Decision:
+    """Tell in a condition, and once by an Event, which receiver or annotation cannot be used."""
+    if not problems:
+        return replace(decision, status=status)
+    first = problems[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    message = single_line(f"{first.message}{more}", limit=MESSAGE_LIMIT)
+    before = condition_of(pipeline.status, PAGING_DEGRADED)
+    condition = Condition(
+        type=PAGING_DEGRADED,
+        status="True",
+        reason=first.reason,
+        message=message,
+        last_transition_time=before.last_transition_time if before is not None else now.replace(microsecond=0),
+        observed_generation=pipeline.generation,
+    )
+    is_new = before is None or before.message != message
+    event = (Event(EventType.WARNING, first.reason, message),) if is_new else ()
+    return replace(
+        decision,
+        status=replace(status, conditions=(*status.conditions, condition)),
+        events=(*decision.events, *event),
+    )
+
+
+def _held(decision: Decision, now: datetime) -> Decision:
+    """Keep the object for some seconds until all receivers know that its incidents are over."""
+    if not isinstance(decision.action, RemoveFinalizer) or not decision.status.pages:
+        return decision
+    ends = [page.resolved_at for page in decision.status.pages if page.resolved_at is not None]
+    if ends and now - max(ends) < LAST_WORDS:
+        return replace(decision, action=None, requeue_after=LOOK_AGAIN)
+    reasons = ", ".join(page.reason for page in decision.status.pages)
+    message = with_remedy(
+        f"Not every receiver could be told that incidents of this deleted pipeline are over: {reasons}",
+        "resolve them by hand where they are open",
+    )
+    return replace(decision, events=(*decision.events, Event(EventType.WARNING, Reason.PAGE_FAILED, message)))

@@ -1,0 +1,1 @@
+"""Pages: what somebody is told, whom, and how it is sent."""

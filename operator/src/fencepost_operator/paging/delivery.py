@@ -1,0 +1,94 @@
+"""What goes to the process that sends, and what it answers: JSON of a bounded size, one line per answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+REQUEST_LIMIT: Final = 2**20
+"""Bytes."""
+ANSWER_LIMIT: Final = 2**16
+"""Bytes."""
+SEND_TIMEOUT: Final = 6.0
+"""Seconds for one step of one message."""
+
+
+class Outcome(StrEnum):
+    """What became of a message."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """No answer, or one that may change: it is tried again soon."""
+    REFUSED = "refused"
+    """An answer that does not change by itself: the key, the address or the message is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message: `body` to a URL by HTTP POST, or with a title to a URL of Apprise (`apprise` is its kind there)."""
+
+    url: str = field(repr=False)
+    body: str = field(repr=False)
+    title: str = ""
+    apprise: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ca: str = ""
+    """Certificates in PEM to trust in place of the usual ones, '' for those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a message: `status` is HTTP's, 0 without one; `retry_after` is in seconds."""
+
+    outcome: Outcome
+    status: int = 0
+    retry_after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """Where the sending process may connect: everywhere when `trusted`, else as an EndpointPolicy says."""
+
+    trusted: bool
+    entries: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+
+
+def to_json(messages: Sequence[Message], allowance: Allowance) -> str:
+    """Return the request of some messages."""
+    sends = [
+        {"url": m.url, "body": m.body, "title": m.title, "apprise": m.apprise, "headers": dict(m.headers), "ca": m.ca}
+        for m in messages
+    ]
+    policy = {"trusted": allowance.trusted, "entries": allowance.entries, "reserved": allowance.reserved}
+    return json.dumps({"messages": sends, "allowance": policy})
+
+
+def from_json(text: str) -> tuple[list[Message], Allowance]:
+    """Return what `to_json` made a text of."""
+    request: dict[str, Any] = json.loads(text)
+    policy = request["allowance"]
+    allowance = Allowance(
+        trusted=policy["trusted"], entries=tuple(policy["entries"]), reserved=tuple(policy["reserved"])
+    )
+    return [Message(**each) for each in request["messages"]], allowance
+
+
+def answer_line(answer: Answer) -> str:
+    """Return an answer as a line."""
+    return json.dumps([str(answer.outcome), answer.status, answer.retry_after]) + "\n"
+
+
+def answers(text: str, expected: int) -> list[Answer]:
+    """Return the answers in a text, as many as expected: what is missing or unreadable failed."""
+    found = []
+    for line in text.splitlines()[:expected]:
+        try:
+            outcome, status, retry_after = json.loads(line)
+            found.append(Answer(outcome=Outcome(outcome), status=int(status), retry_after=float(retry_after)))
+        except (ValueError, TypeError):
+            break
+    return found + [Answer(outcome=Outcome.FAILED)] * (expected - len(found))

@@ -1,0 +1,177 @@
+"""Receivers, read from a Secret: who is told, and what is wrong with it.
+
+Pure; no message repeats the Secret's content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from fencepost.contract.guidance import remedy_of
+from fencepost_operator.api import Reason
+from fencepost_operator.paging.page import PagingProblem
+from fencepost_operator.paging.services import SCHEMAS
+
+NAMESPACE_SECRET: Final = "fencepost-pages"  # noqa: S105 - a name
+"""The Secret of a namespace whose pipelines have receivers of their own."""
+MOST_LINES: Final = 16
+"""Receivers of one key of a Secret."""
+LONGEST_LINE: Final = 2048
+LONGEST_CA: Final = 65_536
+_ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
+_PLACE: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+_PLAIN: Final = re.compile(r"[!-~]+")
+
+
+class Kind(StrEnum):
+    """How a receiver is told."""
+
+    APPRISE = "apprise"
+    PAGERDUTY = "pagerduty"
+    ALERTMANAGER = "alertmanager"
+
+
+ALERTMANAGER_OPTIONS: Final = tuple(f"alertmanager-{name}" for name in ("username", "password", "token", "ca"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A Secret with receivers. `namespace` '' of the operator's own, which may reach everything."""
+
+    namespace: str
+    place: str
+    """Namespace and name, for messages."""
+    uid: str
+    """Only who may read the Secret knows it: it keeps ids from telling what they are hashes of."""
+    ignored: frozenset[str] = frozenset()
+    """Keys that are for something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Somebody who is told. `target` is a URL or a key, and secret."""
+
+    id: str
+    kind: Kind
+    namespace: str
+    target: str = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    where: str = ""
+    """Secret, key and line."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it is the operator's own."""
+        return not self.namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """What a Secret says."""
+
+    receivers: tuple[Receiver, ...] = ()
+    problems: tuple[PagingProblem, ...] = ()
+
+
+def parse_receivers(source: SecretSource, data: Mapping[str, str]) -> Receivers:
+    """Return the receivers of a Secret's data, and a problem for each line that is none."""
+    problems: list[PagingProblem] = []
+    found: dict[str, Receiver] = {}
+    wrong = dict(_wrong_options(source, data))
+    for kind in Kind:
+        lines = list(_lines(data.get(kind, "")))
+        if len(lines) > MOST_LINES:
+            problems.append(_problem(f"{source.place}, key {kind}, has more than {MOST_LINES} lines"))
+        given = [name for name in ALERTMANAGER_OPTIONS if data.get(name) and name not in wrong]
+        options = {name.partition("-")[2]: data[name].strip() for name in given if kind is Kind.ALERTMANAGER}
+        for number, line in lines[:MOST_LINES]:
+            where = f"{source.place}, key {kind}, line {number}"
+            if why := _CHECKS[kind](line) if len(line) <= LONGEST_LINE else f"is longer than {LONGEST_LINE} characters":
+                problems.append(_problem(f"{where}, {why}"))
+                continue
+            receiver = Receiver(
+                id=_id(source, kind, line),
+                kind=kind,
+                namespace=source.namespace,
+                target=line,
+                options=options,
+                where=where,
+            )
+            found[receiver.id] = receiver
+    problems += [_problem(f"{source.place}, key {name}, {why}") for name, why in wrong.items()]
+    return Receivers(receivers=tuple(found.values()), problems=tuple(problems))
+
+
+def _wrong_options(source: SecretSource, data: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    known = {*Kind, *ALERTMANAGER_OPTIONS, *source.ignored}
+    for name in sorted(data.keys() - known):
+        yield name[:100], f"is not one of {', '.join(Kind)} and {', '.join(ALERTMANAGER_OPTIONS)}"
+    for name in ALERTMANAGER_OPTIONS[:3]:
+        if (text := data.get(name, "").strip()) and (not _PLAIN.fullmatch(text) or len(text) > LONGEST_LINE):
+            yield name, "holds a blank, a control character or too much"
+    if (name := ALERTMANAGER_OPTIONS[3]) in data and (
+        "-----BEGIN CERTIFICATE-----" not in data[name] or len(data[name]) > LONGEST_CA
+    ):
+        yield name, "is no certificate in PEM"
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (stripped := line.strip()) and not stripped.startswith("#"):
+            yield number, stripped
+
+
+def _check_apprise(line: str) -> str:
+    schema, separator, rest = line.partition("://")
+    if not separator or not rest or not _PLAIN.fullmatch(line):
+        return "is no URL of Apprise, such as mailtos://user:password@example.com"
+    if schema.lower() not in SCHEMAS:
+        return "names a service of Apprise that is not offered; docs/pages.md has those that are"
+    return ""
+
+
+def _check_routing_key(line: str) -> str:
+    return (
+        "" if _ROUTING_KEY.fullmatch(line) else "is no routing key of PagerDuty's Events API v2: 32 letters and digits"
+    )
+
+
+def _check_alertmanager(line: str) -> str:
+    try:
+        url = urlsplit(line)
+        valid = (
+            url.scheme in {"http", "https"}
+            and _PLACE.fullmatch(url.netloc) is not None
+            and url.port != 0
+            and not (url.query or url.fragment)
+        )
+    except ValueError:
+        valid = False
+    if not valid or not _PLAIN.fullmatch(line):
+        return "is no base URL such as http://alertmanager.monitoring:9093; an account belongs in alertmanager-username"
+    return ""
+
+
+_CHECKS: Final[Mapping[Kind, Callable[[str], str]]] = {
+    Kind.APPRISE: _check_apprise,
+    Kind.PAGERDUTY: _check_routing_key,
+    Kind.ALERTMANAGER: _check_alertmanager,
+}
+
+
+def _id(source: SecretSource, kind: Kind, line: str) -> str:
+    whose = "namespace" if source.namespace else "operator"
+    digest = hmac.new(source.uid.encode(), line.encode(), hashlib.sha256).hexdigest()[:12]
+    return f"{whose}/{kind}/{digest}"
+
+
+def _problem(message: str) -> PagingProblem:
+    remedy = remedy_of(Reason.RECEIVER_INVALID)
+    return PagingProblem(reason=Reason.RECEIVER_INVALID, message=f"Secret {message}. {remedy[:1].upper()}{remedy[1:]}.")

@@ -1,0 +1,325 @@
+"""Tells receivers what the loops recorded, beside them: a slow receiver delays no loop and no other namespace.
+
+What there is to tell comes from the statuses, and what was told goes back there by the pipeline's own loop: nothing
+that is kept here has to survive.  The operator's own receivers have places of their own; the others share a few, one
+for each namespace.  Those whose receivers do not answer share one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from fencepost_operator.api import ObjectKey, PageSent, Reason
+from fencepost_operator.backoff import jittered
+from fencepost_operator.errors import NotLeading, PortError
+from fencepost_operator.paging.delivery import Allowance
+from fencepost_operator.paging.lanes import Lane, incident_of
+from fencepost_operator.paging.messages import BATCH, PAGERDUTY_URL, messages_of
+from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
+from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
+from fencepost_operator.paging.receivers import Receiver, Receivers
+from fencepost_operator.ports import Clock
+
+log = logging.getLogger(__name__)
+
+OPERATOR: Final = ""
+"""Whose Secret it is: no namespace has this name."""
+_TICK: Final = 0.5
+"""Seconds between two looks at what is due; what is new is looked at at once."""
+_OWN_PLACES: Final = 2
+_PLACES: Final = 2
+_FAILING_PLACES: Final = 1
+_REFRESH: Final = 20.0
+"""Seconds between two reads of a Secret while there is something to tell."""
+_IDLE_REFRESH: Final = 300.0
+"""Seconds between two reads while there is nothing: what is wrong with a Secret is told before it is needed."""
+_MOST_READS: Final = 8
+
+_LaneKey: TypeAlias = tuple[str, str]
+"""The receiver's id and the namespace of the pipelines."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """What a Secret said last: None before the first answer."""
+
+    found: Receivers | None = None
+    read_at: datetime | None = None
+    is_busy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagerConfig:
+    """Where tenants' receivers may be, as texts, and where PagerDuty's Events API is."""
+
+    allowed_endpoints: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    pagerduty: str = PAGERDUTY_URL
+
+
+@dataclass(slots=True, kw_only=True)
+class QueuedPager:
+    """Implements the Pager port; `run` does the work until it is cancelled."""
+
+    source: ReceiverSource
+    sender: Sender
+    metrics: PageMetrics
+    clock: Clock
+    config: PagerConfig = field(default_factory=PagerConfig)
+    may_write: Callable[[], None] = lambda: None
+    wake: Callable[[ObjectKey], None] = lambda _key: None
+    """Has a pipeline's loop record what was told."""
+    _told: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
+    _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
+    _sources: dict[str, _Source] = field(default_factory=lambda: {OPERATOR: _Source()})
+    _keys: dict[str, set[ObjectKey]] = field(default_factory=dict)
+    _lanes: dict[_LaneKey, Lane] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _something: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def facts(self, key: ObjectKey) -> PagingFacts:
+        """Return who is to be told of a pipeline, and who was."""
+        own, others = self._sources[OPERATOR].found, self._source(key).found
+        known = None if own is None or others is None else (*own.receivers, *others.receivers)
+        problems = list(others.problems) if others is not None else []
+        for receiver in others.receivers if others is not None else ():
+            lane = self._lanes.get((receiver.id, key.namespace))
+            if lane is not None and lane.trouble:
+                message = f"{lane.trouble}. Correct the key or the address."
+                problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=message))
+        return PagingFacts(
+            receivers=None if known is None else tuple(receiver.id for receiver in known),
+            receipts=tuple(self._receipts.get(key, ())),
+            problems=tuple(problems),
+        )
+
+    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+        """Replace what there is to tell of a pipeline; all of it is in its status."""
+        self._source(key)
+        self._keys.setdefault(key.namespace, set()).add(key)
+        if not pages:
+            self._told.pop(key, None)
+            self._receipts.pop(key, None)
+            return
+        self._told[key] = tuple(pages)
+        sent = {(page.reason, page.opened_at): page.sent for page in pages}
+        left = [
+            receipt
+            for receipt in self._receipts.get(key, ())
+            if receipt.sent not in sent.get((receipt.reason, receipt.opened_at), (receipt.sent,))
+        ]
+        self._receipts[key] = left
+        self._something.set()
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what there was to tell of a pipeline that is gone."""
+        self._told.pop(key, None)
+        self._receipts.pop(key, None)
+        keys = self._keys.get(key.namespace, set())
+        keys.discard(key)
+        if not keys:
+            self._keys.pop(key.namespace, None)
+            self._sources.pop(key.namespace, None)
+            for lane in [lane for lane in self._lanes if lane[1] == key.namespace]:
+                del self._lanes[lane]
+
+    def oldest_unsent(self) -> float:
+        """Return for how many seconds the oldest page waits that some receiver was not told, 0 for none."""
+        now = self.clock.now()
+        waits = [
+            (now - (page.resolved_at or page.opened_at)).total_seconds()
+            for key, pages in self._told.items()
+            for lane in self._lanes_of(key.namespace)
+            for page in lane.waits(list(pages), self._delivered(key, lane.receiver))
+        ]
+        return max(waits, default=0.0)
+
+    def receivers(self) -> dict[str, int]:
+        """Return how many receivers the operator itself has, by kind."""
+        found = self._sources[OPERATOR].found
+        kinds = [str(receiver.kind) for receiver in found.receivers] if found is not None else []
+        return {kind: kinds.count(kind) for kind in kinds}
+
+    async def run(self) -> None:
+        """Read Secrets and send pages, until cancelled."""
+        try:
+            while True:
+                self._something.clear()
+                self._read_secrets()
+                self._send_pages()
+                try:
+                    async with asyncio.timeout(_TICK):
+                        await self._something.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Secrets
+
+    def _source(self, key: ObjectKey) -> _Source:
+        return self._sources.setdefault(key.namespace, _Source())
+
+    def _read_secrets(self) -> None:
+        now = self.clock.now()
+        busy = sum(source.is_busy for source in self._sources.values())
+        paging = {key.namespace for key in self._told}
+        for namespace, source in self._sources.items():
+            wait = _REFRESH if namespace in paging or (paging and namespace == OPERATOR) else _IDLE_REFRESH
+            fresh = source.read_at is not None and now - source.read_at < timedelta(seconds=wait)
+            if source.is_busy or fresh or (busy >= _MOST_READS and namespace != OPERATOR):
+                continue
+            source.is_busy, busy = True, busy + 1
+            self._begin(self._read(namespace, source))
+
+    async def _read(self, namespace: str, source: _Source) -> None:
+        before = source.found
+        try:
+            source.found = await self.source.receivers(namespace)
+        except PortError as error:
+            log.warning(
+                "the Secret with receivers of %s cannot be read: %s", namespace or "the operator", error,
+                extra={"reason": Reason.PAGE_FAILED, "remedy": error.remedy},
+            )  # fmt: skip
+        finally:
+            source.is_busy, source.read_at = False, self.clock.now()
+        if source.found is not None and source.found != before:
+            self._changed(namespace, source.found)
+
+    def _changed(self, namespace: str, found: Receivers) -> None:
+        """Follow a Secret that changed: what is wrong with the operator's own is told in its log alone."""
+        if namespace == OPERATOR:
+            for problem in found.problems:
+                log.error("%s", problem.message, extra={"reason": problem.reason})
+        ids = {receiver.id for receiver in found.receivers}
+        for lane_key, lane in list(self._lanes.items()):
+            if lane.receiver.namespace == namespace and lane_key[0] not in ids:
+                del self._lanes[lane_key]
+        for receiver in found.receivers:
+            for (identity, _), lane in self._lanes.items():
+                if identity == receiver.id:
+                    lane.receiver = receiver
+        for key in self._told if namespace == OPERATOR else self._keys.get(namespace, ()):
+            self.wake(key)
+        self._something.set()
+
+    # Pages
+
+    def _lanes_of(self, namespace: str) -> Iterator[Lane]:
+        for whose in (OPERATOR, namespace):
+            source = self._sources.get(whose)
+            for receiver in source.found.receivers if source is not None and source.found is not None else ():
+                yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
+
+    def _send_pages(self) -> None:
+        """Begin what is due and has a place; who failed least and waited longest goes first."""
+        now = self.clock.now()
+        due: list[tuple[Lane, str, list[Page]]] = []
+        for namespace in {key.namespace for key in self._told}:
+            pages = {key: list(found) for key, found in self._told.items() if key.namespace == namespace}
+            for lane in self._lanes_of(namespace):
+                told = {each for key in pages for each in self._delivered(key, lane.receiver)}
+                everything = [page for found in pages.values() for page in found]
+                lane.forget({incident_of(page) for page in everything})
+                if found := lane.due(everything, told, now):
+                    due.append((lane, namespace, found))
+        due.sort(key=lambda each: (each[0].failures > 0, each[0].last_start or datetime.min.replace(tzinfo=now.tzinfo)))
+        for lane, namespace, found in due:
+            if self._has_place(lane.receiver, namespace, failing=self._fails(namespace)):
+                lane.is_busy, lane.last_start = True, now
+                batch = found[: BATCH[lane.receiver.kind]]
+                lane.spend(len(batch))
+                self._begin(self._send(lane, batch))
+
+    def _has_place(self, receiver: Receiver, namespace: str, *, failing: bool) -> bool:
+        busy = [(key, lane) for key, lane in self._lanes.items() if lane.is_busy]
+        if receiver.is_trusted:
+            mine = [lane.receiver.id for _, lane in busy if lane.receiver.is_trusted]
+            if len(mine) >= _OWN_PLACES or receiver.id in mine:
+                return False
+            return not self._is_silent(receiver.id) or sum(map(self._is_silent, mine)) < _FAILING_PLACES
+        others = [key[1] for key, lane in busy if not lane.receiver.is_trusted]
+        if len(others) >= _PLACES or namespace in others:
+            return False
+        return not failing or sum(map(self._fails, others)) < _FAILING_PLACES
+
+    def _is_silent(self, receiver: str) -> bool:
+        return any(lane.failures for (identity, _), lane in self._lanes.items() if identity == receiver)
+
+    def _fails(self, namespace: str) -> bool:
+        return any(
+            lane.failures for key, lane in self._lanes.items() if key[1] == namespace and lane.receiver.namespace
+        )
+
+    async def _send(self, lane: Lane, pages: list[Page]) -> None:
+        """Send a batch, and have the loops record what was told."""
+        receiver = lane.receiver
+        try:
+            self.may_write()
+            messages = messages_of(receiver, pages, pagerduty=self.config.pagerduty, now=self.clock.now())
+            answers = list(await self.sender.send(messages, self._allowance(receiver)))
+        except NotLeading:
+            return
+        finally:
+            lane.is_busy = False
+        if len(answers) == 1:
+            answers *= len(pages)  # one message told all of them
+        now = self.clock.now()
+        for page, answer in zip(pages, answers, strict=True):
+            self.metrics.sent(str(receiver.kind), str(answer.outcome))
+            before = lane.trouble
+            if lane.answered(page, answer, now):
+                self._note(page, receiver, now)
+            elif lane.trouble != before and receiver.is_trusted:
+                log.error("%s", lane.trouble, extra={"reason": Reason.PAGE_FAILED})
+        self._something.set()
+
+    def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
+        """Keep that a receiver was told, until the status says so."""
+        known = (incident_of(page), page.wanted) in self._delivered(page.key, receiver)
+        if known or page.was_told(receiver.id) or page.key not in self._told:
+            return  # recorded already, as for an alert that is repeated; or nobody asks any more
+        sent = PageSent(receiver=receiver.id, at=now.replace(microsecond=0), outcome=page.wanted)
+        receipt = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
+        self._receipts.setdefault(page.key, []).append(receipt)
+        log.info("%s: %s was told that %s is %s", page.key, receiver.id, page.reason, page.wanted)
+        self.wake(page.key)
+
+    def _delivered(self, key: ObjectKey, receiver: Receiver) -> set[tuple[tuple[str, datetime], str]]:
+        keys = {(page.reason, page.opened_at): incident_of(page) for page in self._told.get(key, ())}
+        return {
+            (keys[receipt.reason, receipt.opened_at], receipt.sent.outcome)
+            for receipt in self._receipts.get(key, ())
+            if receipt.sent.receiver == receiver.id and (receipt.reason, receipt.opened_at) in keys
+        }
+
+    def _allowance(self, receiver: Receiver) -> Allowance:
+        if receiver.is_trusted:
+            return Allowance(trusted=True)
+        return Allowance(
+            trusted=False, entries=self.config.allowed_endpoints, reserved=self.config.reserved
+        )  # fmt: skip
+
+    def _begin(self, work: object) -> None:
+        task = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def kept_running(pager: QueuedPager) -> None:
+    """Run the pager, and again after an error that nobody expected; it never leaves the operator without pages."""
+    while True:
+        try:
+            await pager.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # whatever it is, pages must go on
+            log.exception("the pager failed, and goes on", extra={"reason": Reason.CRASHED})
+            await asyncio.sleep(jittered(1.0))

@@ -1,0 +1,175 @@
+"""What a Secret says of receivers, what is wrong with it, and the messages that each kind gets."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.paging.delivery import Answer, Outcome, answer_line, answers
+from fencepost_operator.paging.messages import LAPSE, PAGERDUTY_URL, messages_of
+from fencepost_operator.paging.page import Page
+from fencepost_operator.paging.receivers import MOST_LINES, Kind, Receiver, SecretSource, parse_receivers
+from unit.operator.scenes import NOW
+
+SOURCE: Final = SecretSource(namespace="shop", place="shop/fencepost-pages", uid="uid-9")
+ROUTING_KEY: Final = "0123456789abcdef0123456789ABCDEF"
+PAGE: Final = Page(
+    key=ObjectKey("shop", "orders"),
+    dedup_key="fencepost/cluster-1/shop/orders/BadSpec",
+    reason="BadSpec",
+    severity="critical",
+    summary="shop/orders BadSpec: it cannot work",
+    opened_at=NOW,
+    details={"Pipeline": "shop/orders", "What happened": "no module <!channel> @everyone"},
+    runbook="https://docs.example/BadSpec.md",
+)
+
+
+def receiver(kind: Kind, target: str, **options: str) -> Receiver:
+    return Receiver(id=f"namespace/{kind}/1", kind=kind, namespace="shop", target=target, options=options)
+
+
+def test_each_line_is_a_receiver() -> None:
+    data = {
+        "apprise": "# who\n\nmailtos://user:pass@mail.example?to=a@b.example\n slack://a/b/c \n",
+        "pagerduty": ROUTING_KEY,
+        "alertmanager": "http://am.example:9093\nhttps://[2001:db8::1]:9093/prefix",
+        "alertmanager-token": "secret-token",
+    }
+    found = parse_receivers(SOURCE, data)
+    assert not found.problems
+    assert [each.kind for each in found.receivers] == [
+        "apprise",
+        "apprise",
+        "pagerduty",
+        "alertmanager",
+        "alertmanager",
+    ]
+    assert [each.target for each in found.receivers][1] == "slack://a/b/c"
+    assert found.receivers[0].where == "shop/fencepost-pages, key apprise, line 3"
+    assert found.receivers[3].options == {"token": "secret-token"}
+    assert not found.receivers[0].is_trusted
+
+
+def test_an_id_is_stable_and_tells_nothing() -> None:
+    (one,) = parse_receivers(SOURCE, {"pagerduty": ROUTING_KEY}).receivers
+    (again,) = parse_receivers(SOURCE, {"pagerduty": f"\n\n{ROUTING_KEY}"}).receivers
+    (other,) = parse_receivers(replace(SOURCE, uid="uid-10"), {"pagerduty": ROUTING_KEY}).receivers
+    assert one.id == again.id != other.id, "without the Secret's uid nobody can try keys"
+    assert one.id.startswith("namespace/pagerduty/")
+    assert ROUTING_KEY not in repr(one)
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("apprise", "file:///etc/passwd"),
+        ("apprise", "syslog://"),
+        ("apprise", "dbus://"),
+        ("apprise", "gnome://"),
+        ("apprise", "macosx://"),
+        ("apprise", "windows://"),
+        ("apprise", "notify://custom"),
+        ("apprise", "rsyslog://10.0.0.1"),
+        ("apprise", "include /etc/apprise.yml"),
+        ("apprise", "https://example.com/plain"),
+        ("apprise", "mailto"),
+        ("apprise", "json://host/\x00"),
+        ("apprise", "json://" + "x" * 3000),
+        ("pagerduty", "too-short"),
+        ("pagerduty", ROUTING_KEY + "x"),
+        ("alertmanager", "alertmanager:9093"),
+        ("alertmanager", "ftp://am.example"),
+        ("alertmanager", "http://user:pass@am.example"),
+        ("alertmanager", "http://am.example/?x=1"),
+        ("alertmanager", "http://am.example:99999"),
+        ("alertmanager", "http://"),
+    ],
+)
+def test_a_bad_line_is_named_by_place_and_not_by_content(key: str, line: str) -> None:
+    found = parse_receivers(SOURCE, {key: f"\n{line}\n"})
+    assert not found.receivers
+    (problem,) = found.problems
+    assert problem.message.startswith(f"Secret shop/fencepost-pages, key {key}, line 2, ")
+    assert len(line) < 10 or line not in problem.message
+    assert problem.reason == "ReceiverInvalid"
+
+
+def test_what_else_is_wrong() -> None:
+    data = {
+        "pagerduty": "\n".join(f"{n:032d}" for n in range(MOST_LINES + 5)),
+        "pager_duty": ROUTING_KEY,
+        "alertmanager": "http://am.example",
+        "alertmanager-token": "two words",
+        "alertmanager-ca": "no certificate",
+    }
+    found = parse_receivers(SOURCE, data)
+    assert len(found.receivers) == MOST_LINES + 1
+    assert found.receivers[-1].options == {}, "what is wrong is not used"
+    told = " ".join(problem.message for problem in found.problems)
+    for part in ("has more than 16 lines", "key pager_duty", "key alertmanager-token", "key alertmanager-ca"):
+        assert part in told
+    assert not parse_receivers(replace(SOURCE, ignored=frozenset({"heartbeat"})), {"heartbeat": "https://x"}).problems
+
+
+def test_pagerduty_gets_an_event_with_a_key() -> None:
+    (message,) = messages_of(receiver(Kind.PAGERDUTY, ROUTING_KEY), [PAGE], pagerduty=PAGERDUTY_URL, now=NOW)
+    event = json.loads(message.body)
+    assert message.url == PAGERDUTY_URL
+    assert (event["routing_key"], event["event_action"], event["dedup_key"]) == (ROUTING_KEY, "trigger", PAGE.dedup_key)
+    assert event["payload"]["severity"] == "critical"
+    assert event["payload"]["custom_details"] == PAGE.details
+    over = replace(PAGE, resolved_at=NOW, dedup_key="fencepost/" + "x" * 400)
+    (message,) = messages_of(receiver(Kind.PAGERDUTY, ROUTING_KEY), [over], pagerduty=PAGERDUTY_URL, now=NOW)
+    event = json.loads(message.body)
+    assert event["event_action"] == "resolve"
+    assert len(event["dedup_key"]) <= 255
+
+
+def test_alertmanager_gets_alerts_that_lapse() -> None:
+    over = replace(PAGE, reason="NotReady", resolved_at=NOW + timedelta(minutes=3))
+    am = receiver(Kind.ALERTMANAGER, "http://am.example:9093/", username="u", password="p", ca="PEM")
+    (message,) = messages_of(am, [PAGE, over], pagerduty=PAGERDUTY_URL, now=NOW)
+    first, second = json.loads(message.body)
+    assert message.url == "http://am.example:9093/api/v2/alerts"
+    assert message.headers["Authorization"] == f"Basic {base64.b64encode(b'u:p').decode()}"
+    assert message.ca == "PEM"
+    assert first["labels"] == {
+        "alertname": "FencepostBadSpec",
+        "namespace": "shop",
+        "name": "orders",
+        "reason": "BadSpec",
+        "severity": "critical",
+        "incident": PAGE.dedup_key,
+    }
+    assert first["annotations"]["runbook_url"] == PAGE.runbook
+    assert (first["startsAt"], first["endsAt"]) == (NOW.isoformat(), (NOW + LAPSE).isoformat())
+    assert second["endsAt"] == (NOW + timedelta(minutes=3)).isoformat()
+
+
+def test_apprise_gets_text_that_calls_nobody() -> None:
+    (message,) = messages_of(receiver(Kind.APPRISE, "slack://a/b/c"), [PAGE], pagerduty=PAGERDUTY_URL, now=NOW)
+    assert (message.apprise, message.title) == ("failure", "[critical] shop/orders BadSpec: it cannot work")
+    assert "@everyone" not in message.body
+    assert "<!channel>" not in message.body
+    assert PAGE.dedup_key in message.body
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON\n", '["delivered", 200, 0.0]\n[1]\n', '["stolen", 1, 2]\n', '{"a": 1}\n']
+)
+def test_what_is_not_answered_has_failed(text: str) -> None:
+    found = answers(text, 2)
+    assert len(found) == 2
+    assert found[1] == Answer(outcome=Outcome.FAILED)
+
+
+def test_answers_are_read_back() -> None:
+    told: list[Any] = [Answer(outcome=Outcome.FAILED, status=429, retry_after=7.0), Answer(outcome=Outcome.DELIVERED)]
+    assert answers("".join(map(answer_line, told)) + "more\n", 2) == told

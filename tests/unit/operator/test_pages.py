@@ -1,0 +1,387 @@
+"""Which incidents open, last and end; what is recorded of them; and what a page says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import pytest
+
+from fencepost.contract.guidance import GUIDANCE, Severity
+from fencepost_operator.actions import RemoveFinalizer
+from fencepost_operator.api import (
+    PAUSED_ANNOTATION,
+    SILENCE_ANNOTATION,
+    Condition,
+    DataRisk,
+    Event,
+    EventType,
+    FailureStatus,
+    PageSent,
+    PageStatus,
+    Pipeline,
+    Reason,
+    Status,
+    Told,
+)
+from fencepost_operator.decision.chain import Decision
+from fencepost_operator.decision.page_text import page_of
+from fencepost_operator.decision.pages import GIVE_UP, LAST_WORDS, PAGING_DEGRADED, due_pages, with_pages
+from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
+from unit.operator.scenes import GOOD, NOW, POLICY
+
+ONE: Final = PagingFacts(receivers=("operator/pagerduty/1",))
+UNKNOWN: Final = PagingFacts(receivers=None)
+NOBODY: Final = PagingFacts()
+MINUTE: Final = timedelta(minutes=1)
+
+
+def condition(kind: str, reason: str, status: str = "True", message: str = "it happened") -> Condition:
+    return Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=NOW, observed_generation=1
+    )
+
+
+def ready() -> tuple[Condition, ...]:
+    return (condition("Ready", "Streaming"),)
+
+
+def stalled(reason: str = Reason.ENTRYPOINT_NOT_FOUND) -> tuple[Condition, ...]:
+    return condition("Ready", reason, "False"), condition("Stalled", reason)
+
+
+def on_its_way(reason: str = Reason.STARTING) -> tuple[Condition, ...]:
+    return condition("Ready", reason, "False"), condition("Reconciling", reason)
+
+
+class Story:
+    """One pipeline through a series of decisions; each is recorded, as the loop does."""
+
+    def __init__(self, facts: PagingFacts = ONE) -> None:
+        self.pipeline: Pipeline = GOOD
+        self.now = NOW
+        self.facts = facts
+        self.events: tuple[Event, ...] = ()
+
+    def goes(
+        self,
+        conditions: tuple[Condition, ...],
+        *,
+        after: timedelta = MINUTE,
+        events: tuple[Event, ...] = (),
+        action: RemoveFinalizer | None = None,
+        **status: object,
+    ) -> Decision:
+        self.now += after
+        said = replace(self.pipeline.status, conditions=conditions, **status)  # type: ignore[arg-type]
+        decided = Decision(reason=Reason.STREAMING, status=said, events=events, action=action, requeue_after=5.0)
+        found = with_pages(self.pipeline, decided, self.facts, POLICY, self.now)
+        self.pipeline = replace(self.pipeline, status=found.status)
+        return found
+
+    def told(self, outcome: Told = Told.OPENED) -> None:
+        """All receivers were told of all pages; the next decision records it."""
+        sent = [PageSent(receiver=name, at=self.now, outcome=outcome) for name in self.facts.receivers or ()]
+        receipts = [
+            Receipt(reason=page.reason, opened_at=page.opened_at, sent=each)
+            for page in self.status.pages
+            for each in sent
+        ]
+        self.facts = replace(self.facts, receipts=tuple(receipts))
+
+    @property
+    def status(self) -> Status:
+        return self.pipeline.status
+
+    def open(self) -> list[str]:
+        return [page.reason for page in self.status.pages if page.resolved_at is None]
+
+    def over(self) -> list[str]:
+        return [page.reason for page in self.status.pages if page.resolved_at is not None]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason", "severity"),
+    [
+        (stalled(Reason.ENTRYPOINT_NOT_FOUND), Reason.ENTRYPOINT_NOT_FOUND, "critical"),
+        (stalled(Reason.TOPIC_RECREATED), Reason.TOPIC_RECREATED, "critical"),
+        (stalled(Reason.ROLLED_BACK), Reason.ROLLED_BACK, "warning"),
+        ((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)), Reason.DATA_EXPIRES_SOON, "critical"),
+        ((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRED)), Reason.DATA_EXPIRED, "critical"),
+        ((*ready(), condition("TransactionStalled", Reason.TRANSACTION_STALLED)), "TransactionStalled", "warning"),
+        ((*ready(), condition("FallingBehind", Reason.FALLING_BEHIND)), Reason.FALLING_BEHIND, "warning"),
+        ((*ready(), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK)), "DurabilityAtRisk", "warning"),
+        (
+            (condition("Ready", Reason.SUSPENDED), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)),
+            Reason.DATA_EXPIRES_SOON,
+            "critical",
+        ),
+    ],
+)
+def test_a_condition_pages_at_once(conditions: tuple[Condition, ...], reason: str, severity: str) -> None:
+    story = Story()
+    story.goes(conditions)
+    (page,) = story.status.pages
+    assert (page.reason, page.severity, page.opened_at, page.sent) == (reason, severity, story.now, ())
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        ready(),
+        (condition("Ready", Reason.SUSPENDED),),
+        (condition("Ready", Reason.SUSPENDED), condition("TransactionStalled", Reason.TRANSACTION_STALLED)),
+        (condition("Ready", Reason.SUSPENDED), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK)),
+        (*ready(), condition("RetentionRisk", Reason.RETENTION_TOO_SHORT)),
+        (*ready(), condition("SnapshotsUnreadable", Reason.SNAPSHOTS_UNREADABLE)),
+        on_its_way(),
+    ],
+)
+def test_what_nobody_is_paged_for(conditions: tuple[Condition, ...]) -> None:
+    story = Story()
+    story.goes(conditions)
+    assert not story.status.pages
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_stalled_pipeline_pages_whatever_the_reason(reason: Reason) -> None:
+    story = Story()
+    story.goes(stalled(reason))
+    assert story.open() == [reason]
+    assert story.status.pages[0].severity != Severity.NONE
+
+
+def test_an_unknown_reason_of_another_release_pages() -> None:
+    story = Story()
+    story.goes(stalled("FromTheFuture"))
+    (page,) = story.status.pages
+    assert page.severity == "warning"
+    assert page_of(story.pipeline, story.status, page, None, POLICY, NOW).summary
+
+
+def test_a_retry_that_fails_is_no_recovery() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.goes(on_its_way())
+    assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
+    story.goes(stalled())
+    (page,) = story.status.pages
+    assert page.opened_at == NOW + MINUTE
+    assert [sent.outcome for sent in page.sent] == [Told.OPENED], "nobody is told again"
+
+
+def test_another_reason_to_stall_takes_the_place_of_the_first() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.goes(stalled(Reason.TRANSFORM_INVALID))
+    assert (story.open(), story.over()) == ([Reason.TRANSFORM_INVALID], [Reason.ENTRYPOINT_NOT_FOUND])
+
+
+def test_recovery_resolves_and_the_page_goes_when_everybody_knows() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.goes(ready())
+    (page,) = story.status.pages
+    assert page.resolved_at == story.now
+    assert not page.was_told("operator/pagerduty/1")
+    story.goes(ready())
+    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "not everybody knows"
+    story.told(Told.RESOLVED)
+    story.goes(ready())
+    assert not story.status.pages
+
+
+def test_an_incident_that_ends_before_anybody_was_told_is_told_all_the_same() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.goes(ready())
+    (page,) = due_pages(story.pipeline, story.status, story.now)
+    assert page.wanted is Told.RESOLVED
+
+
+def test_unknown_receivers_are_not_absent() -> None:
+    story = Story(UNKNOWN)
+    story.goes(stalled())
+    story.goes(ready())
+    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND]
+    story.facts = NOBODY
+    story.goes(ready())
+    assert not story.status.pages
+
+
+def test_nobody_is_told_for_ever_that_it_is_over() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.goes(ready())
+    story.goes(ready(), after=GIVE_UP)
+    assert not story.status.pages
+
+
+def test_the_same_reason_again_is_a_new_incident() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.goes(ready())
+    story.goes(stalled())
+    (page,) = story.status.pages
+    assert (page.opened_at, page.sent) == (story.now, ()), "an old receipt says nothing of a new incident"
+
+
+def test_a_pipeline_that_does_not_come_up_pages_after_its_patience() -> None:
+    story = Story()
+    story.goes(on_its_way(Reason.KAFKA_UNREACHABLE))
+    since = story.status.not_ready_since
+    story.goes(on_its_way(Reason.STARTING), after=timedelta(minutes=9))
+    assert (story.status.not_ready_since, story.open()) == (since, [])
+    story.goes(on_its_way(Reason.KAFKA_UNREACHABLE), after=MINUTE)
+    assert story.open() == [Reason.NOT_READY]
+    story.goes(stalled())
+    assert story.open() == [Reason.NOT_READY, Reason.ENTRYPOINT_NOT_FOUND]
+    story.goes(ready())
+    assert story.open() == []
+    assert story.status.not_ready_since is None
+
+
+def test_planned_steps_do_not_count() -> None:
+    story = Story()
+    story.goes(on_its_way(Reason.STARTING))
+    story.goes(on_its_way(Reason.REWINDING))
+    story.goes(on_its_way(Reason.REWINDING), after=timedelta(hours=3))
+    story.goes(on_its_way(Reason.STARTING))
+    assert story.open() == []
+    assert story.status.not_ready_since == story.now
+
+
+def test_a_loop_of_restarts_pages_at_the_fourth_failure() -> None:
+    failed = FailureStatus(count=3, epoch=4, at=NOW, reason="RunFailed", message="m", remedy="r")
+    story = Story()
+    story.goes(on_its_way(Reason.BACKING_OFF), failure=failed)
+    assert story.open() == []
+    story.goes(on_its_way(Reason.BACKING_OFF), failure=replace(failed, count=4))
+    assert story.open() == [Reason.BACKING_OFF]
+
+
+@pytest.mark.parametrize("reason", [Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT])
+def test_an_event_pages_until_none_has_come_for_half_an_hour(reason: Reason) -> None:
+    event = (Event(EventType.WARNING, reason, "a record was set aside"),)
+    story = Story()
+    story.goes(ready(), events=event)
+    story.goes(ready(), events=event, after=timedelta(minutes=29))
+    story.goes(ready(), after=timedelta(minutes=29))
+    assert story.open() == [reason]
+    story.goes(ready(), after=MINUTE)
+    assert story.over() == [reason]
+
+
+def test_a_pause_leaves_incidents_and_records_who_was_told() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.pipeline = replace(story.pipeline, annotations={PAUSED_ANNOTATION: "true"})
+    story.told()
+    story.goes(ready())
+    assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
+    assert story.status.pages[0].was_told("operator/pagerduty/1")
+
+
+def silenced(story: Story, value: str) -> None:
+    story.pipeline = replace(story.pipeline, annotations={SILENCE_ANNOTATION: value})
+
+
+def at(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_silence_defers_what_is_new_and_not_what_is_known() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    silenced(story, at(NOW + timedelta(hours=1)))
+    story.goes((*stalled(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)))
+    assert [page.reason for page in due_pages(story.pipeline, story.status, story.now)] == ["EntrypointNotFound"]
+    story.goes(ready())
+    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "whoever knows of it hears that it is over"
+    story.goes((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)))
+    story.goes(story.status.conditions, after=timedelta(hours=1))
+    assert "DataExpiresSoon" in [p.reason for p in due_pages(story.pipeline, story.status, story.now)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["tomorrow", "2026-01-02", "2026-01-01T13:00:00", at(NOW + timedelta(days=31)), "2026-13-01T00:00:00Z", "x" * 9000],
+)
+def test_a_silence_without_a_proper_end_is_none(value: str) -> None:
+    story = Story()
+    silenced(story, value)
+    found = story.goes(stalled())
+    assert len(due_pages(story.pipeline, story.status, story.now)) == 1
+    (said,) = [c for c in found.status.conditions if c.type == PAGING_DEGRADED]
+    assert said.reason == Reason.SILENCE_INVALID
+    assert SILENCE_ANNOTATION in said.message
+    assert len(said.message) <= 1024
+    assert [event.reason for event in found.events] == [Reason.SILENCE_INVALID]
+    assert not story.goes(stalled()).events, "it is told once"
+
+
+def test_a_bad_receiver_is_told_once_and_goes_with_its_correction() -> None:
+    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL"),)))
+    assert [event.message for event in story.goes(ready()).events] == ["line 3 is no URL"]
+    assert not story.goes(ready()).events
+    story.facts = ONE
+    assert PAGING_DEGRADED not in [c.type for c in story.goes(ready()).status.conditions]
+
+
+def test_a_deletion_waits_for_the_last_words_but_not_for_long() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.pipeline = replace(story.pipeline, deleting_since=NOW)
+    held = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer())
+    assert (held.action, story.over()) == (None, [Reason.ENTRYPOINT_NOT_FOUND])
+    gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=LAST_WORDS)
+    assert isinstance(gone.action, RemoveFinalizer)
+    assert [event.reason for event in gone.events] == [Reason.PAGE_FAILED]
+
+
+def test_a_deletion_goes_on_as_soon_as_everybody_knows() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.pipeline = replace(story.pipeline, deleting_since=NOW)
+    story.goes(on_its_way(Reason.DELETING))
+    story.told(Told.RESOLVED)
+    gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=timedelta(seconds=1))
+    assert isinstance(gone.action, RemoveFinalizer)
+    assert not gone.events
+
+
+def test_what_a_page_says() -> None:
+    risk = DataRisk(partition="orders/0", expires_at=NOW + timedelta(hours=3, minutes=10))
+    failed = FailureStatus(count=2, epoch=4, at=NOW, reason="BadSpec", message="m", remedy="r")
+    status = replace(GOOD.status, lag=1234, restarts=2, epoch=4, data_risk=risk, failure=failed)
+    page = PageStatus(
+        reason="EntrypointNotFound",
+        condition="Stalled",
+        severity="critical",
+        message="no module\norders",
+        opened_at=NOW,
+    )
+    config = replace(POLICY, runbook_url="https://docs.example/runbooks")
+    said = page_of(GOOD, status, page, None, config, NOW)
+    assert said.dedup_key == "fencepost/cluster-1/shop/orders/EntrypointNotFound"
+    assert said.runbook == "https://docs.example/runbooks/EntrypointNotFound.md"
+    assert said.details == {
+        "Pipeline": "shop/orders",
+        "What happened": "no module orders",
+        "Since": "2026-01-01 12:00:00 UTC",
+        "Lag": "1234 records",
+        "Time to data loss": "3 h 10 min, at 2026-01-01 15:10:00 UTC",
+        "What was tried": ("2 restarts, epoch 4; 2 failures in a row, the last one BadSpec at 2026-01-01 12:00:00 UTC"),
+        "What to do": said.details["What to do"],
+        "Look at it": "kubectl describe spl -n shop orders",
+    }
+    remedy = GUIDANCE[Reason.ENTRYPOINT_NOT_FOUND].remedy
+    assert said.details["What to do"].lower() == remedy.lower()
+    assert page_of(GOOD, status, replace(page, resolved_at=NOW), None, config, NOW).summary.startswith("Resolved: ")

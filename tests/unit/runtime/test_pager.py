@@ -1,0 +1,299 @@
+"""The pager: who is told, again and when, in what order, and that nobody waits for another's receiver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from fencepost_operator.api import ObjectKey, PageSent, Told
+from fencepost_operator.errors import NotLeading, Unreachable
+from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
+from fencepost_operator.paging.lanes import BURST, REFUSED_WAIT
+from fencepost_operator.paging.messages import REPEAT
+from fencepost_operator.paging.page import Page, PagingProblem
+from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
+from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
+from unit.operator.scenes import NOW
+
+DELIVERED = Answer(outcome=Outcome.DELIVERED, status=202)
+DOWN = Answer(outcome=Outcome.FAILED, status=503)
+WRONG = Answer(outcome=Outcome.REFUSED, status=401)
+
+
+@dataclass
+class World:
+    """Secrets, a process that sends, and a clock."""
+
+    moment: datetime = NOW
+    secrets: dict[str, Receivers] = field(default_factory=dict)
+    unreadable: bool = False
+    reply: Callable[[Message], Answer] = lambda _message: DELIVERED
+    hanging: set[str] = field(default_factory=set)
+    """URLs whose receiver does not answer."""
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    allowances: list[Allowance] = field(default_factory=list)
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    woken: list[ObjectKey] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        return self.moment
+
+    async def receivers(self, namespace: str) -> Receivers:
+        if self.unreadable:
+            raise Unreachable("no answer")
+        return self.secrets.get(namespace, Receivers())
+
+    async def send(self, messages: Sequence[Message], allowance: Allowance) -> Sequence[Answer]:
+        self.allowances.append(allowance)
+        if messages[0].url in self.hanging:
+            await asyncio.sleep(3600)
+        self.sent += [(message.url, message.title) for message in messages]
+        return [self.reply(message) for message in messages]
+
+    def count(self, kind: str, outcome: str) -> None:
+        self.outcomes.append((kind, outcome))
+
+
+@dataclass
+class Counting:
+    world: World
+
+    def sent(self, kind: str, outcome: str) -> None:
+        self.world.count(kind, outcome)
+
+
+def receiver(name: str, namespace: str = "", kind: Kind = Kind.APPRISE) -> Receiver:
+    whose = "namespace" if namespace else "operator"
+    return Receiver(
+        id=f"{whose}/{kind}/{name}", kind=kind, namespace=namespace, target=f"http://{name}",
+        where="shop/fencepost-pages, key apprise, line 1",
+    )  # fmt: skip
+
+
+def page(reason: str = "BadSpec", key: ObjectKey = ObjectKey("shop", "orders")) -> Page:  # noqa: B008 - frozen
+    return Page(
+        key=key, dedup_key=f"fencepost/c/{key}/{reason}", reason=reason, severity="critical",
+        summary=f"{key} {reason}", opened_at=NOW,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(world: World, **more: object) -> AsyncIterator[QueuedPager]:
+    pager = QueuedPager(
+        source=world, sender=world, metrics=Counting(world), clock=world, wake=world.woken.append, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    task = asyncio.create_task(pager.run())
+    try:
+        yield pager
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settle(pager: QueuedPager, world: World, *, seconds: float = 0.0) -> None:
+    """Let time pass, and everything that is due happen."""
+    world.moment += timedelta(seconds=seconds)
+    for _ in range(20):
+        pager._something.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+KEY = ObjectKey("shop", "orders")
+
+
+async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
+    world = World(
+        secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))}
+    )
+    async with running(world, config=PagerConfig(allowed_endpoints=("team:443",), reserved=("10.0.0.1",))) as pager:
+        assert pager.facts(KEY).receivers is None, "not known yet"
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert sorted(url for url, _ in world.sent) == ["http://own", "http://team"]
+        facts = pager.facts(KEY)
+        assert facts.receivers == ("operator/apprise/own", "namespace/apprise/team")
+        assert {receipt.sent.receiver for receipt in facts.receipts} == set(facts.receivers)
+        assert world.woken.count(KEY) >= 2
+        recorded = replace(page(), sent=tuple(receipt.sent for receipt in facts.receipts))
+        pager.tell(KEY, [recorded])
+        assert pager.facts(KEY).receipts == ()
+        await settle(pager, world, seconds=3600)
+        assert len(world.sent) == 2, "nobody is told twice"
+    trusted, tenant = sorted(world.allowances, key=lambda each: not each.trusted)
+    assert (trusted.trusted, tenant.trusted) == (True, False)
+    assert (tenant.entries, tenant.reserved) == (("team:443",), ("10.0.0.1",))
+    assert set(world.outcomes) == {("apprise", "delivered")}
+
+
+async def test_a_new_operator_tells_only_who_was_not_told() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))})
+    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=Told.OPENED)
+    async with running(world) as pager:
+        pager.tell(KEY, [replace(page(), sent=(known,))])
+        await settle(pager, world)
+    assert [url for url, _ in world.sent] == ["http://b"]
+
+
+async def test_the_end_of_an_incident_is_told_too() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        over = replace(page(), resolved_at=NOW)
+        pager.tell(KEY, [over])
+        await settle(pager, world)
+        assert [receipt.sent.outcome for receipt in pager.facts(KEY).receipts] == [Told.OPENED, Told.RESOLVED]
+        pager.tell(KEY, [])
+        assert pager.facts(KEY).receipts == ()
+    assert [title for _, title in world.sent] == ["[critical] shop/orders BadSpec", "shop/orders BadSpec"]
+
+
+async def test_a_receiver_without_an_answer_is_tried_again_with_backoff() -> None:
+    replies = [DOWN, DOWN, replace(DOWN, status=429, retry_after=100.0), DELIVERED]
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: replies[len(world.sent) - 1])
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert len(world.sent) == 1
+        await settle(pager, world, seconds=1.0)
+        assert len(world.sent) == 1, "two seconds, or a fifth less"
+        await settle(pager, world, seconds=1.5)
+        assert len(world.sent) == 2
+        await settle(pager, world, seconds=5.0)
+        assert len(world.sent) == 3
+        await settle(pager, world, seconds=99.0)
+        assert len(world.sent) == 3, "the answer said how long"
+        assert pager.oldest_unsent() > 100
+        await settle(pager, world, seconds=1.0)
+        assert len(world.sent) == 4
+        assert pager.oldest_unsent() == 0
+
+
+async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
+    world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))}, reply=lambda _m: WRONG)
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        await settle(pager, world, seconds=300)
+        assert len(world.sent) == 1
+        (problem,) = pager.facts(KEY).problems
+        assert problem.reason == "PageFailed"
+        assert "shop/fencepost-pages, key apprise, line 1, answers with HTTP status 401" in problem.message
+        world.reply = lambda _m: DELIVERED
+        pager.tell(KEY, [page(), page("NotReady")])
+        await settle(pager, world)
+        assert len(world.sent) == 2, "another page does not wait for the refused one"
+        await settle(pager, world, seconds=REFUSED_WAIT * 1.3)
+        assert len(world.sent) == 3
+        assert not pager.facts(KEY).problems
+
+
+async def test_a_burst_waits_and_nothing_is_dropped() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    pages = {ObjectKey("shop", f"p{n}"): n for n in range(BURST + 15)}
+    async with running(world) as pager:
+        for key in pages:
+            pager.tell(key, [page(key=key)])
+        for _ in range(10):
+            await settle(pager, world)
+        assert len(world.sent) == BURST
+        await settle(pager, world, seconds=30)
+        assert len(world.sent) == BURST + 10
+        await settle(pager, world, seconds=60)
+        assert len({title for _, title in world.sent}) == BURST + 15
+
+
+async def test_a_namespace_that_hangs_delays_neither_others_nor_the_operator() -> None:
+    hostile = {f"evil-{n}": Receivers(receivers=(receiver(f"hole-{n}", f"evil-{n}"),)) for n in range(50)}
+    world = World(
+        secrets={
+            **hostile,
+            "": Receivers(receivers=(receiver("own"),)),
+            "shop": Receivers(receivers=(receiver("team", "shop"),)),
+        }
+    )
+    world.reply = lambda message: DELIVERED if message.url in {"http://own", "http://team"} else DOWN
+    async with running(world) as pager:
+        for namespace in hostile:
+            key = ObjectKey(namespace, "x")
+            pager.tell(key, [page(key=key)])
+        for _ in range(60):
+            await settle(pager, world, seconds=0.5)
+        world.hanging = {f"http://hole-{n}" for n in range(50)}
+        await settle(pager, world, seconds=200)
+        world.sent.clear()
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        await settle(pager, world)
+    assert {url for url, title in world.sent if "shop/orders" in title} == {"http://own", "http://team"}
+
+
+async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
+    pages = [page(), page("NotReady")]
+    async with running(world) as pager:
+        pager.tell(KEY, pages)
+        await settle(pager, world)
+        assert len(world.sent) == 1, "one message tells both"
+        receipts = pager.facts(KEY).receipts
+        assert len(receipts) == 2
+        await settle(pager, world, seconds=REPEAT.total_seconds())
+        assert len(world.sent) == 2
+        assert pager.facts(KEY).receipts == receipts, "a repetition is not recorded"
+
+
+async def test_an_unreadable_secret_is_not_an_empty_one() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, unreadable=True)
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert pager.facts(KEY).receivers is None
+        world.unreadable = False
+        await settle(pager, world, seconds=30)
+        assert len(world.sent) == 1
+        world.unreadable = True
+        await settle(pager, world, seconds=300)
+        assert pager.facts(KEY).receivers == ("operator/apprise/a",), "the last answer counts"
+
+
+async def test_a_corrected_secret_is_noticed_while_something_is_open() -> None:
+    problem = PagingProblem(reason="ReceiverInvalid", message="line 1")
+    world = World(secrets={"shop": Receivers(problems=(problem,))})
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert pager.facts(KEY).problems == (problem,)
+        world.secrets["shop"] = Receivers(receivers=(receiver("team", "shop"),))
+        await settle(pager, world, seconds=21)
+        await settle(pager, world)
+        assert [url for url, _ in world.sent] == ["http://team"]
+        assert not pager.facts(KEY).problems
+
+
+async def test_without_the_lease_nobody_is_told() -> None:
+    def refuse() -> None:
+        raise NotLeading("another replica leads")
+
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    async with running(world, may_write=refuse) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+    assert not world.sent
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_what_is_forgotten_is_told_to_nobody(*, gone: bool) -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        pager.forget(KEY) if gone else pager.tell(KEY, [])
+        await settle(pager, world, seconds=3600)
+        assert len(world.sent) == 1
+        assert not pager.receivers() or pager.receivers() == {"apprise": 1}
