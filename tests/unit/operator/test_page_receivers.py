@@ -134,7 +134,7 @@ def test_pagerduty_gets_an_event_with_a_key() -> None:
 
 def test_alertmanager_gets_alerts_that_lapse() -> None:
     over = replace(PAGE, reason="NotReady", resolved_at=NOW + timedelta(minutes=3))
-    am = receiver(Kind.ALERTMANAGER, "http://am.example:9093/", username="u", password="p", ca="PEM")
+    am = receiver(Kind.ALERTMANAGER, "http://am.example:9093/", username="u", password="p", ca="PEM")  # noqa: S106 - a test
     (message,) = messages_of(am, [PAGE, over], pagerduty=PAGERDUTY_URL, now=NOW)
     first, second = json.loads(message.body)
     assert message.url == "http://am.example:9093/api/v2/alerts"

@@ -28,7 +28,7 @@ def prepare() -> None:
         _answers.append(answer_of(response.status_code, response.headers.get("Retry-After")))
         return response
 
-    requests.sessions.Session.send = noting  # type: ignore[method-assign]
+    requests.sessions.Session.send = noting  # type: ignore[method-assign, assignment]
 
 
 def send(message: Message) -> Answer:

@@ -25,16 +25,15 @@ def main() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
+    send_by_apprise: Callable[[Message], Answer] = post
     if any(message.apprise for message in messages):
         from fencepost_operator.paging import by_apprise  # noqa: PLC0415 - takes a second, and 30 MB
 
         by_apprise.prepare()
-        send: Callable[[Message], Answer] = by_apprise.send
-    else:
-        send = post
+        send_by_apprise = by_apprise.send
     sandbox.Sandbox(sandbox.policy_of(allowance)).enter()
     for message in messages:
-        line = delivery.answer_line(_sent(send, message))
+        line = delivery.answer_line(_sent(send_by_apprise if message.apprise else post, message))
         os.write(answers, line.encode())
 
 

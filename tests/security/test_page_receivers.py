@@ -1,0 +1,309 @@
+"""A namespace's Secret with receivers is hostile: real URLs, the real process that sends, and real listeners."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from fencepost_operator.adapters.page_sender import ProcessSender
+from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
+from fencepost_operator.paging.receivers import SecretSource, parse_receivers
+
+TENANT: Final = SecretSource(namespace="evil", place="evil/fencepost-pages", uid="uid")
+UNREACHABLE: Final = Answer(outcome=Outcome.FAILED)
+"""What every refusal looks like."""
+
+
+@dataclass
+class Listener:
+    """A web server that notes each connection and request; `answers` maps a path to status and headers."""
+
+    connections: int = 0
+    requests: list[str] = field(default_factory=list)
+    answers: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    slow: float = 0.0
+    port: int = 0
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    found = Listener()
+
+    class Handler(BaseHTTPRequestHandler):
+        def setup(self) -> None:
+            found.connections += 1
+            super().setup()
+
+        def do_POST(self) -> None:
+            time.sleep(found.slow)
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            found.requests.append(self.path)
+            status, headers = found.answers.get(self.path.partition("?")[0], (200, {}))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        do_GET = do_PUT = do_POST  # noqa: N815 - the base class' names
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def only(*entries: str) -> Allowance:
+    return Allowance(trusted=False, entries=entries)
+
+
+ANYTHING: Final = Allowance(trusted=False)
+TRUSTED: Final = Allowance(trusted=True)
+
+
+def apprise(url: str) -> Message:
+    return Message(url=url, title="title", body="body", apprise="failure")
+
+
+async def send(allowance: Allowance, *messages: Message, patience: float = 15.0) -> Sequence[Answer]:
+    return await ProcessSender(patience=patience).send(messages, allowance)
+
+
+FORMS: Final = ("json://{}/x", "form://{}/x", "xml://{}/x", "gotify://{}/token12345", "ntfy://{}/topic")
+
+
+async def test_without_a_list_no_name_of_loopback_is_contacted(listener: Listener) -> None:
+    hosts = ("127.0.0.1", "localhost", "127.1", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0")  # noqa: S104 - refused
+    places = [f"{host}:{listener.port}" for host in hosts]
+    found = list(await send(ANYTHING, *(apprise(form.format(place)) for form in FORMS for place in places)))
+    found += await send(ANYTHING, *(Message(url=f"http://{place}/api/v2/alerts", body="[]") for place in places))
+    assert listener.connections == 0
+    assert {answer.outcome for answer in found} <= {Outcome.FAILED, Outcome.REFUSED}
+    assert not any(answer.status for answer in found)
+
+
+def test_metadata_and_the_api_server_are_out_of_reach() -> None:
+    allowance = Allowance(trusted=False, reserved=("10.96.0.1",))
+    places = ("169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "10.96.0.1", "::", "224.0.0.1")
+    codes = [f"socket.create_connection(({place!r}, 443))" for place in places]
+    codes += [f"socket.socket({'socket.AF_INET6' if ':' in each else ''}).connect(({each!r}, 443))" for each in places]
+    said = in_sandbox(codes, allowance)
+    assert set(said) == {"NotAllowed", "gaierror"}, "refused before anything is sent"
+
+
+async def test_a_list_allows_what_is_on_it_and_nothing_else(listener: Listener) -> None:
+    allowed = only(f"127.0.0.1:{listener.port}")
+    assert (await send(allowed, apprise(f"json://127.0.0.1:{listener.port}/in")))[0].outcome is Outcome.DELIVERED
+    refused = await send(
+        only("hooks.example:443"),
+        apprise(f"json://127.0.0.1:{listener.port}/out"),
+        Message(url=f"http://127.0.0.1:{listener.port}/out", body="x"),
+        Message(url="http://127.0.0.1:1/out", body="x"),
+        Message(url="http://does-not-exist.invalid/out", body="x"),
+    )
+    assert listener.requests == ["/in"]
+    assert set(refused) == {UNREACHABLE}, "a listener, a closed port and a missing name look the same"
+
+
+async def test_no_redirect_is_followed(listener: Listener) -> None:
+    place, statuses = f"127.0.0.1:{listener.port}", [301, 302, 303, 307, 308]
+    for status in statuses:
+        listener.answers[f"/{status}"] = (status, {"Location": f"http://{place}/there"})
+    for allowance in (only(place), TRUSTED):
+        for form in ("json://{}/{}?redirect=yes", "form://{}/{}?method=GET"):
+            found = await send(allowance, *(apprise(form.format(place, status)) for status in statuses))
+            assert [answer.status for answer in found] == statuses
+        found = await send(allowance, *(Message(url=f"http://{place}/{status}", body="") for status in statuses))
+        assert [answer.status for answer in found] == statuses
+    assert not [path for path in listener.requests if path.startswith("/there")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "file:///etc/passwd",
+        "file:///var/run/secrets/kubernetes.io/serviceaccount/token",
+        "syslog://",
+        "dbus://",
+        "kde://",
+        "gnome://",
+        "macosx://",
+        "windows://",
+        "notify://evil",
+        "growl://10.0.0.1",
+        "smpp://u:p@10.0.0.1/1/2",
+        "mqtt://10.0.0.1/topic",
+        "apprises://10.0.0.1/key",
+        "fcm://project/token?keyfile=/etc/passwd",
+        "vapid://a@b.example/c?keyfile=/etc/passwd",
+        "include /etc/passwd",
+    ],
+)
+def test_services_of_the_operators_own_machine_are_not_offered(line: str) -> None:
+    found = parse_receivers(TENANT, {"apprise": line})
+    assert not found.receivers
+    assert line.partition("://")[2] == "" or line not in found.problems[0].message
+
+
+async def test_a_file_is_neither_read_nor_sent(listener: Listener, tmp_path: Path) -> None:
+    """Templates, certificates and signatures that a URL names as a path."""
+    secret = tmp_path / "token"
+    secret.write_text('{"text": "top-secret"}')
+    place = f"127.0.0.1:{listener.port}"
+    found = await send(
+        only(place),
+        apprise(f"workflows://{place}/{'a' * 32}/{'b' * 43}?template={secret}"),
+        apprise(f"slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template={secret}"),
+        apprise(f"json://{place}/x?attach={secret}"),
+        apprise(f"mailto://user:pass@{place}?to=a@example.com&pgp=yes&pgpkey={secret}"),
+    )
+    assert len(found) == 4
+    assert all("top-secret" not in request for request in listener.requests)
+    assert secret.read_text() == '{"text": "top-secret"}'
+
+
+def in_sandbox(codes: Sequence[str], allowance: Allowance = ANYTHING, **environment: str) -> list[str]:
+    """Run pieces of code in a process that is confined as the one that sends is; return how each ended."""
+    program = f"""
+import json, os, sys, socket, subprocess, ctypes
+from fencepost_operator.paging import sandbox
+from fencepost_operator.paging.delivery import Allowance
+sandbox.Sandbox(sandbox.policy_of(Allowance(**json.loads({allowance_json(allowance)!r})))).enter()
+for code in json.loads({json.dumps(codes)!r}):
+    try:
+        exec(code)
+    except BaseException as error:
+        print(type(error).__name__, flush=True)
+    else:
+        print("done", flush=True)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.split()
+
+
+def allowance_json(allowance: Allowance) -> str:
+    return json.dumps(
+        {"trusted": allowance.trusted, "entries": list(allowance.entries), "reserved": list(allowance.reserved)}
+    )
+
+
+FORBIDDEN: Final = (
+    "subprocess.run(['/bin/true'])",
+    "os.system('true')",
+    "os.execv('/bin/true', ['true'])",
+    "os.posix_spawn('/bin/true', ['true'], {})",
+    "os.fork()",
+    "open('/tmp/fencepost-page', 'w')",
+    "os.open('/tmp/fencepost-page', os.O_CREAT | os.O_WRONLY)",
+    "open('/etc/passwd')",
+    "open('/proc/self/environ')",
+    "open('/var/run/secrets/kubernetes.io/serviceaccount/token')",
+    "open('/etc/ssl/../passwd')",
+    "os.mkdir('/tmp/fencepost-page')",
+    "os.remove('/tmp/fencepost-page')",
+    "os.symlink('/etc/passwd', '/tmp/fencepost-page')",
+    "ctypes.CDLL(None)",
+    "socket.socket(socket.AF_UNIX).connect('/run/containerd/containerd.sock')",
+    "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "socket.socket().bind(('127.0.0.1', 0))",
+    "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
+    "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('127.0.0.1', 9))",
+    "socket.socket().connect(('localhost', 22))",
+    "socket.socket().connect_ex(('127.0.0.1', 22)) and 1 / 0",
+    "socket.create_connection(('127.0.0.1', 22))",
+    "socket.gethostbyname('localhost')",
+    "socket.gethostbyaddr('127.0.0.1')",
+    "bytearray(2**30)",
+    "import sqlite3; sqlite3.connect('/tmp/fencepost-page')",
+    "import tempfile; tempfile.TemporaryFile()",
+)
+
+
+def test_the_process_that_sends_can_do_nothing_else() -> None:
+    said = dict(zip(FORBIDDEN, in_sandbox(FORBIDDEN), strict=True))
+    refused = {"NotAllowed", "MemoryError", "gaierror", "FileNotFoundError"}
+    assert {code: end for code, end in said.items() if end not in refused} == {}
+    assert not Path("/tmp/fencepost-page").exists()  # noqa: S108
+
+
+def test_the_process_that_sends_has_no_environment() -> None:
+    code = "assert not os.environ, list(os.environ)"
+    assert in_sandbox([code], KUBERNETES_SERVICE_HOST="10.96.0.1", AWS_PROFILE="x") == ["done"]
+
+
+def test_what_it_needs_still_works() -> None:
+    """So that the refusals above are not those of a process that can do nothing at all."""
+    code = (
+        "import decimal, ssl, email.mime.text, encodings.idna\nssl.create_default_context()\nopen('/dev/null').close()"
+    )
+    assert in_sandbox([code]) == ["done"]
+
+
+async def test_a_receiver_that_never_answers_is_given_up(listener: Listener) -> None:
+    listener.slow = 30
+    place = f"127.0.0.1:{listener.port}"
+    found = await send(only(place), apprise(f"json://{place}/x?rto=600&cto=600&retry=9"), patience=4.0)
+    assert list(found) == [UNREACHABLE]
+    assert not children(), "the process is gone"
+
+
+async def test_a_large_answer_costs_nothing(listener: Listener) -> None:
+    """A receiver that sends for ever: the process reads the status alone, or is killed."""
+    endless = socket.create_server(("127.0.0.1", 0))
+    port = endless.getsockname()[1]
+
+    def pour() -> None:
+        connection, _ = endless.accept()
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b"x" * 65536)
+        except OSError:
+            connection.close()
+
+    threading.Thread(target=pour, daemon=True).start()
+    found = await send(only(f"127.0.0.1:{port}"), apprise(f"json://127.0.0.1:{port}/x"), patience=5.0)
+    endless.close()
+    assert len(found) == 1
+    assert listener.connections == 0
+    assert not children()
+
+
+def children() -> list[str]:
+    """Return the command lines of living processes that send, which this process started."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if "fencepost_operator.paging.child" in line and parent == os.getpid():
+            found.append(line)
+    return found
