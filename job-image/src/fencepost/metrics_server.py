@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 DEADLINE: Final = 5.0
 """Seconds for one connection, from its first byte to its last one."""
+ANY: Final = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - a pod has one address
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -31,9 +32,8 @@ def port_of(variables: Mapping[str, str]) -> int:
 
 
 def address_of(variables: Mapping[str, str]) -> str:
-    """Return where to listen: in a pod on all addresses, of its own family; elsewhere on the loopback one."""
-    pod = variables.get(Variable.POD_IP, "")
-    return "127.0.0.1" if not pod else "::" if ":" in pod else "0.0.0.0"  # noqa: S104 - the pod's only address
+    """Return where a driver listens: in a pod on all addresses, elsewhere on the loopback one."""
+    return ANY if variables.get(Variable.POD_IP) else "127.0.0.1"
 
 
 def serve(exposition: Callable[[], bytes], *, address: str, port: int) -> int | None:
@@ -57,6 +57,12 @@ class _Server(socketserver.TCPServer):
         self.exposition = exposition
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind for both families where the address is of IPv6."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Answer one request, within the deadline."""

@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 FLEET = tuple(f"orders-{number}" for number in range(20))
 PLACE = "fleet"
+MOST_AT_ONCE = 5
+"""The chart's maxConcurrentRestarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,28 +159,35 @@ def stage(installed: Installed, environment: Environment) -> Iterator[Stage]:
     Topics(environment.kafka_host).delete(topic)
 
 
-def test_an_upgrade_of_the_operator_restarts_none_of_twenty_pipelines(stage: Stage) -> None:
-    """The operator of the release before has ended, and this one starts."""
+def test_an_upgrade_with_another_chart_restarts_each_of_twenty_pipelines_once_and_five_at_a_time(stage: Stage) -> None:
+    """The operator of the release before has ended, and this one starts: its chart renders another Spark cluster."""
     before, was = stage.objects(), stage.pipelines()
     assert sum(key.startswith("Pod ") for key in before) == 3 * len(FLEET)
     assert all(is_v1(item["status"]["run"]["specHash"]) for item in was.values())
+    at_once: list[int] = []
     with stage.installed.operator():
 
-        def adopted() -> bool:
-            return all(item["status"]["run"]["specHash"].startswith("v2:") for item in stage.pipelines().values())
+        def replaced() -> bool:
+            now = stage.pipelines().values()
+            at_once.append(sum("plannedRestartSince" in item["status"] for item in now))
+            return all(item["status"]["epoch"] > 1 and is_ready(item) for item in now)
 
-        eventually("each status has a hash of this release", adopted, seconds=120, pause=1.0)
-        time.sleep(10)  # each has been looked at several times by then
-        assert stage.objects() == before
+        eventually("each streams on a new Spark cluster", replaced, seconds=400, pause=0.5)
+        assert 1 <= max(at_once) <= MOST_AT_ONCE
         now = stage.pipelines()
-        assert {name: item["status"]["epoch"] for name, item in now.items()} == dict.fromkeys(FLEET, 1)
-        assert all(is_ready(item) for item in now.values())
+        assert {name: item["status"]["epoch"] for name, item in now.items()} == dict.fromkeys(FLEET, 2)
+        assert {item["status"]["cluster"]["generation"] for item in now.values()} == {2}
+        assert all(item["status"]["run"]["specHash"].startswith("v2:") for item in now.values())
+    settled = stage.objects()
+    with stage.installed.operator():
+        time.sleep(10)  # each is looked at several times by then
+        assert stage.objects() == settled, "a restart of the same operator replaces nothing"
         stage.kubectl.run("scale", f"spl/{FLEET[0]}", "--replicas=2")
         stage.wait_ready(FLEET[0])
         after = stage.objects()
-    replaced = {key for key in before if key in after and after[key].split()[0] != before[key].split()[0]}
-    assert not replaced
-    assert set(before) <= set(after), "a scale of an adopted cluster is in place"
+    changed = {key for key in settled if key in after and after[key].split()[0] != settled[key].split()[0]}
+    assert not changed
+    assert set(settled) <= set(after), "a scale is in place"
 
 
 def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:

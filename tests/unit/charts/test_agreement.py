@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fencepost.contract import METRICS_PORT
 from fencepost_operator.api import Pipeline, Spec, read_pipeline
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -92,3 +93,8 @@ def test_a_default_pod_asks_for_the_memory_that_the_spec_says() -> None:
         "containers"
     ]
     assert container["resources"]["limits"]["memory"] in {"1Gi", "1024Mi"}
+
+
+def test_metrics_are_scraped_where_they_are_served(cluster: list[Object]) -> None:
+    (worker,) = one(cluster, "StatefulSet", "-worker")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "metrics", "containerPort": METRICS_PORT} in worker["ports"]

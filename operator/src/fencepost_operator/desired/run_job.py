@@ -15,6 +15,7 @@ from fencepost.contract import (
     CODE_DIR,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
+    METRICS_PORT,
     SINK_OPTIONS_DIR,
     DriverConfig,
     Variable,
@@ -121,6 +122,7 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
         "ports": [
             {"name": "rpc", "containerPort": DRIVER_PORT},
             {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
         "securityContext": {

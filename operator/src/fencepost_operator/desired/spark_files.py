@@ -18,6 +18,10 @@ _DEFAULTS: Final = {
     "spark.executor.logs.rolling.strategy": "size",
     "spark.executor.logs.rolling.maxSize": "10485760",
     "spark.executor.logs.rolling.maxRetainedFiles": "3",
+    # Served by the web UIs of master and worker, on the ports that they have.
+    "spark.metrics.conf.*.source.jvm.class": "org.apache.spark.metrics.source.JvmSource",
+    "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+    "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
 }
 _REQUIRED: Final = {
     "spark.authenticate": "true",
@@ -32,6 +36,11 @@ _REQUIRED: Final = {
 }
 """What isolation and recovery depend on: these replace the author's settings of the same name."""
 
+_JSON: Final = (
+    '{"time": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSSXXX}", "level": "%level{WARN=warning, FATAL=critical, lowerCase=true}",'
+    ' "logger": "%enc{%c{1}}{JSON}", "message": "%enc{%m}{JSON}"%notEmpty{, "exception": "%enc{%ex}{JSON}"}}%n'
+)
+"""The keys of `fencepost.logs`. A pattern, for a layout of its own would load a hundred classes."""
 _LOG4J2: Final = {
     "rootLogger.level": "warn",
     "rootLogger.appenderRef.console.ref": "console",
@@ -39,7 +48,7 @@ _LOG4J2: Final = {
     "appender.console.name": "console",
     "appender.console.target": "SYSTEM_ERR",
     "appender.console.layout.type": "PatternLayout",
-    "appender.console.layout.pattern": "%d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex",
+    "appender.console.layout.pattern": _JSON,
     "logger.deploy.name": "org.apache.spark.deploy",
     "logger.deploy.level": "info",
     "logger.native.name": "org.apache.hadoop.util.NativeCodeLoader",
