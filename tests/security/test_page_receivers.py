@@ -274,7 +274,7 @@ async def test_a_receiver_that_never_answers_is_given_up(listener: Listener) -> 
 
 
 async def test_a_large_answer_costs_nothing(listener: Listener) -> None:
-    """A receiver that sends for ever: the process reads the status alone, or is killed."""
+    """A receiver that never ends its answer: the process reads the status alone, or is killed."""
     endless = socket.create_server(("127.0.0.1", 0))
     port = endless.getsockname()[1]
 

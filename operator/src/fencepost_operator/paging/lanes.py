@@ -59,7 +59,7 @@ class Lane:
         return [page for page in pages if not self._knows(page, told)]
 
     def answered(self, page: Page, answer: Answer, now: datetime) -> bool:
-        """Note what came of a message; return whether the page was delivered."""
+        """Note how a message was received; return whether the page was delivered."""
         incident = incident_of(page)
         if answer.outcome is Outcome.DELIVERED:
             self.failures, self.retry_at, self.trouble = 0, None, ""

@@ -74,7 +74,8 @@ class Sandbox:
         ):
             resource.setrlimit(limit, (most, most))
         socket.getaddrinfo = self._getaddrinfo
-        socket.getfqdn = lambda _name="": _HELO  # smtplib greets with it, and would look this machine's name up
+        # smtplib greets with it, and would look the name of this machine up.
+        socket.getfqdn = lambda name="": _HELO  # noqa: ARG005 - as socket's
         sys.addaudithook(self._audit)
 
     def _getaddrinfo(self, host: Any, port: Any, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ANN401 - as socket's
@@ -118,7 +119,6 @@ def policy_of(allowance: Allowance) -> EndpointPolicy:
     """Return where the process may connect; without entries, nothing that is special: see `endpoints`."""
     if allowance.trusted:
         return EndpointPolicy()
-    reserved = {parse_address(text) for text in (*allowance.reserved, *METADATA)}
-    return EndpointPolicy(
-        entries=parse_entries(allowance.entries), reserved=frozenset(reserved - {None}), guards=True
-    )  # fmt: skip
+    found = (parse_address(text) for text in (*allowance.reserved, *METADATA))
+    reserved = frozenset(address for address in found if address is not None)
+    return EndpointPolicy(entries=parse_entries(allowance.entries), reserved=reserved, guards=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -47,4 +48,8 @@ class PrometheusPageMetrics:
         """Ask at each scrape how long the oldest page waits, and whom the operator tells."""
         self._oldest.set_function(oldest)
         for kind in _KINDS:
-            self._receivers.labels(kind).set_function(lambda kind=kind: float(receivers().get(kind, 0)))
+            self._receivers.labels(kind).set_function(partial(_count, receivers, kind))
+
+
+def _count(receivers: Callable[[], dict[str, int]], kind: str) -> float:
+    return float(receivers().get(kind, 0))
