@@ -178,6 +178,18 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "master not ready": (
         FENCED.seen(cluster=replace(CLUSTER, master_ready=False)), "Provisioning", None, State.RESTARTING,
     ),
+    "new cluster, its master's volume is not there": (
+        FENCED.said(cluster=replace(RECORDED, ready_at=None, requested_at=NOW - timedelta(seconds=29))).seen(
+            cluster=replace(CLUSTER, master_ready=False, ready_workers=0)
+        ),
+        "RunStarted", StartRun, State.RESTARTING,
+    ),
+    "cluster whose master takes long": (
+        FENCED.said(cluster=replace(RECORDED, ready_at=None, requested_at=NOW - timedelta(seconds=30))).seen(
+            cluster=replace(CLUSTER, master_ready=False, ready_workers=0)
+        ),
+        "Provisioning", None, State.RESTARTING,
+    ),
     "new master starts": (
         FENCED.said(cluster=replace(RECORDED, ready_at=None)).seen(
             cluster=replace(CLUSTER, master_ready=False, master_runs=True, ready_workers=0)

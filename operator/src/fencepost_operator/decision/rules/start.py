@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from fencepost_operator.actions import InstallCluster, StartRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
@@ -22,6 +23,9 @@ from fencepost_operator.desired.revision import controller_revision, revision_of
 from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
+
+FRESH: Final = timedelta(seconds=30)
+"""Age of a cluster whose master is expected to run soon; a driver waits 90 s for it."""
 
 
 def next_run(context: RunContext) -> Outcome:
@@ -71,15 +75,16 @@ def require_cluster(context: RunContext) -> ClusterStatus | Outcome:
 def cluster_is_not_ready(context: RunContext, recorded: ClusterStatus) -> Outcome | None:
     """Wait for the master; workers may join while the driver starts, unless none can and a pod says why.
 
-    The master of a new cluster needs only to run: the driver's JVM starts beside its, and waits for its port.  One that
-    was ready before and is not now may need longer than a driver waits.
+    The driver of a new cluster starts beside its master, whose volume takes some seconds, and waits for its port.  A
+    master that needs much longer, or was ready before and is not now, may need longer than a driver waits.
     """
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
     issue = pod_issue(context)
     if seen is not None and seen.master_ready and (seen.ready_workers or issue is None):
         return None
-    if seen is not None and seen.master_runs and recorded.ready_at is None and issue is None:
+    comes_soon = seen is not None and (seen.master_runs or context.now - recorded.requested_at < FRESH)
+    if comes_soon and recorded.ready_at is None and issue is None:
         return None
     if issue is None:
         return reconciling(
