@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,33 @@ from testbed.images import REPOSITORY
 
 HOME: Final = "fencepost-system"
 RELEASE: Final = "fencepost"
-THIS: Final = ("-m", "fencepost_operator")
-PREVIOUS: Final = ("-m", "integration.lifecycle.previous_operator")
 _HELM: Final = Home.of_user().bin / "helm"
-PREVIOUS_RELEASE: Final = "FENCEPOST_PREVIOUS_RELEASE"
-"""Names a folder with an older release (`git archive TAG operator job-image charts`) to take in place of PREVIOUS."""
+PREVIOUS_COMMIT: Final = "2394ba976c21f0137462f6cf7317ea9d67c6d63e"
+"""The release before hashes had a version; FENCEPOST_PREVIOUS_RELEASE names another commit or tag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Where an operator's code and the Spark cluster's chart are."""
+
+    sources: tuple[Path, ...]
+    chart: Path
+
+
+THIS: Final = Code(sources=(), chart=REPOSITORY / "charts" / "spark-cluster")
+
+
+def previous_release(folder: Path) -> Code | None:
+    """Take the code of the release before out of the history; None where that does not reach so far back."""
+    commit = os.environ.get("FENCEPOST_PREVIOUS_RELEASE", PREVIOUS_COMMIT)
+    command = ["git", "-C", str(REPOSITORY), "archive", commit, "operator", "job-image", "charts"]
+    archive = subprocess.run(command, capture_output=True, check=False)
+    if archive.returncode:
+        return None
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    sources = (folder / "operator" / "src", folder / "job-image" / "src")
+    return Code(sources=sources, chart=folder / "charts" / "spark-cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +78,20 @@ class Installed:
             **kept,
             "KUBECONFIG": str(self.plane.kubeconfig_of(RELEASE, HOME)),
             "FENCEPOST_NAMESPACE": HOME,
-            "FENCEPOST_CHART": str(REPOSITORY / "charts" / "spark-cluster"),
             "FENCEPOST_HELM": str(_HELM),
             "FENCEPOST_RESYNC_SECONDS": "3",
             "FENCEPOST_METRICS_PORT": str(_free_port()),
-            "PYTHONPATH": str(REPOSITORY / "tests"),
         }
 
     @contextmanager
-    def operator(self, program: Sequence[str] = THIS) -> Iterator[Path]:
+    def operator(self, code: Code = THIS) -> Iterator[Path]:
         """Run an operator while the block runs, and end it in order; yield its log."""
-        variables, older = self.variables, os.environ.get(PREVIOUS_RELEASE, "")
-        if program == PREVIOUS and older:
-            program = THIS
-            sources = f"{older}/operator/src:{older}/job-image/src"
-            variables |= {"PYTHONPATH": sources, "FENCEPOST_CHART": f"{older}/charts/spark-cluster"}
+        sources = ":".join(str(path) for path in code.sources)
+        variables = {**self.variables, "PYTHONPATH": sources, "FENCEPOST_CHART": str(code.chart)}
         path = self.folder / f"operator-{len(list(self.folder.glob('operator-*')))}.log"
         with path.open("w") as log:
-            process = subprocess.Popen([sys.executable, *program], env=variables, stdout=log, stderr=subprocess.STDOUT)
+            command = [sys.executable, "-m", "fencepost_operator"]
+            process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
             try:
                 eventually("the operator watches", lambda: "watching pipelines" in path.read_text(), seconds=90)
                 yield path

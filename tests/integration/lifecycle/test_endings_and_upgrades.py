@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +25,12 @@ from contract.cassandra import open_session
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_operator.api import GROUP, KIND, VERSION
-from fencepost_operator.desired.hashes_v1 import is_v1
 from flights.topics import Topics
 from harness.control_plane import control_plane
 from harness.kubectl import Kubectl, Object
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
-from integration.lifecycle.operators import HOME, PREVIOUS, RELEASE, Installed
+from integration.lifecycle.operators import HOME, PREVIOUS_COMMIT, RELEASE, THIS, Code, Installed, previous_release
 from testbed.environment import Environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -49,6 +50,8 @@ class Stage:
     topic: str
     keyspace: str
     session: Session
+    previous: Code | None = None
+    """Of the release before, where the clone's history reaches so far back."""
 
     @property
     def kubectl(self) -> Kubectl:
@@ -142,15 +145,16 @@ def documented(kubectl: Kubectl, command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def stage(installed: Installed, environment: Environment) -> Iterator[Stage]:
+def stage(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Twenty pipelines that an operator of the release before brought to stream; it has ended."""
     mark = secrets.token_hex(3)
     topic, keyspace, session = f"lifecycle-{mark}", f"lifecycle_{mark}", open_session()
     Topics(environment.kafka_host).create(topic, 1)
-    made = Stage(installed, environment, topic, keyspace, session)
+    previous = previous_release(tmp_path_factory.mktemp("release"))
+    made = Stage(installed, environment, topic, keyspace, session, previous)
     kubectl = made.in_namespace(PLACE)
     with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
-        with installed.operator(PREVIOUS):
+        with installed.operator(previous or THIS):
             kubectl.apply(*(made.manifest(name) for name in FLEET))
             made.wait_ready(*FLEET)
         yield made
@@ -159,35 +163,94 @@ def stage(installed: Installed, environment: Environment) -> Iterator[Stage]:
     Topics(environment.kafka_host).delete(topic)
 
 
-def test_an_upgrade_with_another_chart_restarts_each_of_twenty_pipelines_once_and_five_at_a_time(stage: Stage) -> None:
-    """The operator of the release before has ended, and this one starts: its chart renders another Spark cluster."""
+def test_an_upgrade_of_the_operator_restarts_none_of_twenty_pipelines(stage: Stage) -> None:
+    """The operator of the release before has ended, and this one starts; the two have different charts."""
+    if stage.previous is None:
+        pytest.skip(f"this clone has no commit {PREVIOUS_COMMIT}, the release before: git fetch --unshallow")
     before, was = stage.objects(), stage.pipelines()
     assert sum(key.startswith("Pod ") for key in before) == 3 * len(FLEET)
-    assert all(is_v1(item["status"]["run"]["specHash"]) for item in was.values())
-    at_once: list[int] = []
+    assert all(re.fullmatch("[0-9a-f]{16}", spec_hash(item)) for item in was.values()), "they have no version"
     with stage.installed.operator():
 
-        def replaced() -> bool:
-            now = stage.pipelines().values()
-            at_once.append(sum("plannedRestartSince" in item["status"] for item in now))
-            return all(item["status"]["epoch"] > 1 and is_ready(item) for item in now)
+        def adopted() -> bool:
+            return all(spec_hash(item).startswith("v2:") for item in stage.pipelines().values())
 
-        eventually("each streams on a new Spark cluster", replaced, seconds=400, pause=0.5)
-        assert 1 <= max(at_once) <= MOST_AT_ONCE
-        now = stage.pipelines()
-        assert {name: item["status"]["epoch"] for name, item in now.items()} == dict.fromkeys(FLEET, 2)
-        assert {item["status"]["cluster"]["generation"] for item in now.values()} == {2}
-        assert all(item["status"]["run"]["specHash"].startswith("v2:") for item in now.values())
-    settled = stage.objects()
+        eventually("each status has a hash of this release", adopted, seconds=120, pause=1.0)
+        time.sleep(10)  # each has been looked at several times by then
+        after, now = stage.objects(), stage.pipelines()
+        assert {key: after.get(key) for key in before} == before
+        new = {key.partition(" ")[0] for key in after.keys() - before.keys()}
+        assert new == {"ControllerRevision"}, "the release before kept no specs"
+        assert {name: item["status"]["epoch"] for name, item in now.items()} == dict.fromkeys(FLEET, 1)
+        assert all(is_ready(item) for item in now.values())
+
+
+def test_a_rotated_secret_restarts_twenty_pipelines_a_few_at_a_time(stage: Stage) -> None:
+    """Injected: all name the same Secret, and its content changes; the operator ends while some of them restart."""
+    waves: list[dict[str, Object]] = []
+    with stage.installed.operator():
+        stage.wait_ready(*FLEET)
+        stage.kubectl.patch("secret", "account", {"stringData": {"rotated": "once"}})
+        eventually("some restart", lambda: look(stage, waves) > 1, seconds=90, pause=0.2)
+    with stage.installed.operator():
+        wait_restarted(stage, waves, epoch=2)
+    at_once = [sum(restarts(item) for item in wave.values()) for wave in waves]
+    assert max(at_once) == MOST_AT_ONCE
+    queued = {name for wave in waves for name, item in wave.items() if reason(item) == "RestartQueued"}
+    assert len(queued) >= len(FLEET) - 2 * MOST_AT_ONCE, "the others wait for their turn and say so"
+    assert {item["status"]["cluster"]["generation"] for item in stage.pipelines().values()} == {2}
+
+
+def test_another_chart_restarts_twenty_pipelines_a_few_at_a_time(stage: Stage, tmp_path: Path) -> None:
+    """Injected: the chart of a later release, in which a master has longer to end."""
+    later = shutil.copytree(THIS.chart, tmp_path / "spark-cluster")
+    helpers = later / "templates" / "_helpers.tpl"
+    longer = "terminationGracePeriodSeconds: 20"
+    helpers.write_text(helpers.read_text().replace("terminationGracePeriodSeconds: 10", longer))
+    assert longer in helpers.read_text()
+    settled, waves = stage.objects(), list[dict[str, Object]]()
     with stage.installed.operator():
         time.sleep(10)  # each is looked at several times by then
-        assert stage.objects() == settled, "a restart of the same operator replaces nothing"
+        assert stage.objects() == settled, "the same operator and chart replace nothing"
         stage.kubectl.run("scale", f"spl/{FLEET[0]}", "--replicas=2")
         stage.wait_ready(FLEET[0])
-        after = stage.objects()
-    changed = {key for key in settled if key in after and after[key].split()[0] != settled[key].split()[0]}
-    assert not changed
-    assert set(settled) <= set(after), "a scale is in place"
+        assert stage.pipelines()[FLEET[0]]["status"]["epoch"] == 2, "a scale is in place"
+    with stage.installed.operator(Code(sources=(), chart=later)):
+        wait_restarted(stage, waves, epoch=3)
+    assert max(sum(restarts(item) for item in wave.values()) for wave in waves) == MOST_AT_ONCE
+    assert {item["status"]["cluster"]["generation"] for item in stage.pipelines().values()} == {3}
+
+
+def look(stage: Stage, waves: list[dict[str, Object]]) -> int:
+    """Note the pipelines as they are; return how many restart."""
+    waves.append(stage.pipelines())
+    return sum(restarts(item) for item in waves[-1].values())
+
+
+def wait_restarted(stage: Stage, waves: list[dict[str, Object]], *, epoch: int) -> None:
+    """Wait until each pipeline streams in this epoch, and note how they get there."""
+
+    def done() -> bool:
+        look(stage, waves)
+        return all(item["status"]["epoch"] == epoch and is_ready(item) for item in waves[-1].values())
+
+    eventually("each has restarted", done, seconds=300, pause=0.5)
+    assert max(item["status"]["epoch"] for wave in waves for item in wave.values()) == epoch, "none did twice"
+
+
+def restarts(pipeline: Object) -> bool:
+    """Return whether it is being restarted by plan."""
+    return "plannedRestartSince" in pipeline["status"]
+
+
+def reason(pipeline: Object) -> str:
+    """Return why it is Ready, or is not."""
+    return next(str(one["reason"]) for one in pipeline["status"]["conditions"] if one["type"] == "Ready")
+
+
+def spec_hash(pipeline: Object) -> str:
+    """Return what is recorded of the spec that runs."""
+    return str(pipeline["status"]["run"]["specHash"])
 
 
 def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:

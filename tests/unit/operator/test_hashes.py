@@ -16,12 +16,13 @@ from fencepost_operator.decision.chain import decide
 from fencepost_operator.decision.present_hashes import in_present_hashes
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
-from fencepost_operator.desired.hashes_v1 import CHART, fingerprints_v1
+from fencepost_operator.desired.hashes_v1 import fingerprints_v1
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.observation import References, Release, ReleaseState
-from unit.operator.scenes import FAILED, POLICY, RECORDED, ROW, RUN, SILENT, WELL, World
+from unit.operator.scenes import FAILED, NOW, POLICY, RECORDED, ROW, RUN, SILENT, WELL, World
 
 FLEET = {found.pipeline.key.name: found for found in recorded()}
+CHART = "60e6ba1d926a"
 WITH_CHART = replace(POLICY, chart=CHART)
 
 
@@ -56,12 +57,14 @@ def test_an_upgrade_from_the_previous_release_replaces_nothing(name: str) -> Non
     world = as_the_release_left_it(found)
     decision = decide(world.pipeline, world.observation, WITH_CHART)
     assert decision.action is None, decision.status.message
-    now = fingerprints(found.spec, found.references, CHART)
+    now = fingerprints(found.spec, found.references)
     assert decision.status.run is not None
     assert decision.status.cluster is not None
     assert (decision.status.run.spec_hash, decision.status.cluster.config_hash) == (now.run, now.cluster)
     again = replace(world, pipeline=replace(world.pipeline, status=decision.status))
-    assert decide(again.pipeline, again.observation, WITH_CHART).action is None, "the annotations are of the release"
+    again_decided = decide(again.pipeline, again.observation, WITH_CHART)
+    assert again_decided.action is None, "the annotations are of the release"
+    assert (again_decided.reason, again_decided.status.run) == (Reason.STREAMING, decision.status.run)
 
 
 @pytest.mark.parametrize("name", FLEET)
@@ -88,37 +91,69 @@ def test_what_changed_while_no_operator_ran_is_noticed() -> None:
     assert decision.status.message.startswith("Upgrading to the new spec")
 
 
-def test_a_scale_of_an_adopted_cluster_stays_in_its_generation() -> None:
-    found = FLEET["orders-1"]
+def adopted(found: Recorded) -> World:
+    """Return the pipeline once this release has looked at it."""
     world = as_the_release_left_it(found)
+    status = decide(world.pipeline, world.observation, WITH_CHART).status
+    return replace(world, pipeline=replace(world.pipeline, status=status))
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_scale_of_an_adopted_cluster_is_a_restart_on_a_new_one_ahead_of_its_turn(looked: bool) -> None:
+    """Its chart is not recorded: in place, this release's chart would replace the pods under the living driver."""
+    found = FLEET["orders-1"]
+    world = adopted(found) if looked else as_the_release_left_it(found)
     spec = replace(found.spec, cluster=replace(found.spec.cluster, workers=5))
-    scaled = replace(world, pipeline=replace(world.pipeline, spec=spec))
+    scaled = replace(
+        world, pipeline=replace(world.pipeline, spec=spec), observation=replace(world.observation, may_restart=False)
+    )
     decision = decide(scaled.pipeline, scaled.observation, WITH_CHART)
+    assert isinstance(decision.action, StopRun)
+    assert "ahead of its turn: scaling from 3 to 5 workers needs the new Spark cluster" in decision.status.message
+
+
+@pytest.mark.parametrize("lost", [{"release": None}, {"cluster": None}])
+def test_an_adopted_cluster_that_has_lost_something_is_never_repaired_in_place(lost: dict[str, None]) -> None:
+    world = adopted(FLEET["orders-1"]).seen(**lost)
+    assert isinstance(decide(world.pipeline, world.observation, WITH_CHART).action, StopRun)
+
+
+def test_a_run_that_follows_an_adopted_one_has_a_cluster_of_this_releases_chart() -> None:
+    found = FLEET["orders-0"]
+    world = adopted(found)
+    run = world.pipeline.status.run
+    assert run is not None
+    over = world.said(run=replace(run, ended_at=NOW, dead=True)).seen(runs=(), fence=replace(ROW, driver=None))
+    decision = decide(over.pipeline, over.observation, WITH_CHART)
     assert isinstance(decision.action, InstallCluster)
-    assert (decision.action.values["generation"], decision.action.values["workers"]) == (1, 5)
-    assert decision.reason == Reason.SCALED
+    assert decision.action.values["generation"] == 2
+    assert decision.status.cluster is not None
+    assert decision.status.cluster.config_hash == fingerprints(found.spec, found.references, CHART).cluster
 
 
 def test_a_failure_before_the_upgrade_still_counts() -> None:
     found = FLEET["orders-0"]
     world = as_the_release_left_it(found).said(failure=replace(FAILED, spec_hash=found.run))
-    told, _ = in_present_hashes(world.pipeline, world.observation, WITH_CHART)
+    told, _, _ = in_present_hashes(world.pipeline, world.observation, WITH_CHART)
+    assert told.status.failure == replace(FAILED, spec_hash=fingerprints(found.spec, found.references).run)
+    assert told.status.run is not None
+    over = world.said(run=replace(told.status.run, ended_at=NOW, dead=True), failure=told.status.failure)
+    told, _, _ = in_present_hashes(over.pipeline, over.observation, WITH_CHART)
     assert told.status.failure == replace(FAILED, spec_hash=fingerprints(found.spec, found.references, CHART).run)
 
 
 def test_nothing_is_told_otherwise_while_the_references_cannot_be_read() -> None:
     world = as_the_release_left_it(FLEET["orders-0"]).seen(references=SILENT)
-    assert in_present_hashes(world.pipeline, world.observation, WITH_CHART) == (world.pipeline, world.observation)
+    as_it_was = (world.pipeline, world.observation, WITH_CHART)
+    assert in_present_hashes(*as_it_was) == as_it_was
     assert decide(world.pipeline, world.observation, WITH_CHART).action is None
 
 
-@pytest.mark.parametrize("older", [True, False], ids=["previous-release", "this-release"])
-def test_another_chart_is_rolled_out_as_a_planned_restart_that_says_so(older: bool) -> None:
+def test_another_chart_is_rolled_out_as_a_planned_restart_that_says_so() -> None:
     found = FLEET["orders-0"]
-    world = as_the_release_left_it(found)
-    if not older:
-        status = decide(world.pipeline, world.observation, WITH_CHART).status
-        world = replace(world, pipeline=replace(world.pipeline, status=status))
+    now = fingerprints(found.spec, found.references, CHART)
+    world = as_the_release_left_it(replace(found, run=now.run, cluster=now.cluster))
+    assert decide(world.pipeline, world.observation, WITH_CHART).action is None
     decision = decide(world.pipeline, world.observation, replace(POLICY, chart="another"))
     assert isinstance(decision.action, StopRun)
     assert decision.reason == Reason.UPGRADING
@@ -129,7 +164,8 @@ def test_another_chart_is_rolled_out_as_a_planned_restart_that_says_so(older: bo
 def test_after_another_chart_the_next_cluster_is_a_generation_of_its_own() -> None:
     """Never in place: that would restart the workers under whatever still runs there."""
     found = FLEET["orders-0"]
-    world = as_the_release_left_it(found)
+    now = fingerprints(found.spec, found.references, CHART)
+    world = as_the_release_left_it(replace(found, run=now.run, cluster=now.cluster))
     over = world.said(run=None).seen(
         runs=(), fence=replace(ROW, driver=None),
         release=Release(name="orders", revision=1, state=ReleaseState.DEPLOYED),

@@ -131,7 +131,7 @@ def decide(
     if is_paused(pipeline):
         return _left_alone(pipeline, observation, config)
     recorded = pipeline.status
-    pipeline, observation = in_present_hashes(pipeline, observation, config)
+    pipeline, observation, config = in_present_hashes(pipeline, observation, config)
     context = Context(
         pipeline=pipeline,
         status=update_status(pipeline, observation, config),

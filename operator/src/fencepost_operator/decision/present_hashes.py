@@ -2,6 +2,9 @@
 
 They stand in the status and in the annotations of Job and cluster.  One that says what the older release would have
 said of the spec as it is now becomes the present hash; any other one stays, and differs from everything.
+
+Such a release did not record the chart of its Spark clusters, so its hashes become ones without a chart.  A run goes on
+with such a cluster as long as nothing has to be applied to it: in place, another chart would replace its pods.
 """
 
 from __future__ import annotations
@@ -10,27 +13,50 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, Status
-from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.desired.hashes_v1 import CHART, fingerprints_v1, is_v1
-from fencepost_operator.observation import Known, Observation
+from fencepost_operator.desired.hashes import Fingerprints, fingerprints, has_chart
+from fencepost_operator.desired.hashes_v1 import fingerprints_v1
+from fencepost_operator.observation import Known, Observation, ReleaseState
 
 
 def in_present_hashes(
     pipeline: Pipeline, observation: Observation, config: ReconcileConfig
-) -> tuple[Pipeline, Observation]:
-    """Return both as if this release had recorded every hash in them that is of the spec as it is now.
+) -> tuple[Pipeline, Observation, ReconcileConfig]:
+    """Return all as if this release had recorded every hash in them that is of the spec as it is now.
 
+    The configuration is without a chart while the run goes on with a cluster whose chart is not recorded.
     While the references cannot be read nothing is told otherwise, and nothing is compared either.
     """
     spec, references = pipeline.spec, observation.references
     if not isinstance(spec, Spec) or not isinstance(references, Known):
-        return pipeline, observation
-    if not any(is_v1(found) for found in _recorded(pipeline.status, observation)):
-        return pipeline, observation
+        return pipeline, observation, config
+    if all(has_chart(found) for found in _recorded(pipeline.status, observation)):
+        return pipeline, observation, config
     hashes = references.value.hashes
-    before, now = fingerprints_v1(spec, hashes), fingerprints(spec, hashes, CHART if config.chart else "")
-    present = {before.run: now.run, before.cluster: now.cluster}
-    return replace(pipeline, status=_status(pipeline.status, present)), _observation(observation, present)
+    before, unrecorded = fingerprints_v1(spec, hashes), fingerprints(spec, hashes)
+    run = pipeline.status.run
+    is_over = run is None or run.ended_at is not None
+    run_hash = fingerprints(spec, hashes, config.chart).run if is_over else unrecorded.run
+    present = {before.run: run_hash, unrecorded.run: run_hash, before.cluster: unrecorded.cluster}
+    told = replace(pipeline, status=_status(pipeline.status, present))
+    seen = _observation(observation, present)
+    goes_on = not is_over and _is_complete(told.status, spec, seen, unrecorded)
+    return told, seen, replace(config, chart="") if goes_on else config
+
+
+def _is_complete(status: Status, spec: Spec, observation: Observation, unrecorded: Fingerprints) -> bool:
+    """Return whether the run's cluster has no recorded chart, and nothing is known that would have to be applied."""
+    run, cluster = status.run, status.cluster
+    if run is None or cluster is None or cluster.workers != spec.cluster.workers:
+        return False
+    if (run.spec_hash, cluster.config_hash) != (unrecorded.run, unrecorded.cluster):
+        return False
+    release, seen = observation.release, observation.cluster
+    if isinstance(release, Known) and (release.value is None or release.value.state is not ReleaseState.DEPLOYED):
+        return False
+    if not isinstance(seen, Known):
+        return True
+    there = (cluster.generation, cluster.config_hash, cluster.workers)
+    return seen.value is not None and (seen.value.generation, seen.value.config_hash, seen.value.workers) == there
 
 
 def _recorded(status: Status, observation: Observation) -> Iterator[str]:

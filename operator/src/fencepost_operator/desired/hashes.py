@@ -56,6 +56,11 @@ def is_present(found: str) -> bool:
     return found.startswith(f"{VERSION}:")
 
 
+def has_chart(found: str) -> bool:
+    """Return whether a hash says which chart the Spark cluster was made from; one of an older release does not."""
+    return "." in found
+
+
 def is_same_spec(one: str, other: str) -> bool:
     """Return whether two hashes differ in nothing but the chart."""
     return one.partition(".")[0] == other.partition(".")[0]

@@ -5,7 +5,6 @@ An operator that finds one compares by it, so that an upgrade replaces no run.  
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
@@ -16,15 +15,6 @@ from fencepost.contract import SERIAL
 from fencepost_operator.api import PoisonAction, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired.hashes import Fingerprints, default_of, digest, executor_references, referenced
-
-CHART: Final = "60e6ba1d926a"
-"""The chart's digest in the last of these releases: a later chart replaces their clusters, as planned restarts."""
-_FORM: Final = re.compile("[0-9a-f]{16}")
-
-
-def is_v1(found: str) -> bool:
-    """Return whether a hash is of that version."""
-    return bool(_FORM.fullmatch(found))
 
 
 def fingerprints_v1(spec: Spec, references: Mapping[str, str | None]) -> Fingerprints:
