@@ -122,7 +122,7 @@ class ThroughputStatus(Model):
 class OpenTransaction(Model):
     """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so.
 
-    `records` is how far the high watermark is ahead.
+    `records` is how far the high watermark is ahead.  The status has the ones that are open for longest.
     """
 
     partition: str
@@ -293,12 +293,11 @@ class FinishingStatus(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableStatus(Model):
-    """The last spec that was proven: its ControllerRevision, and the run, the moment and the offsets that proved it."""
+    """The last spec that was proven: its ControllerRevision, and the run and the moment that proved it."""
 
     revision: str
     epoch: int
     since: datetime
-    offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ def with_stable(context: Context, status: Status) -> Status:
     revision = _started_with(context, run, fence.value)
     if status.stable is not None and status.stable.revision == revision:
         return status
-    found = StableStatus(revision=revision, epoch=run.epoch, since=context.now, offsets=dict(fence.value.offsets))
+    found = StableStatus(revision=revision, epoch=run.epoch, since=context.now)
     return replace(status, stable=found)
 
 

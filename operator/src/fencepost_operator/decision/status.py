@@ -40,6 +40,8 @@ from fencepost_operator.observation import Known, Liveness, MemoryKill, Observat
 
 _LARGEST: Final = 2**63 - 1
 """Of a lag: the API server takes no larger integer, and refuses the whole status."""
+OPEN_TRANSACTIONS: Final = 100
+"""That the status keeps."""
 MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
 """Between the kill of a worker's container and the end of the run that lost its executors by it."""
 TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
@@ -357,19 +359,23 @@ def _progress(
 
 
 def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
-    """Return where an open transaction holds the end of a partition; while the source is unknown, nothing changes."""
+    """Return where an open transaction holds the end of a partition, for the ones that are open for longest.
+
+    While the source is unknown, nothing changes.
+    """
     source = observation.source
     if not isinstance(source, Known):
         return before
     since = {(found.partition, found.offset): found.since for found in before}
     ends, marks = source.value.ends, source.value.high_watermarks
-    return tuple(
+    found = [
         OpenTransaction(
             partition=key, offset=end, since=since.get((key, end), observation.now), records=marks[key] - end
         )
         for key, end in sorted(ends.items())
         if marks.get(key, end) > end
-    )
+    ]
+    return tuple(sorted(found, key=lambda transaction: transaction.since)[:OPEN_TRANSACTIONS])
 
 
 def _reset_restart_budget(
