@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from fencepost.contract import DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
+from fencepost.contract import CassandraSink, DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
 from fencepost.contract.purge import PurgeReport, PurgeRequest
 from fencepost.driver.environment import Environment
 from fencepost.driver.purge import purge
 from fencepost.errors import BadSpec, BatchFailed
+from fencepost.fence import FenceUnavailable
 from fencepost.sinks import Sink, opening
 from fencepost.testing.sinks import token_of, write_batch
 from unit.sinks.sqlite_sink import SqliteSink
@@ -103,3 +106,32 @@ def test_the_entries_of_an_index_have_the_keys_bytes() -> None:
     ]
     with pytest.raises(BadSpec, match="has 2 key columns, and the table 3"):
         split_key(found[0]["key"], columns=3)
+
+
+def test_a_slow_request_of_a_purge_is_no_frozen_process() -> None:
+    """A purge with a long stallTimeout waits minutes for one answer; its patience began once more after each."""
+    from cassandra.metadata import ColumnMetadata, KeyspaceMetadata, TableMetadata  # noqa: PLC0415
+
+    from fencepost.sinks.purge import purgeable  # noqa: PLC0415
+
+    table = TableMetadata("shop", "orders")
+    kinds = {"topic": "text", "partition": "int", "offset": "bigint"}
+    columns = [ColumnMetadata(table, name, kind) for name, kind in kinds.items()]
+    table.partition_key, table.clustering_key = columns[:2], columns[2:]
+    keyspace = KeyspaceMetadata("shop", True, "SimpleStrategy", {"replication_factor": "1"})
+    keyspace.tables["orders"] = table
+    session = SimpleNamespace(cluster=SimpleNamespace(metadata=SimpleNamespace(keyspaces={"shop": keyspace})))
+    config = replace(DriverConfig.from_json(json.dumps({**CONFIG, "sinks": []})), stall_timeout=600.0)
+    found = purgeable(cast(Any, session), CassandraSink(name="rows", keyspace="shop", table="orders"), config)
+    clock = iter([0.0, 2 * config.task_patience])
+    patience = replace(found.queries.patience, monotonic=lambda: next(clock), sleep=lambda _seconds: None)
+    asked = 0
+
+    def unanswered() -> None:
+        nonlocal asked
+        asked += 1
+        raise FenceUnavailable("no answer")
+
+    with pytest.raises(FenceUnavailable):
+        patience.ask(unanswered)
+    assert asked == 1, "the patience is over"

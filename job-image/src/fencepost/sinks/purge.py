@@ -127,7 +127,9 @@ def purgeable(session: Session, sink: CassandraSink, config: DriverConfig) -> Pu
         raise BadSpec(
             f"sink {sink.name!r}: table {sink.keyspace}.{sink.table} does not exist", reason=Reason.SINK_NOT_FOUND
         )
-    queries = Queries(session, sink.name, sink.keyspace, Patience(config.patience))
+    # The session's requests take up to the task's patience, and an attempt may prepare its statement first.
+    patience = Patience(config.patience, longest=2 * config.task_patience)
+    queries = Queries(session, sink.name, sink.keyspace, patience)
     if needs_no_index(table) or (finds_rows(table) and sink.purge_retention is None):
         partition_key = tuple(column.name for column in table.partition_key)
         return PurgeableTable(queries, sink.name, sink.keyspace, sink.table, partition_key)
