@@ -38,7 +38,6 @@ from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
-from fencepost_operator.paging.messages import PAGERDUTY_URL
 from fencepost_operator.runtime.controller import STUCK_AFTER, Controller
 from fencepost_operator.runtime.heartbeat import Heartbeat
 from fencepost_operator.runtime.http import Probes
@@ -344,7 +343,7 @@ def _pager(
         config=PagerConfig(
             allowed_endpoints=tuple(map(str, settings.allowed_endpoints)),
             reserved=tuple(map(str, _policy(settings).reserved)),
-            pagerduty=settings.pagerduty_url or PAGERDUTY_URL,
+            pagerduty=settings.pagerduty_url,
         ),
     )
 

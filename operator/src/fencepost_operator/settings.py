@@ -15,6 +15,8 @@ PREFIX: Final = "FENCEPOST_"
 SLOWEST_RESYNC: Final = 60.0
 """Seconds. A driver that hangs makes no event, so only looking finds it; and alerts on passes rely on this bound."""
 
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+"""Of the service region US."""
 MOST_RESTARTS: Final = 10_000
 
 _T = TypeVar("_T")
@@ -45,7 +47,7 @@ class Settings:
     `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
     `max_concurrent_restarts` bounds how many healthy pipelines are replaced by plan at the same time; 0 is any number.
     `pages_secret` is the Secret in `namespace` with the operator's own receivers of pages, '' without one; a pipeline
-    that is not ready for `pages_not_ready_after` seconds pages.  `pagerduty_url` '' means PagerDuty's in the US.
+    that is not ready for `pages_not_ready_after` seconds pages.  `pagerduty_url` is where PagerDuty's Events API v2 is.
     `heartbeat_secret` has the URL of a dead man's switch under `heartbeat_key`, '' without one.
     `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
@@ -66,7 +68,7 @@ class Settings:
     runbook_url: str = ""
     pages_secret: str = ""
     pages_not_ready_after: float = 600.0
-    pagerduty_url: str = ""
+    pagerduty_url: str = PAGERDUTY_URL
     heartbeat_secret: str = ""
     heartbeat_key: str = "heartbeat"
     heartbeat_interval: float = 20.0

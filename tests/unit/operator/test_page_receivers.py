@@ -12,9 +12,10 @@ import pytest
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.paging.delivery import Answer, Outcome, answer_line, answers
-from fencepost_operator.paging.messages import LAPSE, PAGERDUTY_URL, messages_of
+from fencepost_operator.paging.messages import LAPSE, messages_of
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import MOST_LINES, Kind, Receiver, SecretSource, parse_receivers
+from fencepost_operator.settings import PAGERDUTY_URL
 from unit.operator.scenes import NOW
 
 SOURCE: Final = SecretSource(namespace="shop", place="shop/fencepost-pages", uid="uid-9")

@@ -18,7 +18,6 @@ from fencepost_operator.paging.delivery import Message
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind, Receiver
 
-PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 LAPSE: Final = timedelta(minutes=10)
 """An alert of Alertmanager ends by itself when it is not repeated for that long, as when the operator is dead."""
 REPEAT: Final = timedelta(minutes=2)

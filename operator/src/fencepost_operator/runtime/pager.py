@@ -19,11 +19,12 @@ from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import NotLeading, PortError
 from fencepost_operator.paging.delivery import Allowance
 from fencepost_operator.paging.lanes import Lane, incident_of
-from fencepost_operator.paging.messages import BATCH, PAGERDUTY_URL, messages_of
+from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
 from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
 from fencepost_operator.paging.receivers import Receiver, Receivers
 from fencepost_operator.ports import Clock
+from fencepost_operator.settings import PAGERDUTY_URL
 
 log = logging.getLogger(__name__)
 
