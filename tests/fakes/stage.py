@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fakes.gate import Gate
 from fakes.manifests import KEY
+from fakes.paging import Paging
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
@@ -32,15 +33,23 @@ class Stage:
     config: ReconcileConfig = POLICY
     deaths: int = 0
     passes: int = 0
+    paging: Paging | None = None
+    """Receivers of pages; without, nobody is told."""
     _operator: Reconciler | None = None
 
     async def turn(self) -> float | None:
         """Make one pass, by a new operator when the last one died."""
         if self._operator is None:
-            self._operator = Reconciler(ports=ports_of(self.world, self.gate), config=self.config)
+            ports = ports_of(self.world, self.gate)
+            if self.paging is not None:
+                ports = replace(ports, pager=self.paging.begin())
+            self._operator = Reconciler(ports=ports, config=self.config)
         self.passes += 1
         try:
-            return await self._operator.reconcile(self.key)
+            again = await self._operator.reconcile(self.key)
+            if self.paging is not None:
+                await self.paging.settle()
+            return again
         except Died:
             self.deaths += 1
             self._operator = None

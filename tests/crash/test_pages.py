@@ -1,0 +1,145 @@
+"""The operator is killed at each of its writes and at each page that it sends, before the effect and after it.
+
+Whatever the moment, each incident is told, and told to be over; what is told twice has the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from fakes.gate import Gate
+from fakes.manifests import KEY, body
+from fakes.paging import Heard, Paging
+from fakes.stage import Died, Stage
+from fakes.world import World
+from fencepost.contract import ExitCode
+from fencepost_operator.api import SILENCE_ANNOTATION, Reason
+from fencepost_operator.errors import Unreachable
+
+STALLED = "fencepost/cluster-1/shop/orders/BadSpec"
+
+
+def paged() -> Stage:
+    world, gate = World(), Gate()
+    stage = Stage(world, gate)
+    stage.paging = Paging(world, gate)
+    world.apply(body())
+    return stage
+
+
+def heard(stage: Stage) -> list[Heard]:
+    assert stage.paging is not None
+    return stage.paging.heard
+
+
+def knows(stage: Stage, key: str, *, over: bool = False) -> bool:
+    return any(each.key == key and each.is_over is over for each in heard(stage))
+
+
+def recorded(stage: Stage) -> bool:
+    """Whether there is nothing left to tell."""
+    pages = stage.pipeline.status.pages
+    return all(page.was_told("operator/apprise/1") for page in pages)
+
+
+async def stall_and_recover(stage: Stage) -> None:
+    await stage.running()
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    await stage.until(lambda: knows(stage, STALLED) and recorded(stage))
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.until(lambda: stage.is_running() and not stage.pipeline.status.pages)
+    assert {each.key for each in heard(stage)} == {STALLED}
+    assert [each.is_over for each in heard(stage)] == sorted(each.is_over for each in heard(stage))
+
+
+async def stall_and_delete(stage: Stage) -> None:
+    await stage.running()
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: knows(stage, STALLED))
+    stage.world.delete(KEY)
+    await stage.until(lambda: KEY not in stage.world.objects)
+    assert knows(stage, STALLED, over=True), "told before the object was gone"
+
+
+SCENES = {"recovery": stall_and_recover, "deletion": stall_and_delete}
+
+
+def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
+    def strike(seen: int, name: str) -> None:
+        if seen == number:
+            raise fault(f"at write {seen}, {name}")
+
+    return strike
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("scene", SCENES)
+async def test_a_kill_at_each_write_and_each_page(scene: str, side: str) -> None:
+    calm = paged()
+    await SCENES[scene](calm)
+    assert [each.is_over for each in heard(calm)] == [False, True], "without a fault, each once"
+    assert calm.gate.writes.count("page") == 2
+    for number in range(len(calm.gate.writes)):
+        stage = paged()
+        setattr(stage.gate, side, failing_at(number, Died))
+        await SCENES[scene](stage)
+        assert stage.deaths == 1
+        assert knows(stage, STALLED)
+        assert knows(stage, STALLED, over=True)
+        assert len(heard(stage)) <= 3, "at most what was sent just before the kill is sent twice"
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_an_api_server_without_an_answer_costs_no_page(side: str) -> None:
+    calm = paged()
+    await stall_and_recover(calm)
+    for number, name in enumerate(calm.gate.writes):
+        if name != "page":
+            stage = paged()
+            setattr(stage.gate, side, failing_at(number, Unreachable))
+            await stall_and_recover(stage)
+
+
+async def test_a_receiver_that_is_down_hears_it_later_from_another_operator() -> None:
+    stage = paged()
+    assert stage.paging is not None
+    await stage.running()
+    stage.paging.is_down = True
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    await stage.run(60)
+    stage._operator = None  # killed with what it kept in memory
+    stage.paging.is_down = False
+    await stage.until(lambda: knows(stage, STALLED))
+    (page,) = stage.pipeline.status.pages
+    assert page.opened_at <= stage.world.now - timedelta(seconds=60)
+
+
+async def test_what_recovered_meanwhile_is_told_all_the_same() -> None:
+    stage = paged()
+    assert stage.paging is not None
+    await stage.running()
+    stage.paging.is_down = True
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.running()
+    stage.paging.is_down = False
+    await stage.until(lambda: knows(stage, STALLED, over=True))
+
+
+async def test_a_silence_ends_and_what_is_still_open_is_told() -> None:
+    stage = paged()
+    await stage.running()
+    until = stage.world.now + timedelta(seconds=90)
+    stage.world.objects[KEY]["metadata"]["annotations"] = {SILENCE_ANNOTATION: until.isoformat()}
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    await stage.run(60)
+    assert not heard(stage)
+    await stage.until(lambda: knows(stage, STALLED))
+    assert stage.world.now >= until
