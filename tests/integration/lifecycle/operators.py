@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,18 +84,29 @@ class Installed:
         }
 
     @contextmanager
+    def killable(self, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an operator with more settings, for a test that may kill it with SIGKILL."""
+        with self._running(THIS, settings) as (process, _):
+            yield process
+
+    @contextmanager
     def operator(self, code: Code = THIS) -> Iterator[Path]:
         """Run an operator while the block runs, and end it in order; yield its log."""
+        with self._running(code, {}) as (process, path):
+            yield path
+            assert process.poll() is None, f"the operator ended: {path.read_text()[-3000:]}"
+
+    @contextmanager
+    def _running(self, code: Code, settings: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         sources = ":".join(str(path) for path in code.sources)
-        variables = {**self.variables, "PYTHONPATH": sources, "FENCEPOST_CHART": str(code.chart)}
+        variables = {**self.variables, "PYTHONPATH": sources, "FENCEPOST_CHART": str(code.chart), **settings}
         path = self.folder / f"operator-{len(list(self.folder.glob('operator-*')))}.log"
         with path.open("w") as log:
             command = [sys.executable, "-m", "fencepost_operator"]
             process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
             try:
                 eventually("the operator watches", lambda: "watching pipelines" in path.read_text(), seconds=90)
-                yield path
-                assert process.poll() is None, f"the operator ended: {path.read_text()[-3000:]}"
+                yield process, path
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=60)

@@ -1,0 +1,111 @@
+"""Receivers of pages: a web server that plays PagerDuty, web hooks and a dead man's switch, and a mail server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from aiosmtpd.controller import Controller
+
+from harness.kubectl import Object
+from harness.processes import free_port
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What was posted, by path. `silent` paths take a request and do not answer it while the event is set."""
+
+    port: int = 0
+    posted: dict[str, list[Any]] = field(default_factory=dict)
+    statuses: dict[str, int] = field(default_factory=dict)
+    """What a path answers, 202 where nothing is said."""
+    silent: dict[str, threading.Event] = field(default_factory=dict)
+    """Paths that answer nothing until the event is set."""
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, path: str, body: bytes) -> None:
+        """Keep a request."""
+        try:
+            content = json.loads(body)
+        except ValueError:
+            content = body.decode(errors="replace")
+        with self._guard:
+            self.posted.setdefault(path, []).append(content)
+
+    def got(self, path: str) -> list[Any]:
+        """Return what a path got."""
+        with self._guard:
+            return list(self.posted.get(path, ()))
+
+    def events(self, action: str) -> list[Object]:
+        """Return the events that PagerDuty got, of one action."""
+        return [event for event in self.got("/v2/enqueue") if event["event_action"] == action]
+
+
+@contextmanager
+def hooks() -> Iterator[Hooks]:
+    """Serve web hooks on a free port."""
+    kept = Hooks()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            kept.take(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            if (event := kept.silent.get(self.path)) is not None:
+                event.wait(60)
+            self.send_response(kept.statuses.get(self.path, 202))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST  # noqa: N815 - the base class names them so
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    kept.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield kept
+    finally:
+        for event in kept.silent.values():
+            event.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """The mails that a server took."""
+
+    port: int
+    mails: list[Any] = field(default_factory=list)
+
+    async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's name
+        """Keep a mail."""
+        self.mails.append(message_from_bytes(envelope.content))
+        return "250 kept"
+
+    def subjects(self) -> list[str]:
+        """Return the subjects, in order, each on one line."""
+        return [" ".join(str(mail["Subject"]).split()) for mail in self.mails]
+
+
+@contextmanager
+def mailbox() -> Iterator[Mailbox]:
+    """Run an SMTP server on a free port."""
+    kept = Mailbox(free_port())
+    controller = Controller(kept, hostname="127.0.0.1", port=kept.port)
+    controller.start()
+    try:
+        yield kept
+    finally:
+        controller.stop()

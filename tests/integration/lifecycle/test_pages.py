@@ -1,0 +1,188 @@
+"""Pages from end to end: a real operator, real Secrets, and real receivers; the operator is killed between two steps.
+
+A mail server, the real Alertmanager, and web servers that play PagerDuty, a tenant's hook and a dead man's switch.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from contract.cassandra import open_session
+from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost_operator.api import GROUP
+from flights.topics import Topics
+from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from harness.kubectl import Kubectl, Object
+from harness.page_receivers import Hooks, Mailbox, hooks, mailbox
+from harness.waiting import eventually
+from integration.lifecycle.kubelet import Kubelet
+from integration.lifecycle.operators import HOME, Installed
+from integration.lifecycle.test_endings_and_upgrades import Stage, is_ready
+from testbed.environment import Environment
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PLACE: Final = "paged"
+KEY: Final = "0123456789abcdef0123456789abcdef"
+OPERATORS: Final = 4
+"""Receivers of the operator's own Secret."""
+
+
+class Told:
+    """All receivers, and the cluster."""
+
+    def __init__(self, stage: Stage, hub: Hooks, mails: Mailbox, am: Alertmanager, alerts: Receiver) -> None:
+        self.stage, self.hub, self.mails, self.am, self.alerts = stage, hub, mails, am, alerts
+        self.kubectl = stage.in_namespace(PLACE)
+
+    def secret(self, kubectl: Kubectl, name: str, **data: str) -> None:
+        kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "FENCEPOST_PAGES_SECRET": "receivers",
+            "FENCEPOST_PAGES_NOT_READY_FOR": "4s",
+            "FENCEPOST_PAGERDUTY_URL": f"http://127.0.0.1:{self.hub.port}/v2/enqueue",
+            "FENCEPOST_HEARTBEAT_SECRET": "receivers",
+            "FENCEPOST_HEARTBEAT_INTERVAL_SECONDS": "1",
+            "FENCEPOST_ALLOWED_ENDPOINTS": ",".join(
+                [
+                    f"127.0.0.1:{self.hub.port}",
+                    f"{self.stage.environment.cassandra_host}:*",
+                    *(f"{server}" for server in self.stage.environment.kafka_host.split(",")),
+                ]
+            ),
+        }
+
+    def pages(self, name: str) -> list[Object]:
+        found = self.kubectl.get("spl", name)
+        return list((found or {}).get("status", {}).get("pages", []))
+
+    def sent(self, name: str, reason: str, outcome: str) -> set[str]:
+        """Return the receivers that the status says know it."""
+        return {
+            each["receiver"]
+            for page in self.pages(name)
+            for each in page.get("sent", [])
+            if page["reason"] == reason and each["outcome"] == outcome
+        }
+
+
+@pytest.fixture(scope="module")
+def told(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    mark, session = secrets.token_hex(3), open_session()
+    keyspace = f"paged_{mark}"
+    stage = Stage(installed, environment, f"paged-{mark}", keyspace, session)
+    with (
+        hooks() as hub,
+        mailbox() as mails,
+        receiver() as alerts,
+        alertmanager(environment, tmp_path_factory.mktemp("am"), webhook=alerts.url) as am,
+    ):
+        made = Told(stage, hub, mails, am, alerts)
+        made.secret(
+            installed.plane.kubectl(HOME),
+            "receivers",
+            apprise=(
+                f"# two\njson://127.0.0.1:{hub.port}/own\n"
+                f"mailto://127.0.0.1:{mails.port}?from=fencepost@example.com&to=oncall@example.com"
+            ),
+            pagerduty=KEY,
+            alertmanager=f"http://{am.address}",
+            heartbeat=f"http://127.0.0.1:{hub.port}/beat",
+        )
+        made.secret(
+            made.kubectl,
+            "fencepost-pages",
+            apprise=f"json://127.0.0.1:{hub.port}/team\njson://{am.address}/refused\nfile:///etc/passwd",
+        )
+        with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
+            yield made
+    session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
+    session.cluster.shutdown()
+    Topics(environment.kafka_host).delete(stage.topic)
+
+
+def keys(events: list[Object]) -> set[str]:
+    return {event["dedup_key"] for event in events}
+
+
+def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(told: Told) -> None:
+    """The topic is missing. PagerDuty takes the first request and does not answer; then the operator is killed."""
+    hub, name = told.hub, "orders"
+    hub.silent["/v2/enqueue"] = answer = threading.Event()
+    with told.stage.installed.killable(**told.settings) as operator:
+        told.kubectl.apply(told.stage.manifest(name))
+        eventually("PagerDuty got the page", lambda: hub.events("trigger"), seconds=120)
+        (page,) = told.pages(name)
+        assert (page["reason"], page["severity"]) == ("NotReady", "critical"), "recorded before it was sent"
+        assert not [each for each in told.sent(name, "NotReady", "opened") if "pagerduty" in each]
+        eventually("the heart beats", lambda: hub.got("/beat"), seconds=30)
+        operator.kill()
+        operator.wait()
+    hub.silent.clear()
+    answer.set()
+    hub.posted["/beat"].clear()
+    before = len(hub.events("trigger"))
+    with told.stage.installed.killable(**told.settings):
+        eventually("PagerDuty got it again", lambda: len(hub.events("trigger")) > before, seconds=90)
+        everybody = OPERATORS + 1
+        eventually("each is recorded", lambda: len(told.sent(name, "NotReady", "opened")) == everybody, seconds=90)
+        assert len(keys(hub.events("trigger"))) == 1, "twice, with one key"
+        key = keys(hub.events("trigger")).pop()
+        assert key.endswith(f"/{PLACE}/{name}/NotReady")
+        details = hub.events("trigger")[-1]["payload"]["custom_details"]
+        assert "Kafka has no topic" in details["What happened"]
+        assert details["Look at it"] == f"kubectl describe spl -n {PLACE} {name}"
+        assert any(subject.startswith(f"[critical] {PLACE}/{name} NotReady") for subject in told.mails.subjects())
+        assert hub.got("/own")
+        assert hub.got("/team")
+        assert not told.alerts.told("refused")
+        firing = eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady"), seconds=60)
+        assert firing["labels"]["incident"] == key
+        eventually("the heart beats again", lambda: hub.got("/beat"), seconds=30)
+        degraded(told, name)
+        Topics(told.stage.environment.kafka_host).create(told.stage.topic, 1)
+        eventually("it streams", lambda: is_ready(told.kubectl.get("spl", name)), seconds=180)
+        eventually("PagerDuty hears of it", lambda: hub.events("resolve"), seconds=60)
+        assert keys(hub.events("resolve")) == {key}
+        eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady", "resolved"), seconds=60)
+        eventually("mail", lambda: [s for s in told.mails.subjects() if s.startswith("Resolved:")], seconds=60)
+        # One receiver of the namespace is out of reach, so the incident stays for a day; the others are not told again.
+        eventually("recorded", lambda: len(told.sent(name, "NotReady", "resolved")) == everybody, seconds=60)
+
+
+def degraded(told: Told, name: str) -> None:
+    """The line that is no receiver is named, and its content is not repeated."""
+
+    def condition() -> Any:
+        found = (told.kubectl.get("spl", name) or {})["status"]["conditions"]
+        return next((each for each in found if each["type"] == "PagingDegraded"), None)
+
+    said = eventually("the bad line is named", condition, seconds=60)
+    assert said["reason"] == "ReceiverInvalid"
+    assert f"Secret {PLACE}/fencepost-pages, key apprise, line 3" in said["message"]
+    assert "/etc/passwd" not in said["message"]
+
+
+def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: Told) -> None:
+    hub, name = told.hub, "stalled"
+    with told.stage.installed.killable(**told.settings):
+        manifest = told.stage.manifest(name, suspend=True)
+        manifest["metadata"]["annotations"] = {f"{GROUP}/silence-until": "2999-01-01T00:00:00Z"}
+        told.kubectl.apply(manifest)
+        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
+        wrong = {"spec": {"job": {"sparkConf": {"spark.master": "local"}}}}
+        told.kubectl.patch("spl", name, wrong)
+        mine = f"/{PLACE}/{name}/InvalidSpec"
+        eventually("PagerDuty got it", lambda: [k for k in keys(hub.events("trigger")) if k.endswith(mine)], seconds=60)
+        reasons = {event["reason"] for event in told.kubectl.items("events")}
+        assert "SilenceInvalid" in reasons, "a silence needs an end within thirty days"
+        told.kubectl.delete("spl", name)
+        assert [key for key in keys(hub.events("resolve")) if key.endswith(mine)], "told before the object is gone"
