@@ -189,6 +189,7 @@ class Statuses:
             require(condition.observed_generation <= pipeline.generation, "a condition of a generation to come")
         require((after.epoch or 0) >= (before.epoch or 0), f"status.epoch goes back: {before.epoch} to {after.epoch}")
         require(after.restarts >= before.restarts, "status.restarts goes back")
+        _paged(pipeline, after)
         self._rollback(pipeline, after)
         began = after.planned_restart_since
         if began in self.unpermitted and began != before.planned_restart_since:
@@ -227,6 +228,15 @@ class Statuses:
 
 def _reason(status: Status) -> str:
     return next((condition.reason for condition in status.conditions if condition.type == "Ready"), "")
+
+
+def _paged(pipeline: Pipeline, after: Status) -> None:
+    """Look whether what needs a person is recorded for paging in the very write that says so."""
+    stalled = next((condition.reason for condition in after.conditions if condition.type == "Stalled"), None)
+    open_now = {page.reason for page in after.pages if page.resolved_at is None}
+    require(len({page.reason for page in after.pages}) == len(after.pages), "two incidents of one reason")
+    if pipeline.deleting_since is None and stalled is not None:
+        require(stalled in open_now, f"stalled for {stalled} without a page")
 
 
 def _conditions(status: Status) -> None:

@@ -16,6 +16,7 @@ from fencepost_operator.runtime.permits import RestartPermits
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from simulation import events as e
 from simulation.invariants import HOT_LOOP, Pass, require
+from simulation.pages import Inbox, SimulatedPager
 from simulation.scheduling import Pause
 from simulation.world import SimulatedWorld
 
@@ -137,6 +138,8 @@ class Operator:
     passes: int = 0
     deaths: int = 0
     chart: str = "60e6ba1d926a"
+    inbox: Inbox = field(default_factory=Inbox)
+    """Of the receiver of pages, which all operators tell."""
     turn: Pass = field(default_factory=Pass)
     interrupts: list[e.Interrupt] = field(default_factory=list)
     stale: dict[str, datetime] = field(default_factory=dict)
@@ -205,6 +208,7 @@ class Operator:
         return replace(
             ports_of(self.world, gate),
             pipelines=SimulatedPipelines(world=self.world, gate=gate),
+            pager=SimulatedPager(self.world, self.inbox),
             clock=SkewedClock(self.world, timedelta(seconds=self.skew)),
         )
 

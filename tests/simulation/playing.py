@@ -16,6 +16,7 @@ from simulation.faults import Faults
 from simulation.history import TROUBLED, History
 from simulation.invariants import INSTEAD, Broken, Invariants, Statuses, require, transition_skew
 from simulation.operators import Operator
+from simulation.pages import Inbox
 from simulation.scheduling import without_event_loop
 from simulation.world import SimulatedWorld
 
@@ -65,6 +66,7 @@ class Play:
     world: SimulatedWorld = field(init=False)
     faults: Faults = field(init=False)
     operators: list[Operator] = field(default_factory=list)
+    inbox: Inbox = field(default_factory=Inbox)
     trace: list[str] = field(default_factory=list)
     _told: tuple[str, str] = ("", "")
     _row_since: tuple[int, datetime] = (0, START)
@@ -78,7 +80,8 @@ class Play:
             invariants=invariants, rate=setup.rate, driver_skew=setup.driver_skew, batch_takes=setup.batch_takes
         )
         self.operators = [
-            Operator(self.world, KEY, number, skew, START, note=self.note) for number, skew in enumerate(skews)
+            Operator(self.world, KEY, number, skew, START, note=self.note, inbox=self.inbox)
+            for number, skew in enumerate(skews)
         ]
         self.faults = Faults(self.world, self.operators, setup)
 
@@ -226,6 +229,11 @@ class Play:
         for operator, count in zip(self.operators, before, strict=True):
             require(len(operator.writes) == count, f"not quiet: {operator.writes[count:][:5]}")
         require(len(self.world.table.history) == rows, "not quiet: the fence row changes")
+        pipeline = self.world.pipeline(KEY)
+        for page in pipeline.status.pages if pipeline is not None else ():
+            require(
+                page.resolved_at is not None or self.inbox.has_open(KEY, page.reason), f"nobody knows: {page.reason}"
+            )
 
 
 def play(history: History, coverage: Coverage | None = None) -> Failure | None:

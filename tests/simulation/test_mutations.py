@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import chain, conditions, liveness, status, takeover
+from fencepost_operator.decision import chain, conditions, incidents, liveness, status, takeover
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
@@ -143,6 +143,14 @@ def stalled_pipelines_loop(patch: Patch) -> None:
     patch.setattr(chain, "RULES", tuple(looping if kept is rule else kept for kept in chain.RULES))
 
 
+def stalled_pages_nobody(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(incidents, "PAGED", frozenset())
+
+
+def pages_are_not_sent(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(reconciler, "due_pages", lambda *_: ())
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A broken rule, and what the simulation says about it."""
@@ -165,6 +173,8 @@ MUTATIONS = {
         Mutation(zombies_write_later, ("the clock goes back",)),
         Mutation(acts_before_it_records, ("starts before it is recorded",)),
         Mutation(retries_at_once, ("a hot loop",)),
+        Mutation(stalled_pages_nobody, ("without a page",)),
+        Mutation(pages_are_not_sent, ("nobody knows",)),
         Mutation(transition_times_move, ("Ready did not change",)),
         Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),
     )

@@ -203,6 +203,35 @@ def test_an_incident_that_ends_before_anybody_was_told_is_told_all_the_same() ->
     assert page.wanted is Told.RESOLVED
 
 
+def test_two_operators_do_not_correct_each_other() -> None:
+    """Found in seed 56 of the simulation: each kept a receipt of its own, and wrote it over the other's."""
+    story = Story()
+    story.goes(stalled())
+    story.told()
+    story.goes(stalled())
+    before = story.status.pages
+    story.now += MINUTE
+    story.told()
+    story.goes(stalled())
+    assert story.status.pages == before
+    story.goes(ready())
+    story.told(Told.RESOLVED)
+    story.pipeline = replace(
+        story.pipeline,
+        status=replace(
+            story.status,
+            pages=tuple(
+                replace(page, sent=tuple(receipt.sent for receipt in story.facts.receipts))
+                for page in story.status.pages
+            ),
+        ),
+    )
+    story.facts = UNKNOWN
+    story.told()
+    story.goes(ready())
+    assert all(sent.outcome is Told.RESOLVED for sent in story.status.pages[0].sent), "what it knows is not unlearned"
+
+
 def test_unknown_receivers_are_not_absent() -> None:
     story = Story(UNKNOWN)
     story.goes(stalled())

@@ -71,11 +71,18 @@ def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageSt
 
 
 def _received(page: PageStatus, receipts: Sequence[Receipt]) -> PageStatus:
-    """Return the page with what the pager says of it; a receipt of an earlier incident of the reason says nothing."""
-    mine = [each.sent for each in receipts if (each.reason, each.opened_at) == (page.reason, page.opened_at)]
-    if not mine:
-        return page
-    sent = {each.receiver: each for each in (*page.sent, *mine)}
+    """Return the page with what the pager says of it.
+
+    A receipt of an earlier incident of the reason says nothing, nor does one that tells less than is recorded: two
+    operators that each keep a receipt would correct each other forever.
+    """
+    sent = {each.receiver: each for each in page.sent}
+    for receipt in receipts:
+        if (receipt.reason, receipt.opened_at) != (page.reason, page.opened_at):
+            continue
+        known = sent.get(receipt.sent.receiver)
+        if known is None or (known.outcome is not page.wanted and receipt.sent.outcome is page.wanted):
+            sent[receipt.sent.receiver] = receipt.sent
     return replace(page, sent=tuple(sent[name] for name in sorted(sent)))
 
 

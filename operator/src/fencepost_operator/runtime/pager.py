@@ -108,13 +108,15 @@ class QueuedPager:
             self._receipts.pop(key, None)
             return
         self._told[key] = tuple(pages)
-        sent = {(page.reason, page.opened_at): page.sent for page in pages}
-        left = [
+        recorded = {
+            (page.reason, page.opened_at): {(sent.receiver, sent.outcome) for sent in page.sent} for page in pages
+        }
+        self._receipts[key] = [
             receipt
             for receipt in self._receipts.get(key, ())
-            if receipt.sent not in sent.get((receipt.reason, receipt.opened_at), (receipt.sent,))
+            if (receipt.sent.receiver, receipt.sent.outcome)
+            not in recorded.get((receipt.reason, receipt.opened_at), {(receipt.sent.receiver, receipt.sent.outcome)})
         ]
-        self._receipts[key] = left
         self._something.set()
 
     def forget(self, key: ObjectKey) -> None:

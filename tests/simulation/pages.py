@@ -1,0 +1,58 @@
+"""A receiver of pages that outlives operators, and the pager of one operator, which forgets all when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fencepost_operator.api import ObjectKey, PageSent, Told
+from fencepost_operator.paging.page import Page, PagingFacts, Receipt
+from simulation.invariants import require
+from simulation.world import SimulatedWorld
+
+RECEIVER: Final = "operator/pagerduty/1"
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What the receiver knows: by key, what it was told last. Nothing that it has is told it under two keys."""
+
+    known: dict[str, Told] = field(default_factory=dict)
+
+    def take(self, page: Page) -> None:
+        require(page.dedup_key.endswith(f"/{page.key}/{page.reason}"), f"another key: {page.dedup_key}")
+        self.known[page.dedup_key] = page.wanted
+
+    def has_open(self, key: ObjectKey, reason: str) -> bool:
+        return any(name.endswith(f"/{key}/{reason}") and told is Told.OPENED for name, told in self.known.items())
+
+
+@dataclass(slots=True)
+class SimulatedPager:
+    """Sends between two passes: an operator that dies in between has recorded a page, and sent nothing."""
+
+    world: SimulatedWorld
+    inbox: Inbox
+    due: tuple[Page, ...] = ()
+    receipts: dict[tuple[str, object, Told], Receipt] = field(default_factory=dict)
+
+    def facts(self, key: ObjectKey) -> PagingFacts:
+        del key
+        for page in self.due:
+            mark = (page.reason, page.opened_at, page.wanted)
+            if mark not in self.receipts and not page.was_told(RECEIVER):
+                self.inbox.take(page)
+                sent = PageSent(receiver=RECEIVER, at=self.world.now, outcome=page.wanted)
+                self.receipts[mark] = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
+        return PagingFacts(receivers=(RECEIVER,), receipts=tuple(self.receipts.values()))
+
+    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+        del key
+        self.due = tuple(pages)
+        told = {(page.reason, page.opened_at) for page in pages}
+        self.receipts = {mark: receipt for mark, receipt in self.receipts.items() if mark[:2] in told}
+
+    def forget(self, key: ObjectKey) -> None:
+        del key
+        self.due = ()
