@@ -109,6 +109,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, create, patch]
 {{- end }}
 
+{{- /* The Secret of the metrics' certificate. Values of an older chart, as `helm upgrade --reuse-values` brings them, have none. */}}
+{{- define "fencepost.metrics-tls" -}}
+{{- $secret := dig "tls" "secretName" "" .Values.metrics -}}
+{{- if and .Values.metrics.authentication (not $secret) -}}
+{{- fail "metrics.authentication: needs metrics.tls.secretName, for a token is not sent in the clear" -}}
+{{- end -}}
+{{- $secret -}}
+{{- end }}
+
 {{- /* Whether an object of the Prometheus operator's is wanted, from (root, value, kind): "auto" is where the cluster knows the kind. */}}
 {{- define "fencepost.wanted" -}}
 {{- $root := index . 0 -}}

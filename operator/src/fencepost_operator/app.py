@@ -31,6 +31,7 @@ from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
+from fencepost_operator.adapters.reviews import Reviews
 from fencepost_operator.adapters.revisions import KubernetesRevisions
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.runs import KubernetesRuns
@@ -46,6 +47,7 @@ from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from fencepost_operator.runtime.secure_metrics import SecureMetrics
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 
@@ -75,7 +77,8 @@ class _Progress:
 async def run(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
-    probes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for)
+    is_open = settings.metrics_tls is None
+    probes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for, with_metrics=is_open)
     kubeconfig = kubeconfig_path()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(probes.served(settings.metrics_port))
@@ -88,6 +91,10 @@ async def run(settings: Settings) -> None:
         metrics.leads(leading)
         api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
+        if settings.metrics_tls is not None:
+            access = Reviews(api).access if settings.metrics_authentication else None
+            secure = SecureMetrics(probes.metrics, folder=settings.metrics_tls, access=access)
+            await stack.enter_async_context(secure.served(settings.metrics_tls_port))
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
         pipelines = KubernetesPipelines(api, recorder)
         helm = Helm(

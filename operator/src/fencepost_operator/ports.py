@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from fencepost.contract import ReportedLoss
@@ -366,6 +367,15 @@ class Offsets(Protocol):
     async def settings(self, connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
         """Return what decides how durable the records of each topic are; None as for `ends`."""
         ...
+
+
+class Access(StrEnum):
+    """Whether somebody may read the metrics."""
+
+    GRANTED = "granted"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+    """Nobody knows who it is."""
 
 
 class Metrics(Protocol):

@@ -49,6 +49,8 @@ class Settings:
     `pages_secret` is the Secret in `namespace` with the operator's own receivers of pages, '' without one; a pipeline
     that is not ready for `pages_not_ready_after` seconds pages.  `pagerduty_url` is where PagerDuty's Events API v2 is.
     `heartbeat_secret` has the URL of a dead man's switch under `heartbeat_key`, '' without one.
+    `metrics_tls` is a folder with tls.crt and tls.key: metrics are served over TLS then, on `metrics_tls_port` alone.
+    `metrics_authentication` lets those read them who may `get` the path /metrics; it needs `metrics_tls`.
     `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
     """
 
@@ -62,6 +64,9 @@ class Settings:
     chart: Path = Path("/opt/fencepost/charts/spark-cluster")
     helm: Path = Path("/usr/local/bin/helm")
     metrics_port: int = 8080
+    metrics_tls: Path | None = None
+    metrics_tls_port: int = 8443
+    metrics_authentication: bool = False
     max_concurrent_restarts: int = 5
     lease: str = ""
     holder: str = ""
@@ -77,7 +82,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read `FENCEPOST_*`. Raises SettingsError at the first variable that cannot be used."""
         read, usual = _Reader(environment), cls()
-        return cls(
+        found = cls(
             scope=read("SCOPE", usual.scope, _scope),
             namespace=read("NAMESPACE", usual.namespace, _scope),
             watch_namespaces=read("WATCH_NAMESPACES", usual.watch_namespaces, _namespaces),
@@ -88,6 +93,9 @@ class Settings:
             chart=read("CHART", usual.chart, _absolute),
             helm=read("HELM", usual.helm, _absolute),
             metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
+            metrics_tls=read("METRICS_TLS", usual.metrics_tls, _absolute),
+            metrics_tls_port=read("METRICS_TLS_PORT", usual.metrics_tls_port, _port),
+            metrics_authentication=read("METRICS_AUTHENTICATION", usual.metrics_authentication, _switch),
             max_concurrent_restarts=read("MAX_CONCURRENT_RESTARTS", usual.max_concurrent_restarts, _limit),
             lease=read("LEASE", usual.lease, _object_name),
             holder=read("HOLDER", usual.holder, _holder),
@@ -99,6 +107,12 @@ class Settings:
             heartbeat_key=read("HEARTBEAT_KEY", usual.heartbeat_key, _secret_key),
             heartbeat_interval=read("HEARTBEAT_INTERVAL_SECONDS", usual.heartbeat_interval, _seconds),
         )
+        if found.metrics_authentication and found.metrics_tls is None:
+            raise SettingsError(
+                f"{PREFIX}METRICS_AUTHENTICATION needs {PREFIX}METRICS_TLS, for a token is not sent in the clear: set "
+                "the chart's metrics.tls.secretName"
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +213,12 @@ def _absolute(text: str) -> Path:
     if not path.is_absolute():
         raise ValueError("set an absolute path")
     return path
+
+
+def _switch(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError("set true or false")
+    return text == "true"
 
 
 def _limit(text: str) -> int:

@@ -12,12 +12,13 @@ import fencepost_operator.uninstall
 from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Status
 from fencepost_operator.backoff import JITTER
+from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from fencepost_operator.settings import SLOWEST_RESYNC, Settings
 from fencepost_operator.uninstall import refusal
-from unit.charts.rendering import CHARTS, REPOSITORY, Object, objects, one
+from unit.charts.rendering import CHARTS, REPOSITORY, HelmError, Object, objects, one
 
 DEFAULT = objects("fencepost", "default")
 FULL = objects("fencepost", "full")
@@ -44,9 +45,27 @@ def test_no_right_is_a_wildcard(found: list[Object]) -> None:
     assert roles
     for role in roles:
         for rule in role["rules"]:
-            assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+            assert "*" not in rule.get("apiGroups", []) + rule.get("resources", []) + rule["verbs"]
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
-            assert "nonResourceURLs" not in rule
+            assert "nonResourceURLs" not in rule or "metrics-reader" in role["metadata"]["name"]
+
+
+def test_tokens_are_not_sent_in_the_clear() -> None:
+    with pytest.raises(HelmError, match=r"metrics\.authentication: needs metrics\.tls\.secretName"):
+        objects("fencepost", values={"metrics.authentication": True})
+
+
+def test_a_pipelines_pods_are_scraped_under_their_own_names_alone() -> None:
+    monitor = one(FULL, "PodMonitor", "fencepost-pipelines")["spec"]
+    driver = labels.run_labels(ObjectKey("n", "a"), 1)
+    assert monitor["selector"]["matchLabels"].items() <= driver.items()
+    (component,) = monitor["selector"]["matchExpressions"]
+    assert driver[component["key"]] in component["values"]
+    for endpoint in monitor["podMetricsEndpoints"]:
+        (kept,) = endpoint["metricRelabelings"]
+        assert re.fullmatch(kept["regex"], "fencepost_driver_records_total")
+        for name in ("fencepost_pipeline_ready", "fencepost_operator_leader", "up"):
+            assert not re.fullmatch(kept["regex"], name)
 
 
 def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:

@@ -22,11 +22,17 @@ Right: TypeAlias = tuple[str, str]
 """A verb and a resource as RBAC names it, such as ('list', 'jobs.batch')."""
 
 VERBS: Final = {
-    "get": "get", "list": "list", "create": "create", "replace": "update", "merge": "patch", "delete": "delete",
+    "get": "get", "list": "list", "create": "create", "review": "create", "replace": "update", "merge": "patch",
+    "delete": "delete",
 }  # fmt: skip
 """Methods of ApiServer, and the verb of each."""
 HELM_ASKS_FOR: Final = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
 """What Helm may do to the kinds of its chart and to the Secrets with its releases; its own code decides which."""
+AUTHENTICATED: Final = {"metrics.authentication": True, "metrics.tls.secretName": "certificate"}
+REVIEWS: Final = {
+    ("create", "tokenreviews.authentication.k8s.io"),
+    ("create", "subjectaccessreviews.authorization.k8s.io"),
+}
 BLOCKS_DELETION: Final = ("update", f"{PLURAL}.{GROUP}/finalizers")
 """Asked for by the admission plugin OwnerReferencesPermissionEnforcement; nobody calls it."""
 
@@ -93,7 +99,12 @@ def dotted(group: str, resource: str) -> str:
 
 @pytest.fixture(scope="module", params=[[], ["flights"]], ids=["everywhere", "confined"])
 def rights(request: pytest.FixtureRequest) -> set[Right]:
-    return granted(objects("fencepost", values={"watchNamespaces": request.param}))
+    return granted(objects("fencepost", values={"watchNamespaces": request.param, **AUTHENTICATED}))
+
+
+def test_nobody_is_asked_for_where_metrics_are_open() -> None:
+    assert not REVIEWS & granted(objects("fencepost", "default"))
+    assert asked() >= REVIEWS
 
 
 def test_the_calls_are_found() -> None:

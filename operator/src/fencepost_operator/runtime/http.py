@@ -13,7 +13,10 @@ from fencepost_operator.runtime.metrics import CONTENT_TYPE, PrometheusMetrics
 
 
 class Probes:
-    """/metrics, /healthz and /readyz. `unready` returns why the operator cannot work yet, or None."""
+    """/metrics, /healthz and /readyz. `unready` returns why the operator cannot work yet, or None.
+
+    Without `with_metrics` these are served elsewhere, over TLS.
+    """
 
     def __init__(
         self,
@@ -22,17 +25,20 @@ class Probes:
         clock: Clock,
         unready: Callable[[], str | None],
         stuck_after: float = STUCK_AFTER,
+        with_metrics: bool = True,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._unready = unready
         self._silence = stuck_after
+        self._with_metrics = with_metrics
 
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses while the context lasts."""
         application = web.Application()
-        application.router.add_get("/metrics", self.metrics)
+        if self._with_metrics:
+            application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         application.router.add_get("/readyz", self.readyz)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
