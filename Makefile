@@ -92,9 +92,11 @@ soak: up ## Lose a node for ten minutes, work off gigabytes of large records, ru
 	@$(BIN)/python -m soak
 
 .PHONY: reference
-reference: venv ## Write what follows from the CRD and the reasons: docs/reference.md, docs/decisions.md, a runbook for each reason
+reference: venv ## Write what follows from the code: docs/reference.md, decisions.md, metrics.md, a runbook for each reason, dashboards
 	@$(BIN)/python -m generators.reference >docs/reference.md
 	@$(BIN)/python -m generators.decisions
+	@$(BIN)/python -m generators.metrics
+	@$(BIN)/python -m generators.dashboards
 	@cp crds/*.yaml charts/fencepost/crds/
 
 .PHONY: benchmarks

@@ -25,13 +25,27 @@ class Counted:
     lines: int = 0
 
 
+def number_in(path: Path) -> int | None:
+    """Return the number that a file holds; None where there is none, as in "max" for no limit."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
 class WorkerCollector:
     """Reads the processes at a scrape; the rest was counted before."""
 
-    def __init__(self, counted: Counted, processes: Callable[[], Iterator[Process]], cgroup: Path = CGROUP) -> None:
+    def __init__(
+        self,
+        counted: Counted,
+        processes: Callable[[], Iterator[Process]],
+        *,
+        number: Callable[[Path], int | None] = number_in,
+    ) -> None:
         self._counted = counted
         self._processes = processes
-        self._cgroup = cgroup
+        self._number = number
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric."""
@@ -50,7 +64,7 @@ class WorkerCollector:
             count.add_metric([kind], len(sizes))
         yield from (memory, largest, count)
         for name, words, file in _CONTAINER:
-            if (figure := _number(self._cgroup / file)) is not None:
+            if (figure := self._number(CGROUP / file)) is not None:
                 yield GaugeMetricFamily(name, words, value=figure)
         counted = self._counted
         yield GaugeMetricFamily(
@@ -81,10 +95,3 @@ _CONTAINER: Final = (
     ("fencepost_worker_container_memory_limit_bytes", "The container's limit.", "memory.max"),
 )
 """Of cgroup v2; with v1 there is none."""
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max" is no limit
-        return None

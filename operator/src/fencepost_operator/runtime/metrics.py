@@ -47,7 +47,7 @@ class PrometheusMetrics:
         GCCollector(registry=self._registry)
         registry = self._registry
         self._reconciles = Counter(
-            "fencepost_reconcile", "Passes of the loop, by what came of them.", ["outcome"], registry=registry
+            "fencepost_reconcile", "Passes of the loop, by outcome.", ["outcome"], registry=registry
         )
         self._durations = Histogram(
             "fencepost_reconcile_duration_seconds", "Duration of a pass.", buckets=_SECONDS, registry=registry

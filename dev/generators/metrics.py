@@ -1,0 +1,164 @@
+"""Write docs/metrics.md from the code that makes the metrics; `make reference` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
+
+from fencepost.batch import SinkWork
+from fencepost.driver.exposition import DriverCollector
+from fencepost.driver.figures import Figures
+from fencepost.driver.report import Report
+from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
+from fencepost.worker.exposition import Counted, WorkerCollector
+from fencepost.worker.processes import Kind, Process
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from generators.reference import ROOT
+
+FILE: Final = ROOT / "docs/metrics.md"
+UNITS: Final = {
+    "seconds": "seconds", "bytes": "bytes", "records": "records", "timestamp_seconds": "seconds since 1970",
+}  # fmt: skip
+HEAD: Final = """<!-- Written by `make reference` from the code. -->
+# Metrics
+
+| who | where | found by |
+|---|---|---|
+| the operator | port 8080, `/metrics`; with `metrics.tls.secretName` port 8443 alone, over TLS | the chart's ServiceMonitor |
+| a driver | port 9404 (`metrics`), `/metrics`, from two seconds after its loop began | the chart's PodMonitor |
+| beside each worker | port 9404 (`metrics`), `/metrics` | the PodMonitor |
+| Spark's master and workers | the web UIs' ports (`ui`), `/metrics/prometheus/` | the PodMonitor |
+
+The PodMonitor gives each series of a pod the labels `namespace`, `pod`, `name` (the pipeline's) and `component` (driver, master, worker). A
+counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
+
+`metrics.dashboards.enabled` installs three Grafana dashboards: the fleet, one pipeline, and the operator.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric as a scrape and the code have it."""
+
+    name: str
+    kind: str
+    words: str
+    labels: tuple[str, ...]
+
+    @property
+    def unit(self) -> str:
+        """The unit by the name, as Prometheus' rules have it; '' without one."""
+        stem = self.name.removesuffix("_total")
+        return next((unit for end, unit in sorted(UNITS.items(), reverse=True) if stem.endswith(f"_{end}")), "")
+
+    def row(self) -> str:
+        """Return the line of the table."""
+        labels = ", ".join(f"`{label}`" for label in self.labels)
+        return f"| `{self.name}` | {self.kind} | {self.unit} | {labels} | {self.words} |"
+
+
+def operator() -> Iterator[Described]:
+    """Yield what the operator has; all series of pipelines have `namespace` and `name`."""
+    metrics = PrometheusMetrics()
+    for registry in (metrics._registry, metrics._pipelines):
+        for collector in _collectors(registry):
+            if isinstance(collector, MetricWrapperBase):
+                (family,) = collector.describe()
+                yield _described(family.name, family.type, family.documentation, collector._labelnames)
+
+
+def driver() -> Iterator[Described]:
+    """Yield what a driver has once it has committed a batch."""
+    figures = Figures(["orders"])
+    figures.committed(
+        Report(
+            epoch=1, version=1, records=1, size=1, limit=1, phases={}, lag=0, clock_skew_ms=0,
+            work={"orders": SinkWork()},
+        )
+    )  # fmt: skip
+    return _sampled(DriverCollector(figures, epoch=1, jvm=lambda: _JVM, jvm_process=1).collect)
+
+
+def worker() -> Iterator[Described]:
+    """Yield what is served beside a worker."""
+    process = Process(Kind.PYTHON, 1, "")
+    return _sampled(WorkerCollector(Counted(), lambda: iter([process]), number=lambda _: 1).collect)
+
+
+def page() -> str:
+    """Return docs/metrics.md."""
+    titles = {
+        "The operator": operator(),
+        "A driver": driver(),
+        "Beside a worker": worker(),
+    }
+    lines = [HEAD]
+    for title, found in titles.items():
+        lines += [f"## {title}", "| metric | type | unit | labels | what |", "|---|---|---|---|---|"]
+        lines += [each.row() for each in sorted(set(found), key=lambda each: each.name)]
+        lines += [*_NOTES[title], ""]
+    return "\n".join([*lines, _SPARK])
+
+
+_NOTES: Final = {
+    "The operator": [
+        "",
+        "A series of a pipeline has `namespace` and `name`, and comes from the replica that holds the lease. A figure that is not known has",
+        "no series. `process_*` and `python_gc_*` are the operator's own process.",
+    ],
+    "A driver": [
+        "",
+        "A driver's figures begin with its run: each epoch has a pod of its own. `process_*` and `python_gc_*` are the driver's Python. The",
+        "JVM is asked at a scrape, for half a second at most; while it stands still, or after it, its figures are those of before for up to",
+        "a minute, then absent. An executor's figures come with its heartbeats.",
+    ],
+    "Beside a worker": [
+        "",
+        "`process` is `worker` (Spark's daemon), `executor` (its JVM), `python` (Python workers and the daemons that fork them) or `other`.",
+    ],
+}
+_SPARK: Final = """## Spark's master and workers
+Names are Spark's own: `metrics_master_aliveWorkers_Value`, `metrics_worker_coresUsed_Value`, `metrics_worker_memUsed_MB_Value`,
+`metrics_jvm_heap_used_Value` and so on; [Spark's page on monitoring](https://spark.apache.org/docs/latest/monitoring.html#metrics) has
+them. `spec.cluster.sparkConf` may change them with `spark.metrics.conf.*`.
+"""
+
+
+def _collectors(registry: CollectorRegistry) -> Iterable[Collector]:
+    return list(registry._collector_to_names)
+
+
+def _sampled(collect: Callable[[], Iterator[object]]) -> Iterator[Described]:
+    for family in collect():
+        samples = family.samples  # type: ignore[attr-defined]
+        labels = {label: None for sample in samples for label in sample.labels if label != "le"}
+        yield _described(family.name, family.type, family.documentation, tuple(labels))  # type: ignore[attr-defined]
+
+
+def _described(name: str, kind: str, words: str, labels: Iterable[str]) -> Described:
+    return Described(f"{name}_total" if kind == "counter" else name, kind, words, tuple(labels))
+
+
+_AREA: Final = Area(used=1, committed=1, limit=1)
+_COLLECTIONS: Final = Collections(count=1, seconds=1.0)
+_JVM: Final = JvmFigures(
+    areas={"heap": _AREA},
+    pools={"Metaspace": _AREA},
+    collections={"Copy": _COLLECTIONS},
+    threads=1,
+    classes=1,
+    executors=(
+        Executor(
+            id="0", host="h", heap_peak=1, collections={"minor": _COLLECTIONS}, tasks_completed=1, tasks_failed=1,
+            task_seconds=1.0,
+        ),
+    ),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    FILE.write_text(page())
