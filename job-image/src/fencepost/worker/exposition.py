@@ -13,6 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from fencepost.worker.processes import Kind, Process
 
 CGROUP: Final = Path("/sys/fs/cgroup")
+UNLIMITED: Final = 1 << 60
+"""Bytes. With cgroup v1 a container without a limit has a larger one."""
 
 
 @dataclass(slots=True)
@@ -26,11 +28,12 @@ class Counted:
 
 
 def number_in(path: Path) -> int | None:
-    """Return the number that a file holds; None where there is none, as in "max" for no limit."""
+    """Return the number that a file holds; None where there is none, or one that says that there is no limit."""
     try:
-        return int(path.read_text(encoding="ascii"))
+        found = int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+    return found if found < UNLIMITED else None
 
 
 class WorkerCollector:
@@ -63,8 +66,9 @@ class WorkerCollector:
             largest.add_metric([kind], max(sizes, default=0))
             count.add_metric([kind], len(sizes))
         yield from (memory, largest, count)
-        for name, words, file in _CONTAINER:
-            if (figure := self._number(CGROUP / file)) is not None:
+        for name, words, files in _CONTAINER:
+            known = (self._number(CGROUP / file) for file in files)
+            if (figure := next((number for number in known if number is not None), None)) is not None:
                 yield GaugeMetricFamily(name, words, value=figure)
         counted = self._counted
         yield GaugeMetricFamily(
@@ -91,7 +95,15 @@ def exposition(collector: WorkerCollector) -> Callable[[], bytes]:
 
 
 _CONTAINER: Final = (
-    ("fencepost_worker_container_memory_bytes", "Memory of the container, with the page cache.", "memory.current"),
-    ("fencepost_worker_container_memory_limit_bytes", "The container's limit.", "memory.max"),
+    (
+        "fencepost_worker_container_memory_bytes",
+        "Memory of the container, with the page cache.",
+        ("memory.current", "memory/memory.usage_in_bytes"),
+    ),
+    (
+        "fencepost_worker_container_memory_limit_bytes",
+        "The container's limit.",
+        ("memory.max", "memory/memory.limit_in_bytes"),
+    ),
 )
-"""Of cgroup v2; with v1 there is none."""
+"""Files of cgroup v2, and of v1."""
