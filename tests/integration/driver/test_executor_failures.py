@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.worker.scratch import KEPT
+from harness.waiting import eventually
+from integration.driver.test_metrics import scrape
+
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).with_name("executor_failures.py")
+CRASHING = Path(__file__).with_name("crashing_executors.py")
 
 
 def play(case: str) -> dict[str, dict[str, str]]:
@@ -40,3 +45,42 @@ def test_executors_that_java_refuses_end_the_run() -> None:
     found = play("loop")["loop"]
     assert (found["kind"], found["reason"]) == ("NoExecutors", "ExecutorCrashLoop"), found
     assert "exited with code 1" in found["message"]
+
+
+def test_executors_that_crash_in_a_loop_leave_a_small_scratch_volume_and_each_ones_last_words(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """150 of them here, in 20 s; in the unit test 500 folders. Without the sweep each one's folder stays."""
+    work, log = tmp_path / "spark" / "work", tmp_path / "log"
+    environment = {**os.environ, "FENCEPOST_METRICS_PORT": str(unused_tcp_port)}
+    with log.open("wb") as output:
+        beside = subprocess.Popen(
+            [sys.executable, "-Im", "fencepost.worker", str(work)], env=environment, stdout=output
+        )
+        command = [sys.executable, str(CRASHING), str(work.parent), "150"]
+        spark = subprocess.Popen(
+            command,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    try:
+        assert spark.wait(300) == 0
+        eventually("the newest folders alone are left", lambda: folders(work) <= KEPT, seconds=60, pause=0.5)
+        found = scrape(unused_tcp_port)
+    finally:
+        spark.kill()
+        beside.kill()
+        spark.wait()
+        beside.wait()
+    assert found["fencepost_worker_executors_started_total"] >= 150
+    assert found["fencepost_worker_executor_folders_removed_total"] >= 147
+    assert found["fencepost_worker_scratch_bytes"] < 1 << 20
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    refused = {line["executor"] for line in lines if "Error occurred during initialization of VM" in line["message"]}
+    assert len(refused) >= 150
+
+
+def folders(work: Path) -> int:
+    """How many executors have a folder."""
+    return sum(1 for _ in work.glob("app-*/*"))
