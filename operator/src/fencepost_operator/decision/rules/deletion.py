@@ -30,6 +30,8 @@ def is_deleted(context: Context) -> Outcome | None:
         "Cleanup is done" + _what_is_kept(context),
         state=State.DELETING,
         action=RemoveFinalizer(),
+        remedy=_how_to_delete_it_later(context),
+        warning=_keeps_what_was_to_go(context),
     )
 
 
@@ -129,7 +131,12 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         "restore access to Cassandra; or, if it is gone for good, give the checkpoint up: kubectl annotate "
         f"streamingpipeline {key.name} --namespace {key.namespace} --overwrite {ABANDON_ANNOTATION}=true"
     )
-    if context.observation.namespace_ends == Known(True):
+    if gone := _missing_credentials(context):
+        remedy = (
+            f"create {gone} again; {context.config.credentials_timeout:.0f} s after the deletion the pipeline is "
+            "released without it, and its checkpoint stays"
+        )
+    elif context.observation.namespace_ends == Known(True):
         seconds = context.config.abandon_timeout
         remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s without an answer"
     return reconciling(
@@ -161,13 +168,31 @@ def _cassandra_went_with_the_namespace(context: Context) -> bool:
 
 def _credentials_are_deleted(context: Context) -> bool:
     """Return whether credentials were deleted before the pipeline, as when a whole namespace is deleted."""
-    spec, references = context.pipeline.spec, context.observation.references
     since = context.pipeline.deleting_since
-    secrets = checkpoint_secrets(spec.checkpoint) if isinstance(spec, Spec) else ()
-    if since is None or not isinstance(references, Known):
-        return False
-    deleted = any(references.value.hashes.get(f"Secret/{name}", "") is None for name in secrets)
-    return deleted and (context.now - since).total_seconds() > context.config.credentials_timeout
+    late = since is not None and (context.now - since).total_seconds() > context.config.credentials_timeout
+    return late and bool(_missing_credentials(context))
+
+
+def _missing_credentials(context: Context) -> str:
+    """Return the Secret with credentials for the checkpoint that does not exist, '' where all do or it is not known."""
+    spec, references = context.pipeline.spec, context.observation.references
+    if not isinstance(spec, Spec) or not isinstance(references, Known):
+        return ""
+    secrets = (f"Secret/{name}" for name in checkpoint_secrets(spec.checkpoint))
+    return next((name for name in secrets if references.value.hashes.get(name, "") is None), "")
+
+
+def _keeps_what_was_to_go(context: Context) -> bool:
+    """Return whether the checkpoint stays although deletionPolicy is Delete, without anybody having said so."""
+    asked = asks_to_abandon(context.pipeline.annotations.get(ABANDON_ANNOTATION))
+    release = context.pipeline.deletion_policy is DeletionPolicy.DELETE and context.status.epoch is not None
+    return release and not asked and _credentials_are_deleted(context)
+
+
+def _how_to_delete_it_later(context: Context) -> str:
+    if not _keeps_what_was_to_go(context):
+        return ""
+    return "to delete it, apply the pipeline, suspended, with its Secret, and delete the pipeline before the Secret"
 
 
 def _what_is_kept(context: Context) -> str:
