@@ -74,6 +74,11 @@ test: check ## Run every test on the real parts
 	@$(BIN)/python -m testbed up --until tests
 	@$(BIN)/pytest $(SIDE_BY_SIDE) tests --durations=12
 
+.PHONY: test-gitops
+test-gitops: venv ## Run all of the tests of alerts and GitOps, also those that take minutes
+	@$(BIN)/python -m testbed up --until tests
+	@$(BIN)/pytest -m '' tests/gitops --durations=12
+
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster
 	@$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit tests/crash tests/security tests/simulation

@@ -22,7 +22,7 @@ from harness import data_services
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-NEED_DATA_SERVICES = ("contract", "integration")
+NEED_DATA_SERVICES = ("contract", "integration", "gitops")
 LONGEST_FOLDER = "tests/integration/driver/"
 """Of those that need Kafka and Cassandra: it comes first, and the process that is free takes the others."""
 

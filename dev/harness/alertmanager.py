@@ -30,9 +30,9 @@ class Receiver:
         with self._guard:
             self.alerts.extend(notification["alerts"])
 
-    def told(self, name: str, status: str = "firing", **labels: str) -> Object | None:
+    def told(self, alert: str, status: str = "firing", /, **labels: str) -> Object | None:
         """Return the first such alert, None while there is none."""
-        wanted = {"alertname": name, **labels}.items()
+        wanted = {"alertname": alert, **labels}.items()
         with self._guard:
             found = [one for one in self.alerts if one["status"] == status and wanted <= one["labels"].items()]
         return found[0] if found else None

@@ -1,4 +1,4 @@
-// Command argo-cd is two of Argo CD's programs; its first argument says which: application-controller or repo-server.
+// Command argo-cd is two of Argo CD's programs, and its Lua for trying customizations out; its first argument says which.
 package main
 
 import (
@@ -14,9 +14,10 @@ func main() {
 	programs := map[string]func() *cobra.Command{
 		"application-controller": controller.NewCommand,
 		"repo-server":            reposerver.NewCommand,
+		"lua":                    newLua,
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: argo-cd application-controller|repo-server [FLAGS]")
+		fmt.Fprintln(os.Stderr, "usage: argo-cd application-controller|repo-server|lua [FLAGS]")
 		os.Exit(2)
 	}
 	program := programs[os.Args[1]]()

@@ -16,6 +16,7 @@ from generators.decisions import RUNBOOKS, generated, pages
 from generators.reference import CRD, ROOT
 from testbed.home import Home
 from unit.cli.world import World
+from unit.docs.runbook_commands import commands, filled
 
 ANNOTATIONS: Final = re.compile(r'_ANNOTATION: Final = f"\{GROUP\}/([a-z-]+)"')
 PLACEHOLDERS: Final = {
@@ -37,28 +38,14 @@ def test_the_pages_are_what_the_guidance_gives() -> None:
     assert not changed, "run `make reference`"
 
 
-def commands() -> Iterator[str]:
-    """Yield each command of the runbooks once, from blocks and from prose."""
-    found: dict[str, None] = {}
-    for page in sorted(RUNBOOKS.glob("*.md")):
-        text = page.read_text().replace("\\\n", "")
-        blocks = re.findall(r"^ *\$ (.+?)(?: +#.*)?$", text, re.MULTILINE)
-        # Fewer than four words, such as `kubectl logs --previous`, name a command and are none.
-        prose = re.findall(
-            r"`((?:kubectl|fencepost)(?:\s+[^`\s]+){3,})`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        )
-        found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in (*blocks, *prose)))
-    yield from found
-
-
 def words(command: str) -> list[str]:
     """Return the words of a command with its placeholders filled, up to a pipe."""
-    for name, value in PLACEHOLDERS.items():
-        command = re.sub(rf"(?<![\w-]){name}(?![\w-])|(?<=-){name}(?=-)|\b{name}(?=-run-)", value, command)
-    return shlex.split(command.split(" | ")[0].replace('"$(date +%s)"', "1").replace("$USER", "kim"))
+    return shlex.split(
+        filled(command, PLACEHOLDERS).split(" | ")[0].replace('"$(date +%s)"', "1").replace("$USER", "kim")
+    )
 
 
-COMMANDS: Final = list(commands())
+COMMANDS: Final = commands(sorted(RUNBOOKS.glob("*.md")))
 
 
 def test_the_runbooks_have_commands_of_these_programs_only() -> None:

@@ -1,5 +1,6 @@
 -- Argo CD's health of a StreamingPipeline, from its status. Suspended is Healthy: Argo CD's own state Suspended keeps a sync from
 -- ending, so that later waves and later commits would not be applied.
+local os = require("os") -- a part of it that Argo CD preloads
 local LATE = 600 -- seconds without Ready, after which it is Degraded, as a Deployment is after progressDeadlineSeconds
 local health = {status = "Progressing", message = "Waiting for the operator"}
 local conditions = {}

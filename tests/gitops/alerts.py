@@ -1,0 +1,78 @@
+"""The chart's alerts with durations of seconds: the expressions are the chart's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from harness.kubectl import Object
+from harness.prometheus import Prometheus, prometheus
+from harness.waiting import eventually
+from testbed.environment import Environment
+from unit.charts.rendering import objects, one
+
+LOOKBACK: Final = {"gap": "5s", "trend": "10s", "count": "10m", "stuck": "20s"}
+LAG: Final = 10
+_DURATION: Final = re.compile(r"\[\w+|> \d+")
+
+
+def rules(values: dict[str, Any] | None = None) -> list[Object]:
+    """Return the groups of the chart's PrometheusRule."""
+    given = {"metrics.prometheusRule.enabled": True, "metrics.serviceMonitor.enabled": True, **(values or {})}
+    found = one(objects("fencepost", values=given), "PrometheusRule", "fencepost")
+    return list(found["spec"]["groups"])
+
+
+def quick_rules() -> list[Object]:
+    """Return the same groups with waits of a second and short looks back. Raises AssertionError if more differs."""
+    usual = rules()
+    waits = {rule["alert"]: "1s" for group in usual for rule in group["rules"] if "for" in rule}
+    values: dict[str, Any] = {
+        f"metrics.prometheusRule.lookback.{name}": duration for name, duration in LOOKBACK.items()
+    }
+    quick = rules({**values, "metrics.prometheusRule.for": waits, "metrics.prometheusRule.lagRecords": LAG})
+    assert _without_durations(quick) == _without_durations(usual)
+    return quick
+
+
+def _without_durations(groups: list[Object]) -> list[tuple[str, str]]:
+    return [(rule["alert"], _DURATION.sub("", rule["expr"])) for group in groups for rule in group["rules"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """Prometheus, Alertmanager and who is told."""
+
+    prometheus: Prometheus
+    alertmanager: Alertmanager
+    receiver: Receiver
+
+    def wait_told(self, alert: str, status: str = "firing", *, seconds: float = 120, **labels: str) -> Object:
+        """Wait until the receiver was told of an alert; return it."""
+
+        def told() -> Object | None:
+            found = self.receiver.told(alert, status, **labels)
+            pending = [
+                f"{one['labels']['alertname']} {one['labels'].get('name')} {one['state']}"
+                for one in self.prometheus.alerts()
+            ]
+            assert found, f"Prometheus has {pending}; failing: {self.prometheus.failing_rules()}"
+            return found
+
+        return eventually(f"{alert} {labels} is {status}", told, seconds=seconds)
+
+
+@contextmanager
+def monitoring(environment: Environment, folder: Path, groups: list[Object]) -> Iterator[Monitoring]:
+    """Run all three over these rules."""
+    with (
+        receiver() as told,
+        alertmanager(environment, folder / "alertmanager", webhook=told.url) as manager,
+        prometheus(environment, folder / "prometheus", groups=groups, alertmanager=manager.address) as scraping,
+    ):
+        yield Monitoring(scraping, manager, told)

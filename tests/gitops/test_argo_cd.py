@@ -1,0 +1,147 @@
+"""Argo CD's own controller and repo server on the example repository, with the health check that the chart installs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gitops.repository import PATH, PIPELINE, example, files
+from harness.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
+from harness.kubectl import Kubectl, Object
+from harness.pipelines import KIND, Pipeline, Place
+from harness.waiting import eventually
+from unit.charts.rendering import objects, one
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+WAVE: Final = "argocd.argoproj.io/sync-wave"
+
+
+@pytest.fixture(scope="module")
+def argo(place: Place, folder: Path) -> Iterator[ArgoCD]:
+    """Argo CD with the chart's customizations merged into its settings by the command of docs/gitops.md."""
+    kubectl = Kubectl.of(place.environment, f"{place.namespace}-argocd")
+    kubectl.run("create", "namespace", kubectl.namespace)
+    try:
+        with argo_cd(place.environment, folder, namespace=kubectl.namespace) as running:
+            install_customizations(kubectl)
+            yield running
+            # Its finalizer needs the controller.
+            kubectl.run("delete", APPLICATION, "--all", "--timeout=90s", seconds=100)
+    finally:
+        kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+def customizations() -> Object:
+    return one(objects("fencepost", values={"argoCD.customizations": True}), "ConfigMap", "argo-cd")
+
+
+def install_customizations(kubectl: Kubectl) -> None:
+    found = customizations()
+    kubectl.apply({**found, "metadata": {"name": found["metadata"]["name"]}})
+    data = kubectl.run("get", "configmap", "fencepost-argo-cd", "--output=jsonpath={.data}")
+    kubectl.run("patch", "configmap", "argocd-cm", "--type=merge", f'--patch={{"data":{data}}}')
+
+
+def hook(place: Place, name: str, when: str) -> Object:
+    """Return a Job that Argo CD runs at a point of each sync."""
+    container = {
+        "name": "hook",
+        "image": place.environment.job_image,
+        "command": ["true"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "resources": {"requests": {"cpu": "10m"}},
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    annotations = {
+        "argocd.argoproj.io/hook": when,
+        "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
+    }
+    pod = {"restartPolicy": "Never", "securityContext": security, "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def later(text: str) -> Object:
+    """Return a ConfigMap of a wave after the pipeline's."""
+    metadata = {"name": "after-the-pipeline", "annotations": {WAVE: "1"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}}
+
+
+def application(place: Place, argo: ArgoCD, repository: Repository) -> Object:
+    """Return the example's Application for this place."""
+    (found,) = example("argo-cd/application.yaml")
+    found["metadata"]["namespace"] = argo.kubectl.namespace
+    found["spec"]["source"] |= {"repoURL": repository.url, "path": PATH}
+    found["spec"]["destination"]["namespace"] = place.namespace
+    return found
+
+
+def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
+    argo: ArgoCD, place: Place, kubectl: Kubectl, folder: Path
+) -> None:
+    """Applied with hooks and waves, scaled by an autoscaler, changed by hand, changed by a commit, pruned, deleted."""
+    repository, pipeline = Repository.made(folder / "repository"), Pipeline(kubectl, PIPELINE)
+    hooks = (hook(place, "before", "PreSync"), hook(place, "behind", "PostSync"))
+
+    def push(*, text: str, **spec: Any) -> str:
+        commit = repository.commit(files(place, more=(later(text), *hooks), **spec), text)
+        if kubectl.within(argo.kubectl.namespace).get(APPLICATION, "flights"):
+            argo.refresh("flights")
+        return commit
+
+    first = push(text="one", suspend=True)
+    argo.kubectl.apply(application(place, argo, repository))
+    status = argo.wait("flights", first, health="Healthy")
+    (shown,) = [each for each in status["resources"] if each["kind"] == "StreamingPipeline"]
+    assert "uspend" in shown["health"]["message"]
+    assert {"before", "behind"} <= {each["metadata"]["name"] for each in kubectl.items("jobs")}
+
+    eventually("the autoscaler has scaled", lambda: workers(pipeline) == 3, seconds=90)
+    pipeline.patch({"batchInterval": "9s"})
+    eventually("the change by hand is undone", lambda: interval(pipeline) != "9s", seconds=60)
+    assert workers(pipeline) == 3, "the autoscaler's number is no drift"
+
+    second = push(text="two", suspend=True, batchInterval="3s")
+    argo.wait("flights", second, health="Healthy")
+    assert interval(pipeline) == "3s"
+    found = kubectl.get("configmap", "after-the-pipeline")
+    assert found
+    assert found["data"]["text"] == "two", "the wave after the suspended pipeline's"
+
+    run_action(place, kubectl, "resume")
+    eventually("the commit takes precedence", lambda: pipeline.object()["spec"]["suspend"], seconds=60)
+
+    gone = repository.commit(files(place, with_pipelines=False, more=(later("three"),)), "three")
+    argo.refresh("flights")
+    eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=90)
+    argo.wait("flights", gone, health="Healthy")
+
+    again = push(text="four", suspend=True)
+    argo.wait("flights", again, health="Healthy")
+    argo.kubectl.run("delete", APPLICATION, "flights", "--timeout=90s", seconds=100)
+    assert kubectl.get(KIND, PIPELINE) is None, "the Application went before its pipeline"
+    assert kubectl.get("configmap", "after-the-pipeline") is None
+
+
+def run_action(place: Place, kubectl: Kubectl, action: str) -> None:
+    """Run an action on the live pipeline, and write what it returns, as Argo CD's API server does."""
+    live = Pipeline(kubectl, PIPELINE).object()
+    changed = lua(place.environment, live, customizations()["data"], action)["object"]
+    kubectl.patch(KIND, PIPELINE, {"spec": changed["spec"]})
+
+
+def workers(pipeline: Pipeline) -> int:
+    return int(pipeline.object()["spec"]["cluster"]["workers"])
+
+
+def interval(pipeline: Pipeline) -> str | None:
+    found: str | None = pipeline.object()["spec"].get("batchInterval")
+    return found

@@ -1,0 +1,91 @@
+"""The Lua that the chart installs, run by Argo CD's own interpreter on a status of every phase."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fencepost_operator.api import GROUP, KIND, VERSION
+from harness.argo_cd import lua
+from harness.kubectl import Object
+from testbed.environment import Environment
+from unit.charts.rendering import objects, one
+
+
+def customizations() -> dict[str, str]:
+    """Return the data of the ConfigMap that the chart installs."""
+    found = objects("fencepost", values={"argoCD.customizations": True})
+    data: dict[str, str] = one(found, "ConfigMap", "argo-cd")["data"]
+    return data
+
+
+def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, **spec: Any) -> Object:
+    """Return a pipeline of generation 3; each condition is its type, status and reason, `ago` minutes old."""
+    moment = (datetime.now(UTC) - timedelta(minutes=ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = [
+        {"type": kind, "status": status, "reason": reason, "message": f"{reason}!", "lastTransitionTime": moment}
+        for kind, status, reason in conditions
+    ]
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": "departures", "namespace": "flights", "generation": 3},
+        "spec": {"job": {"entrypoint": "a:b"}, **spec},
+        "status": {"observedGeneration": seen, "conditions": made},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ({**pipeline(), "status": {"observedGeneration": -1}}, "Progressing", "Waiting for the operator"),
+        (pipeline(("Ready", "True", "Running"), seen=2), "Progressing", "Waiting for the operator"),
+        (pipeline(("Ready", "False", "Provisioning"), ("Reconciling", "True", "x")), "Progressing", "Provisioning!"),
+        (pipeline(("Ready", "False", "TopicNotFound"), ago=9), "Progressing", "TopicNotFound!"),
+        (pipeline(("Ready", "False", "TopicNotFound"), ago=11), "Degraded", "TopicNotFound!"),
+        (pipeline(("Ready", "True", "Running"), ("Streaming", "True", "Running"), ago=99), "Healthy", "Running!"),
+        (pipeline(("Ready", "True", "Suspended"), ("Streaming", "False", "Suspended")), "Healthy", "Suspended!"),
+        (pipeline(("Ready", "False", "BadSpec"), ("Stalled", "True", "BadSpec")), "Degraded", "BadSpec!"),
+        (pipeline(("Ready", "False", "x"), ("Paused", "True", "Paused"), seen=2), "Healthy", "Paused: Paused!"),
+    ],
+    ids=[
+        "created", "another generation", "starting", "waiting", "waiting for long", "running", "suspended", "stalled",
+        "paused",
+    ],
+)  # fmt: skip
+def test_health(environment: Environment, given: Object, status: str, message: str) -> None:
+    found = lua(environment, given, customizations())["health"]
+    assert (found["status"], found["message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("given", "offered"),
+    [
+        (pipeline(("Ready", "True", "Running"), ("Streaming", "True", "Running")), {"suspend"}),
+        (pipeline(("Ready", "False", "BadSpec"), ("Streaming", "False", "BadSpec")), {"suspend", "restart"}),
+        (pipeline(("Ready", "True", "Suspended"), suspend=True), {"resume"}),
+    ],
+    ids=["running", "stalled", "suspended"],
+)
+def test_actions_that_are_offered(environment: Environment, given: Object, offered: set[str]) -> None:
+    actions = lua(environment, given, customizations())["actions"]
+    assert {each["name"] for each in actions} == {"restart", "suspend", "resume"}
+    assert {each["name"] for each in actions if not each.get("disabled")} == offered
+
+
+def test_actions_change_what_they_are_for_and_nothing_else(environment: Environment) -> None:
+    given = pipeline(("Ready", "False", "BadSpec"))
+
+    def after(action: str, one: Object = given) -> Object:
+        changed = lua(environment, one, customizations(), action)["object"]
+        assert {**changed, "spec": None} == {**one, "spec": None}
+        spec: Object = changed["spec"]
+        return spec
+
+    assert after("suspend") == {**given["spec"], "suspend": True}
+    assert after("resume", pipeline(suspend=True)) == {**given["spec"], "suspend": False}
+    nonce = after("restart")["restart"]["nonce"]
+    assert nonce.startswith("argo-cd 20")
+    assert after("restart", pipeline(restart={"maxBackoff": "9s"}))["restart"].keys() == {"maxBackoff", "nonce"}

@@ -1,0 +1,119 @@
+"""Flux's own kustomize-controller on the example repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gitops.repository import PATH, PIPELINE, example, files
+from harness.flux import KUSTOMIZATION, Flux, flux
+from harness.kubectl import Kubectl, Object
+from harness.pipelines import KIND, SECRET, Pipeline, Place
+from harness.waiting import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+CREDENTIALS: Final = "flights-credentials"
+PIPELINES: Final = "flights-pipelines"
+
+
+@pytest.fixture(scope="module")
+def running(place: Place, folder: Path) -> Iterator[Flux]:
+    kubectl = Kubectl.of(place.environment, f"{place.namespace}-flux")
+    kubectl.run("create", "namespace", kubectl.namespace)
+    try:
+        with flux(place.environment, folder, namespace=kubectl.namespace) as found:
+            yield found
+            # Their finalizers need the controller; the pipelines need their Secret.
+            for name in (PIPELINES, CREDENTIALS):
+                kubectl.delete(KUSTOMIZATION, name)
+    finally:
+        kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+def credentials(place: Place) -> dict[str, str]:
+    """Return the example's folder for this place, whose namespace is there already."""
+    text = "\n".join(
+        (
+            "apiVersion: kustomize.config.k8s.io/v1beta1",
+            "kind: Kustomization",
+            f"namespace: {place.namespace}",
+            "resources: [secret.yaml]",
+        )
+    )
+    (secret,) = example("credentials/secret.yaml")
+    secret["metadata"]["name"] = "from-git"
+    return {"credentials/kustomization.yaml": text, "credentials/secret.yaml": str(secret).replace("'", '"')}
+
+
+def kustomizations(running: Flux, *, timeout: str = "30s") -> tuple[Object, Object]:
+    """Return the example's Kustomizations, fed by ExternalArtifacts of their names."""
+    found = example("flux/kustomizations.yaml")
+    for one in found:
+        name = one["metadata"]["name"]
+        one["metadata"]["namespace"] = running.kubectl.namespace
+        one["spec"] |= {
+            "sourceRef": {"kind": "ExternalArtifact", "name": name},
+            "timeout": timeout,
+            "retryInterval": "5s",
+        }
+    found[1]["spec"]["path"] = f"./{PATH}"
+    return found[0], found[1]
+
+
+def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: Place, kubectl: Kubectl) -> None:
+    """Applied in order; changed by hand; suspended; a commit that the API server refuses; removed from the commit."""
+    pipeline = Pipeline(kubectl, PIPELINE)
+
+    def publish(*, with_pipelines: bool = True, **spec: Any) -> str:
+        return running.publish(
+            PIPELINES, files(place, with_pipelines=with_pipelines, more=(unrelated(),), suspend=True, **spec)
+        )
+
+    first = publish()
+    running.kubectl.apply(*kustomizations(running))
+    eventually("the pipelines wait for their credentials", lambda: "DependencyNotReady" in said(running), seconds=60)
+    assert kubectl.get(KIND, PIPELINE) is None
+    running.wait(CREDENTIALS, running.publish(CREDENTIALS, credentials(place)))
+    running.wait(PIPELINES, first)
+    assert pipeline.condition("Ready")["reason"] == "Suspended", "Ready for Flux, and so is the pipeline"
+
+    pipeline.patch({"batchInterval": "9s"})
+    running.now(PIPELINES)
+    eventually("the change by hand is undone", lambda: interval(pipeline) != "9s", seconds=60)
+    running.kubectl.patch(KUSTOMIZATION, PIPELINES, {"spec": {"suspend": True}})
+    pipeline.patch({"batchInterval": "8s"})
+    second = publish(batchInterval="3s")
+    running.now(PIPELINES)
+    assert interval(pipeline) == "8s", "flux suspend keeps its hands off"
+    running.kubectl.patch(KUSTOMIZATION, PIPELINES, {"spec": {"suspend": False}})
+    running.wait(PIPELINES, second)
+    assert interval(pipeline) == "3s"
+
+    broken = publish(batchInterval="soon")
+    failed = running.wait(PIPELINES, broken, ready=False)
+    assert "spec.batchInterval" in failed["message"], failed
+    assert interval(pipeline) == "3s"
+    corrected = publish(batchInterval="4s")
+    running.wait(PIPELINES, corrected)
+
+    running.wait(PIPELINES, publish(with_pipelines=False))
+    eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=60)
+    assert kubectl.get("secret", SECRET), "what Flux did not apply stays"
+
+
+def unrelated() -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unrelated"}, "data": {}}
+
+
+def interval(pipeline: Pipeline) -> str | None:
+    found: str | None = pipeline.object()["spec"].get("batchInterval")
+    return found
+
+
+def said(running: Flux) -> str:
+    found = running.kubectl.get(KUSTOMIZATION, PIPELINES) or {}
+    return " ".join(one["reason"] for one in found.get("status", {}).get("conditions", []))

@@ -1,0 +1,28 @@
+"""The commands of the runbooks, as a reader finds them there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def commands(pages: Iterable[Path]) -> list[str]:
+    """Return each command of these pages once, from blocks and from prose."""
+    found: dict[str, None] = {}
+    for page in pages:
+        text = page.read_text().replace("\\\n", "")
+        blocks = re.findall(r"^ *\$ (.+?)(?: +#.*)?$", text, re.MULTILINE)
+        # Fewer than four words, such as `kubectl logs --previous`, name a command and are none.
+        prose = re.findall(
+            r"`((?:kubectl|fencepost)(?:\s+[^`\s]+){3,})`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        )
+        found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in (*blocks, *prose)))
+    return list(found)
+
+
+def filled(command: str, values: dict[str, str]) -> str:
+    """Return a command with its placeholders replaced: words in capitals, also as a part of a name."""
+    for name, value in values.items():
+        command = re.sub(rf"(?<![\w-]){name}(?![\w-])|(?<=-){name}(?=-)|\b{name}(?=-run-)", value, command)
+    return command
