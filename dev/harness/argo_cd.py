@@ -108,7 +108,7 @@ def lua(environment: Environment, given: Object, customizations: Mapping[str, st
 def argo_cd(environment: Environment, folder: Path, *, namespace: str, program: str = "argo-cd") -> Iterator[ArgoCD]:
     """Run Argo CD for Applications in `namespace`; its kinds stay in the cluster."""
     kubectl = Kubectl.of(environment, namespace)
-    crds = environment.kubectl.parent.parent / "share" / "argo-cd-crds"
+    crds = (environment.kubectl.parent.parent / "share" / "argo-cd-crds").resolve()
     kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
     kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
     kubectl.apply(*_settings())

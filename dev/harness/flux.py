@@ -107,7 +107,7 @@ def flux(environment: Environment, folder: Path, *, namespace: str) -> Iterator[
     served = folder / "served"
     served.mkdir(parents=True, exist_ok=True)
     kubectl = Kubectl.of(environment, namespace)
-    crds = environment.kubectl.parent.parent / "share" / "flux-crds"
+    crds = (environment.kubectl.parent.parent / "share" / "flux-crds").resolve()
     kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
     kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(served)))

@@ -1,0 +1,158 @@
+"""What needs Spark, or minutes: four hours of normal life, which alarm nobody, and faults of runs, which do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from e2e.stream import Stream, create_table
+from flights.topics import Topics
+from gitops.alerts import Monitoring, monitoring, quick_rules, rules
+from gitops.normal_life import Moment, Recording, moment
+from gitops.runbooks import read
+from harness.faults import Faults
+from harness.kubectl import Kubectl, KubectlError
+from harness.load import Load
+from harness.nodes import Nodes
+from harness.pipelines import KIND, Pipeline, Place
+from harness.topics import open_transaction
+from testbed.release import NAMESPACE, RELEASE
+from unit.charts.test_alerts import promtool, without_annotations
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1500)]
+
+EXPECTED: Final = {"FencepostDurabilityAtRisk"}
+"""The testbed has one Kafka broker and one node of Cassandra: that alert is right there."""
+_METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
+
+
+@pytest.fixture(scope="module")
+def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
+    """A pipeline of its own, and the load of its topic."""
+    name, bootstrap = "living", place.environment.kafka_host
+    topic = f"{place.namespace}-{name}"
+    loaded = Load.to(bootstrap, topic)
+    create_table(place, name)
+    spec: dict[str, Any] = {"suspend": False, "source": {"kafka": {"maxRecordsPerBatch": 4000}}}
+    made = Stream(place=place, pipeline=Pipeline(kubectl, name), load=loaded, table=name, spec=spec)
+    yield made
+    made.pipeline.delete()
+    Topics(bootstrap).delete(topic)
+
+
+@pytest.fixture
+def recording(kubectl: Kubectl) -> Recording:
+    """Scrapes of the operator, of this module's pipelines alone."""
+
+    def scrape() -> Moment | None:
+        with contextlib.suppress(KubectlError):
+            text = kubectl.run("get", "--raw", _METRICS, seconds=10)
+            return moment(text, lambda labels: labels.get("namespace") == kubectl.namespace)
+        return None
+
+    return Recording(scrape)
+
+
+def test_four_hours_of_normal_life_alarm_nobody(
+    stream: Stream, recording: Recording, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """A first start, load, an idle topic, a deploy, a scale, an eviction, another pod of the operator, a suspend."""
+    pipeline, faults = stream.pipeline, Faults(kubectl=kubectl, nodes=Nodes.of(stream.place.environment))
+    with recording.live():
+        stream.apply()
+        pipeline.wait_ready()
+    with recording.live(), stream.load.flowing():
+        stream.commits_past(stream.commits_past(stream.fence()))
+    recording.stretch(45)
+    with recording.live(), stream.load.flowing():  # another spec, under load
+        epoch = pipeline.epoch()
+        stream.apply(job={"env": [{"name": "RELEASE", "value": "2"}]})
+        pipeline.wait_ready(epoch=epoch + 1)
+        stream.commits_past(stream.fence())
+    recording.stretch(30)
+    with recording.live(), stream.load.flowing():
+        kubectl.run("scale", f"{KIND}/{pipeline.name}", "--replicas=2")
+        pipeline.wait_ready()
+        stream.commits_past(stream.fence())
+    recording.stretch(30)
+    with recording.live(), stream.load.flowing():  # as a drain does it
+        epoch = pipeline.epoch()
+        kubectl.run("delete", "pod", pipeline.driver()["metadata"]["name"], "--wait=false")
+        pipeline.wait_ready(epoch=epoch + 1)
+        stream.commits_past(stream.fence())
+    recording.stretch(30)
+    with recording.live(), stream.load.flowing():
+        kubectl.within(NAMESPACE).run("rollout", "restart", f"deployment/{RELEASE}")
+        kubectl.within(NAMESPACE).run("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s", seconds=130)
+        faults.operator_ready()
+        stream.commits_past(stream.fence())
+    recording.stretch(30)
+    with recording.live():
+        pipeline.patch({"suspend": True})
+        pipeline.wait_condition("Ready", "True", reason="Suspended")
+        stream.load.burst(20_000)  # more than lagRecords, and nobody reads them
+    recording.stretch(60)
+    with recording.live():
+        pipeline.patch({"suspend": False})
+        pipeline.wait_ready()
+        stream.check_every_row()
+    recording.stretch(20)
+
+    groups = rules()
+    alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if rule["alert"] not in EXPECTED}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(without_annotations(groups)))
+    suite = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [recording.quiet(alerts)]}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(suite))
+    hours = len(recording.moments) * 15 / 3600
+    assert hours >= 4, f"{hours:.1f} hours"
+    promtool("promtool", "test", "rules", "tests.yaml", folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def monitor(place: Place, folder: Path) -> Iterator[Monitoring]:
+    with monitoring(place.environment, folder, quick_rules()) as running:
+        yield running
+
+
+def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
+    """Half a record of JSON, a driver killed four times, a transaction that stays open, an operator without a pod."""
+    pipeline, environment = stream.pipeline, stream.place.environment
+    faults = Faults(kubectl=kubectl, nodes=Nodes.of(environment))
+    labels = {"namespace": kubectl.namespace, "name": pipeline.name}
+    stream.spec = {"restart": {"maxBackoff": "1s"}, "onPoison": {"action": "deadLetter", "failures": 1}}
+    stream.apply()
+    pipeline.wait_ready()
+    producer = Producer({"bootstrap.servers": environment.kafka_host})
+    producer.produce(stream.load.ledger.topic, partition=1, key=b"bad", value=b'{"year": 2013, "month":')
+    assert producer.flush(30) == 0
+    monitor.wait_told("FencepostDeadLettersWritten", seconds=240, **labels)
+    read(environment, "FencepostDeadLettersWritten", pipeline)
+
+    for _ in range(4):
+        epoch = pipeline.wait_ready()["epoch"]
+        faults.sigkill(pipeline.driver())
+        stream.kills += 1
+        pipeline.wait_ready(epoch=epoch + 1)
+    monitor.wait_told("FencepostRestartLoop", **labels)
+    read(environment, "FencepostRestartLoop", pipeline)
+
+    with open_transaction(environment.kafka_host, stream.load.ledger.topic):
+        monitor.wait_told("FencepostTransactionStalled", seconds=240, **labels)
+        read(environment, "FencepostTransactionStalled", pipeline)
+    monitor.wait_told("FencepostTransactionStalled", "resolved", **labels)
+
+    operator = kubectl.within(NAMESPACE)
+    operator.run("scale", f"deployment/{RELEASE}", "--replicas=0")
+    try:
+        monitor.wait_told("FencepostOperatorDown", namespace=NAMESPACE)
+        read(environment, "FencepostOperatorDown", pipeline)
+    finally:
+        operator.run("scale", f"deployment/{RELEASE}", "--replicas=1")
+        faults.operator_ready()
+    monitor.wait_told("FencepostOperatorDown", "resolved", namespace=NAMESPACE)
