@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from fakes.gate import Gate
 from fakes.world import World
@@ -65,7 +66,7 @@ class Paging:
         for message in messages:
             key = message.body.partition("Incident: ")[2]
             heard = Heard(key, message.apprise == "success", self.world.now)
-            await self.gate.write("page", lambda heard=heard: self.heard.append(heard))
+            await self.gate.write("page", partial(self.heard.append, heard))
         return [Answer(outcome=Outcome.DELIVERED)] * len(messages)
 
     def sent(self, kind: str, outcome: str) -> None:

@@ -124,7 +124,7 @@ def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream
     """Half a record of JSON, a driver killed four times, a transaction that stays open, an operator without a pod."""
     pipeline, environment = stream.pipeline, stream.place.environment
     faults = Faults(kubectl=kubectl, nodes=Nodes.of(environment))
-    labels = {"namespace": kubectl.namespace, "name": pipeline.name}
+    labels: dict[str, Any] = {"namespace": kubectl.namespace, "name": pipeline.name}
     stream.spec = {"restart": {"maxBackoff": "1s"}, "onPoison": {"action": "deadLetter", "failures": 1}}
     stream.apply()
     pipeline.wait_ready()

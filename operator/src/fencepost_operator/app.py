@@ -77,8 +77,9 @@ class _Progress:
 async def run(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
-    is_open = settings.metrics_tls is None
-    probes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for, with_metrics=is_open)
+    probes = Probes(
+        metrics, clock=clock, unready=lambda: progress.waiting_for, with_metrics=settings.metrics_tls is None
+    )
     kubeconfig = kubeconfig_path()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(probes.served(settings.metrics_port))
@@ -91,10 +92,7 @@ async def run(settings: Settings) -> None:
         metrics.leads(leading)
         api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
-        if settings.metrics_tls is not None:
-            access = Reviews(api).access if settings.metrics_authentication else None
-            secure = SecureMetrics(probes.metrics, folder=settings.metrics_tls, access=access)
-            await stack.enter_async_context(secure.served(settings.metrics_tls_port))
+        await _serve_securely(stack, settings, api, probes)
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
         pipelines = KubernetesPipelines(api, recorder)
         helm = Helm(
@@ -163,6 +161,15 @@ async def run(settings: Settings) -> None:
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
         log.info("stopping", extra={"reason": "Stopping"})
+
+
+async def _serve_securely(stack: AsyncExitStack, settings: Settings, api: ApiServer, probes: Probes) -> None:
+    """Serve the metrics over TLS where that is asked for."""
+    if settings.metrics_tls is None:
+        return
+    access = Reviews(api).access if settings.metrics_authentication else None
+    secure = SecureMetrics(probes.metrics, folder=settings.metrics_tls, access=access)
+    await stack.enter_async_context(secure.served(settings.metrics_tls_port))
 
 
 async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Settings, progress: _Progress) -> str:
