@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 
 from fakes.drivers import Driver, _log
 from fencepost.contract import ExitCode
-from fencepost.driver import losses
+from fencepost.driver import losses, watches
 from fencepost.errors import DataLoss
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
 from simulation.invariants import Output
 
+FENCE_CHECK = timedelta(seconds=watches.FENCE_CHECK)
 PATIENCE = timedelta(seconds=30)
 """How long a driver waits for Cassandra before it ends."""
 
@@ -28,6 +29,7 @@ class SimulatedDriver(Driver):
     dies_before_commit: int | None = None
     """The exit code with which it ends once its next batch is written."""
     unanswered_since: datetime | None = None
+    looked_at: datetime | None = None
 
     def step(self, now: datetime, *, executors: bool) -> None:
         """Do what is due."""
@@ -40,6 +42,20 @@ class SimulatedDriver(Driver):
             self.unanswered_since = waits or now
             if now - self.unanswered_since > PATIENCE:
                 self.end(now, ExitCode.DEPENDENCY_DOWN)
+        self._watch_fence(now)
+
+    def _watch_fence(self, now: datetime) -> None:
+        """End once the fence is another's, as an idle driver finds out: see `fencepost.driver.watches`."""
+        since = self.looked_at or self.started_at
+        if self.exit_code is not None or since is None or now - since < FENCE_CHECK:
+            return
+        self.looked_at = now
+        try:
+            row = self.fence.read()
+        except FenceUnavailable:
+            return
+        if row is not None and (row.epoch != self.config.epoch or row.driver not in {None, self.uid}):
+            self.end(now, ExitCode.FENCED)
 
     def _is_unanswered(self) -> bool:
         return self.unanswered_since is not None

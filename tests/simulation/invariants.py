@@ -282,6 +282,8 @@ class Invariants:
         if status is not None and recorded is not None and recorded.epoch == epoch and status.rolled_back is not None:
             is_stable = recorded.finishes or recorded.revision == status.rolled_back.revision
             require(is_stable, f"run {epoch} starts with revision {recorded.revision} after a rollback")
+        if row is not None and row.epoch > epoch:
+            return  # a request that arrived late: the run ends at its first look at the fence, without executors
         for other, cluster, uid in living:
             require(
                 other == epoch or cluster != generation,
