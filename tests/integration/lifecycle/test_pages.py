@@ -60,6 +60,11 @@ class Told:
             ),
         }
 
+    def events(self, action: str, name: str, reason: str) -> list[Object]:
+        """Return what PagerDuty got about an incident."""
+        key = f"/{PLACE}/{name}/{reason}"
+        return [event for event in self.hub.events(action) if event["dedup_key"].endswith(key)]
+
     def pages(self, name: str) -> list[Object]:
         found = self.kubectl.get("spl", name)
         return list((found or {}).get("status", {}).get("pages", []))
@@ -74,6 +79,27 @@ class Told:
         }
 
 
+def fill(told: Told) -> None:
+    """Create the operator's Secret, and the namespace's with one line that is refused and one that is none."""
+    hub, mails, am = told.hub, told.mails, told.am
+    told.secret(
+        told.stage.installed.plane.kubectl(HOME),
+        "receivers",
+        apprise=(
+            f"# two\njson://127.0.0.1:{hub.port}/own\n"
+            f"mailto://127.0.0.1:{mails.port}?from=fencepost@example.com&to=oncall@example.com"
+        ),
+        pagerduty=KEY,
+        alertmanager=f"http://{am.address}",
+        heartbeat=f"http://127.0.0.1:{hub.port}/beat",
+    )
+    told.secret(
+        told.kubectl,
+        "fencepost-pages",
+        apprise=f"json://127.0.0.1:{hub.port}/team\njson://{am.address}/refused\nfile:///etc/passwd",
+    )
+
+
 @pytest.fixture(scope="module")
 def told(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     mark, session = secrets.token_hex(3), open_session()
@@ -86,22 +112,7 @@ def told(installed: Installed, environment: Environment, tmp_path_factory: pytes
         alertmanager(environment, tmp_path_factory.mktemp("am"), webhook=alerts.url) as am,
     ):
         made = Told(stage, hub, mails, am, alerts)
-        made.secret(
-            installed.plane.kubectl(HOME),
-            "receivers",
-            apprise=(
-                f"# two\njson://127.0.0.1:{hub.port}/own\n"
-                f"mailto://127.0.0.1:{mails.port}?from=fencepost@example.com&to=oncall@example.com"
-            ),
-            pagerduty=KEY,
-            alertmanager=f"http://{am.address}",
-            heartbeat=f"http://127.0.0.1:{hub.port}/beat",
-        )
-        made.secret(
-            made.kubectl,
-            "fencepost-pages",
-            apprise=f"json://127.0.0.1:{hub.port}/team\njson://{am.address}/refused\nfile:///etc/passwd",
-        )
+        fill(made)
         with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
             yield made
     session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
@@ -119,9 +130,9 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
     hub.silent["/v2/enqueue"] = answer = threading.Event()
     with told.stage.installed.killable(**told.settings) as operator:
         told.kubectl.apply(told.stage.manifest(name))
-        eventually("PagerDuty got the page", lambda: hub.events("trigger"), seconds=120)
-        (page,) = told.pages(name)
-        assert (page["reason"], page["severity"]) == ("NotReady", "critical"), "recorded before it was sent"
+        eventually("PagerDuty got the page", lambda: told.events("trigger", name, "NotReady"), seconds=120)
+        (page,) = [page for page in told.pages(name) if page["reason"] == "NotReady"]
+        assert page["severity"] == "critical", "recorded before it was sent"
         assert not [each for each in told.sent(name, "NotReady", "opened") if "pagerduty" in each]
         eventually("the heart beats", lambda: hub.got("/beat"), seconds=30)
         operator.kill()
@@ -129,15 +140,15 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
     hub.silent.clear()
     answer.set()
     hub.posted["/beat"].clear()
-    before = len(hub.events("trigger"))
+    before = len(told.events("trigger", name, "NotReady"))
     with told.stage.installed.killable(**told.settings):
-        eventually("PagerDuty got it again", lambda: len(hub.events("trigger")) > before, seconds=90)
+        eventually("PagerDuty got it again", lambda: len(told.events("trigger", name, "NotReady")) > before, seconds=90)
         everybody = OPERATORS + 1
         eventually("each is recorded", lambda: len(told.sent(name, "NotReady", "opened")) == everybody, seconds=90)
-        assert len(keys(hub.events("trigger"))) == 1, "twice, with one key"
-        key = keys(hub.events("trigger")).pop()
+        assert len(keys(told.events("trigger", name, "NotReady"))) == 1, "twice, with one key"
+        key = keys(told.events("trigger", name, "NotReady")).pop()
         assert key.endswith(f"/{PLACE}/{name}/NotReady")
-        details = hub.events("trigger")[-1]["payload"]["custom_details"]
+        details = told.events("trigger", name, "NotReady")[-1]["payload"]["custom_details"]
         assert "Kafka has no topic" in details["What happened"]
         assert details["Look at it"] == f"kubectl describe spl -n {PLACE} {name}"
         assert any(subject.startswith(f"[critical] {PLACE}/{name} NotReady") for subject in told.mails.subjects())
@@ -150,8 +161,8 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         degraded(told, name)
         Topics(told.stage.environment.kafka_host).create(told.stage.topic, 1)
         eventually("it streams", lambda: is_ready(told.kubectl.get("spl", name)), seconds=180)
-        eventually("PagerDuty hears of it", lambda: hub.events("resolve"), seconds=60)
-        assert keys(hub.events("resolve")) == {key}
+        eventually("PagerDuty hears of it", lambda: told.events("resolve", name, "NotReady"), seconds=60)
+        assert keys(told.events("resolve", name, "NotReady")) == {key}
         eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady", "resolved"), seconds=60)
         eventually("mail", lambda: [s for s in told.mails.subjects() if s.startswith("Resolved:")], seconds=60)
         # One receiver of the namespace is out of reach, so the incident stays for a day; the others are not told again.
@@ -172,17 +183,16 @@ def degraded(told: Told, name: str) -> None:
 
 
 def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: Told) -> None:
-    hub, name = told.hub, "stalled"
+    name = "stalled"
     with told.stage.installed.killable(**told.settings):
         manifest = told.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {f"{GROUP}/silence-until": "2999-01-01T00:00:00Z"}
         told.kubectl.apply(manifest)
         eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
-        wrong = {"spec": {"job": {"sparkConf": {"spark.master": "local"}}}}
+        wrong = {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}}
         told.kubectl.patch("spl", name, wrong)
-        mine = f"/{PLACE}/{name}/InvalidSpec"
-        eventually("PagerDuty got it", lambda: [k for k in keys(hub.events("trigger")) if k.endswith(mine)], seconds=60)
+        eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
         reasons = {event["reason"] for event in told.kubectl.items("events")}
         assert "SilenceInvalid" in reasons, "a silence needs an end within thirty days"
         told.kubectl.delete("spl", name)
-        assert [key for key in keys(hub.events("resolve")) if key.endswith(mine)], "told before the object is gone"
+        assert told.events("resolve", name, "InvalidSpec"), "told before the object is gone"
