@@ -18,6 +18,7 @@ from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
 from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from generators.reference import ROOT
 
 FILE: Final = ROOT / "docs/metrics.md"
@@ -65,6 +66,7 @@ class Described:
 def operator() -> Iterator[Described]:
     """Yield what the operator has; all series of pipelines have `namespace` and `name`."""
     metrics = PrometheusMetrics()
+    PrometheusPageMetrics(metrics.registry)
     for registry in (metrics._registry, metrics._pipelines):
         for collector in _collectors(registry):
             if isinstance(collector, MetricWrapperBase):
