@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,8 +26,6 @@ from fencepost_operator.adapters.kubelets import Kubelets
 from fencepost_operator.adapters.leases import KubernetesLeases
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.offsets import KafkaOffsets
-from fencepost_operator.adapters.page_receivers import SecretReceivers
-from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.purges import KubernetesPurges
 from fencepost_operator.adapters.releases import HelmReleases
@@ -39,13 +37,11 @@ from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
-from fencepost_operator.runtime.controller import STUCK_AFTER, Controller
-from fencepost_operator.runtime.heartbeat import Heartbeat
+from fencepost_operator.pages import Pages
+from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.http import Probes
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
-from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
 from fencepost_operator.runtime.secure_metrics import SecureMetrics
 from fencepost_operator.runtime.watches import watch
@@ -119,8 +115,10 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(offsets.close)
         runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
-        pages = PrometheusPageMetrics(metrics.registry)
-        pager = _pager(api, settings, pages, clock=clock, may_write=may_write)
+        pages = Pages(
+            api=api, objects=objects, settings=settings, policy=policy, metrics=metrics, clock=clock,
+            may_write=may_write, is_leading=leading,
+        )  # fmt: skip
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
@@ -134,7 +132,7 @@ async def run(settings: Settings) -> None:
                 offsets=offsets,
                 metrics=metrics,
                 clock=clock,
-                pager=pager,
+                pager=pages.pager,
                 may_write=may_write,
             ),
             config=ReconcileConfig(
@@ -151,12 +149,7 @@ async def run(settings: Settings) -> None:
         reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
-        pager.wake = loops.wake
-        pages.watch(pager.oldest_unsent, pager.receivers)
-        await stack.enter_async_context(_beside(kept_running(pager), name="pager"))
-        if settings.heartbeat_secret:
-            beat = _heartbeat(objects, settings, metrics, pages, clock=clock, is_leading=leading)
-            await stack.enter_async_context(_beside(beat.run(), name="heartbeat"))
+        await stack.enter_async_context(pages.sent(loops.wake))
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
@@ -320,70 +313,6 @@ async def _stoppable() -> AsyncIterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
-    """Have some work done while the context lasts."""
-    task = asyncio.create_task(work, name=name)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def _pager(
-    api: ApiServer,
-    settings: Settings,
-    pages: PrometheusPageMetrics,
-    *,
-    clock: SystemClock,
-    may_write: Callable[[], None],
-) -> QueuedPager:
-    """Return what sends pages; tenants' receivers never lead to the API server."""
-    shares = settings.heartbeat_secret == settings.pages_secret
-    return QueuedPager(
-        source=SecretReceivers(
-            api=api,
-            namespace=settings.namespace,
-            secret=settings.pages_secret,
-            heartbeat_key=settings.heartbeat_key if shares else "",
-        ),
-        sender=ProcessSender(),
-        metrics=pages,
-        clock=clock,
-        may_write=may_write,
-        config=PagerConfig(
-            allowed_endpoints=tuple(map(str, settings.allowed_endpoints)),
-            reserved=tuple(map(str, _policy(settings).reserved)),
-            pagerduty=settings.pagerduty_url,
-        ),
-    )
-
-
-def _heartbeat(
-    objects: KubernetesObjects,
-    settings: Settings,
-    metrics: PrometheusMetrics,
-    pages: PrometheusPageMetrics,
-    *,
-    clock: SystemClock,
-    is_leading: Callable[[], bool],
-) -> Heartbeat:
-    """Return what calls the dead man's switch; its URL is read each time, so that a new one needs no restart."""
-    key = ObjectKey(settings.namespace, "")
-
-    async def address() -> str:
-        return (await objects.secret(key, settings.heartbeat_secret)).get(settings.heartbeat_key, "")
-
-    return Heartbeat(
-        address=address,
-        stuck=lambda: metrics.stuck_since(clock.now(), bound=STUCK_AFTER),
-        is_leading=is_leading,
-        beaten=pages.beat,
-        interval=settings.heartbeat_interval,
-    )
 
 
 def _policy(settings: Settings) -> EndpointPolicy:

@@ -355,6 +355,15 @@ def test_a_silence_without_a_proper_end_is_none(value: str) -> None:
     assert not story.goes(stalled()).events, "it is told once"
 
 
+def test_a_bad_silence_is_told_beside_a_bad_receiver() -> None:
+    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL."),)))
+    silenced(story, "tomorrow")
+    (event,) = story.goes(ready()).events
+    assert event.reason == Reason.SILENCE_INVALID
+    assert SILENCE_ANNOTATION in event.message
+    assert event.message.endswith("line 3 is no URL.")
+
+
 def test_a_bad_receiver_is_told_once_and_goes_with_its_correction() -> None:
     story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL"),)))
     assert [event.message for event in story.goes(ready()).events] == ["line 3 is no URL"]

@@ -26,7 +26,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import Decision
 from fencepost_operator.decision.events import condition_of
 from fencepost_operator.decision.incidents import Incident, not_ready_since, open_incidents
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import SHOWN, with_remedy
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.silence_until import silenced_until
 from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
@@ -60,7 +60,7 @@ def with_pages(
     pages = tuple(_pages(before, found, told, now))
     pages = tuple(page for page in pages if not _is_done(page, facts, now, silenced=until is not None))
     status = replace(status, pages=pages[-MOST_PAGES:])
-    problems = [*facts.problems, *([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else [])]
+    problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
     return _held(_with_problem(pipeline, decision, status, problems, now), now)
 
 
@@ -128,12 +128,13 @@ def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: b
 def _with_problem(
     pipeline: Pipeline, decision: Decision, status: Status, problems: Sequence[PagingProblem], now: datetime
 ) -> Decision:
-    """Tell in a condition, and once by an Event, which receiver or annotation cannot be used."""
+    """Tell in a condition, and once by an Event, which receiver or annotation cannot be used; the first ones."""
     if not problems:
         return replace(decision, status=status)
     first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = single_line(f"{first.message}{more}", limit=MESSAGE_LIMIT)
+    more = f" And {len(problems) - SHOWN} more." if len(problems) > SHOWN else ""
+    shown = " ".join(problem.message for problem in problems[:SHOWN])
+    message = single_line(f"{shown}{more}", limit=MESSAGE_LIMIT)
     before = condition_of(pipeline.status, PAGING_DEGRADED)
     condition = Condition(
         type=PAGING_DEGRADED,

@@ -1,0 +1,97 @@
+"""The parts that tell people, put together: the pager, its metrics, and the heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from fencepost_operator.adapters.api_server import ApiServer
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.adapters.page_receivers import SecretReceivers
+from fencepost_operator.adapters.page_sender import ProcessSender
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.endpoints import EndpointPolicy
+from fencepost_operator.runtime.controller import STUCK_AFTER
+from fencepost_operator.runtime.heartbeat import Heartbeat
+from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
+from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
+from fencepost_operator.settings import Settings
+
+
+@dataclass(slots=True, kw_only=True)
+class Pages:
+    """All of it. The loops get `pager`; it sends while `sent` lasts."""
+
+    api: ApiServer
+    objects: KubernetesObjects
+    settings: Settings
+    policy: EndpointPolicy
+    metrics: PrometheusMetrics
+    clock: SystemClock
+    may_write: Callable[[], None]
+    is_leading: Callable[[], bool]
+    pager: QueuedPager = field(init=False)
+    _counted: PrometheusPageMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings, policy = self.settings, self.policy
+        self._counted = PrometheusPageMetrics(self.metrics.registry)
+        shares = settings.heartbeat_secret == settings.pages_secret
+        self.pager = QueuedPager(
+            source=SecretReceivers(
+                api=self.api,
+                namespace=settings.namespace,
+                secret=settings.pages_secret,
+                heartbeat_key=settings.heartbeat_key if shares else "",
+            ),
+            sender=ProcessSender(),
+            metrics=self._counted,
+            clock=self.clock,
+            may_write=self.may_write,
+            config=PagerConfig(
+                allowed_endpoints=tuple(map(str, policy.entries)),
+                reserved=tuple(map(str, policy.reserved)),
+                pagerduty=settings.pagerduty_url,
+            ),
+        )
+        self._counted.watch(self.pager.oldest_unsent, self.pager.receivers)
+
+    @asynccontextmanager
+    async def sent(self, wake: Callable[[ObjectKey], None]) -> AsyncIterator[None]:
+        """Send pages and beat while the context lasts; `wake` has a pipeline's loop record what was told."""
+        self.pager.wake = wake
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(_beside(kept_running(self.pager), name="pager"))
+            if self.settings.heartbeat_secret:
+                await stack.enter_async_context(_beside(self._heartbeat().run(), name="heartbeat"))
+            yield
+
+    def _heartbeat(self) -> Heartbeat:
+        """Return what calls the dead man's switch; its URL is read each time, so that a new one needs no restart."""
+        settings, place = self.settings, ObjectKey(self.settings.namespace, "")
+
+        async def address() -> str:
+            return (await self.objects.secret(place, settings.heartbeat_secret)).get(settings.heartbeat_key, "")
+
+        return Heartbeat(
+            address=address,
+            stuck=lambda: self.metrics.stuck_since(self.clock.now(), bound=STUCK_AFTER),
+            is_leading=self.is_leading,
+            beaten=self._counted.beat,
+            interval=settings.heartbeat_interval,
+        )
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
+    """Have some work done while the context lasts."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
