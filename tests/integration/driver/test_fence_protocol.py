@@ -81,6 +81,28 @@ def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) 
     one.wait_committed(400)
 
 
+def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:
+    """A restart runs no empty batch first: nothing was reported, and after stallTimeout the run was replaced."""
+    one = pipeline(max_records_per_batch=400)
+    one.kafka.produce(one.topic, 400)
+    first = one.start(replace(one.take_over(), entrypoint="parse:importing"))
+    one.wait_committed(400)
+    first.stop()
+    one.kafka.produce(one.topic, 400, start=400)
+    run = one.start(replace(one.take_over(), entrypoint="parse:importing"))
+    seen: set[int] = set()
+
+    def look() -> bool:
+        found = table(one).read_progress(one.config.pipeline)
+        if found is not None and found.epoch == one.config.epoch:
+            seen.add(found.done)
+        return one.committed_records() >= 800 or run.process.poll() is not None
+
+    eventually("the second run's batch", look, seconds=240, pause=0.5)
+    assert len(seen) >= 3, run.log.read_text()[-3000:]
+    assert_once(one, 800)
+
+
 def test_a_row_whose_clock_is_far_ahead_ends_the_run_with_the_way_out(pipeline: Make) -> None:
     """Injected: a node whose clock was a day ahead wrote the row."""
     one = pipeline()

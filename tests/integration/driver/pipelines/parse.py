@@ -148,3 +148,15 @@ def numbered(batch: DataFrame, context: BatchContext) -> DataFrame:
     rows = transform(batch, context)
     task = F.concat_ws("/", F.lit(str(context.version)), F.spark_partition_id().cast("string"))
     return rows.withColumns({"city": task, "x": F.monotonically_increasing_id().cast("double")})
+
+
+def importing(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """The rows of `transform`, in Python workers that take 20 s for their imports."""
+
+    def imported(batches: Iterator[Any]) -> Iterator[Any]:
+        import time  # noqa: PLC0415
+
+        time.sleep(20)
+        yield from batches
+
+    return transform(batch.mapInArrow(imported, batch.schema), context)
