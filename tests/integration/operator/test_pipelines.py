@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fakes.large_status import full
 from fencepost_operator.adapters.api_server import EVENTS, PODS, ApiServer, Resource
 from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.api import Condition, Event, EventType, ObjectKey, Pipeline, State
@@ -66,25 +65,6 @@ async def test_status_is_written_whole_and_only_over_what_was_read(
     assert written.spec == before.spec
     with pytest.raises(Conflict):
         await pipelines.write_status(before, before.status)
-
-
-async def test_a_status_with_five_thousand_partitions_is_stored_again_and_again(
-    pipelines: KubernetesPipelines, key: ObjectKey
-) -> None:
-    """With all that it may hold, and metadata that grows with it."""
-    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-    async def write() -> Pipeline | None:
-        before = await there(pipelines, key)
-        try:
-            return await pipelines.write_status(before, full(before.status, now=now))
-        except Conflict:  # the operator was faster
-            return None
-
-    for _ in range(2):
-        written = await eventually_async(write)
-        assert written is not None
-        assert written.status == full(written.status, now=now)
 
 
 async def test_the_finalizer_comes_and_goes(pipelines: KubernetesPipelines, key: ObjectKey) -> None:
