@@ -10,38 +10,28 @@ from fencepost.contract import ExitCode
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     ClusterStatus,
-    CommittedStatus,
     DeadLettersStatus,
     FailureStatus,
-    OpenTransaction,
     Pipeline,
     Reason,
     ReconcileConfig,
     RunStatus,
     Spec,
     Status,
-    ThroughputStatus,
 )
 from fencepost_operator.backoff import restart_delay
-from fencepost_operator.decision import losses
+from fencepost_operator.decision import commits, losses
 from fencepost_operator.decision.context import bounds_token, job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
-from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.liveness import liveness_of
-from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.decision.rollback import with_rollback
 from fencepost_operator.decision.snapshots import snapshots_seen
 from fencepost_operator.decision.stability import with_commits
-from fencepost_operator.decision.throughput import throughput_after
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
-_LARGEST: Final = 2**63 - 1
-"""Of a lag: the API server takes no larger integer, and refuses the whole status."""
-OPEN_TRANSACTIONS: Final = 100
-"""That the status keeps."""
 MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
 """Between the kill of a worker's container and the end of the run that lost its executors by it."""
 TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
@@ -66,13 +56,13 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     )
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
-    shown, could_read = _lag(pipeline.spec, row, observation)
+    shown, could_read = commits.lag(pipeline.spec, row, observation)
     status = replace(
         status,
         lag=shown,
-        throughput=_throughput(status, pipeline.spec, row, shown, observation.now),
-        committed=_committed(status.committed, row, could_read, observation),
-        open_transactions=_open_transactions(status.open_transactions, observation),
+        throughput=commits.throughput(status, pipeline.spec, row, shown, observation.now),
+        committed=commits.committed(status.committed, row, could_read, observation),
+        open_transactions=commits.open_transactions(status.open_transactions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
         durability=durability(pipeline, observation.durability, observation.now),
         snapshots=snapshots_seen(status.snapshots, observation),
@@ -301,81 +291,6 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
         return replace(recorded, ready_workers=0)
     ready_at = recorded.ready_at or (observation.now if seen.master_ready else None)
     return replace(recorded, ready_workers=seen.ready_workers, ready_at=ready_at)
-
-
-def _lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[int | None, int | None]:
-    """Return how many records are still to be read, and how many the run could read now; None for what is unknown."""
-    source = observation.source
-    if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
-        return None, None
-    return min(sum(lags(spec, row, source.value).values()), _LARGEST), readable(spec, row, source.value)
-
-
-def _throughput(
-    status: Status, spec: object, row: FenceRow | None, lag: int | None, now: datetime
-) -> ThroughputStatus | None:
-    """Return how fast the run commits, None without one; while the lag is not known, nothing changes."""
-    if status.run is None or status.run.ended_at is not None:
-        return None
-    if row is None or lag is None or not isinstance(spec, Spec):
-        return status.throughput
-    offsets = status.committed.offsets if status.committed is not None else {}
-    return throughput_after(status.throughput, spec=spec, offsets=offsets, row=row, lag=lag, now=now)
-
-
-def _committed(
-    before: CommittedStatus | None, row: FenceRow | None, could_read: int | None, observation: Observation
-) -> CommittedStatus | None:
-    if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
-        return replace(before, observable_since=None) if before is not None else None
-    if row is None:
-        return before
-    now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
-    since = before.since if before is not None else None
-    done, done_at = _progress(before, row, observation)
-    observable_since = (before.observable_since if before is not None else None) or now
-    return CommittedStatus(
-        version=row.version,
-        at=row.committed_at,
-        since=None if not could_read else now if moved or since is None else since,
-        observable_since=None if is_silent(observation.progress) else observable_since,
-        records=row.records,
-        offsets=dict(row.offsets),
-        done=done,
-        done_at=done_at,
-    )
-
-
-def _progress(
-    before: CommittedStatus | None, row: FenceRow, observation: Observation
-) -> tuple[int | None, datetime | None]:
-    """Return how far the batch that begins at the row's version is, and when that was first observed."""
-    known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
-    progress = observation.progress.value if isinstance(observation.progress, Known) else None
-    if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
-        return known
-    grown = progress.done > (known[0] or 0)
-    return (progress.done, observation.now) if grown else known
-
-
-def _open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
-    """Return where an open transaction holds the end of a partition, for the ones that are open for longest.
-
-    While the source is unknown, nothing changes.
-    """
-    source = observation.source
-    if not isinstance(source, Known):
-        return before
-    since = {(found.partition, found.offset): found.since for found in before}
-    ends, marks = source.value.ends, source.value.high_watermarks
-    found = [
-        OpenTransaction(
-            partition=key, offset=end, since=since.get((key, end), observation.now), records=marks[key] - end
-        )
-        for key, end in sorted(ends.items())
-        if marks.get(key, end) > end
-    ]
-    return tuple(sorted(found, key=lambda transaction: transaction.since)[:OPEN_TRANSACTIONS])
 
 
 def _reset_restart_budget(

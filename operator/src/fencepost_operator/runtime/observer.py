@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
@@ -13,28 +13,22 @@ from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import (
     Pipeline,
     ReconcileConfig,
-    Revision,
     Rewind,
     Rollback,
-    RollbackStatus,
     RunStatus,
     Spec,
     Status,
-    Violation,
 )
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.lag import unread_positions
-from fencepost_operator.decision.messages import detail, with_remedy
-from fencepost_operator.decision.rollback import is_in_effect
 from fencepost_operator.decision.silence import nodes_to_watch
 from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
-from fencepost_operator.desired.hashes import config_maps, referenced
+from fencepost_operator.desired.hashes import referenced
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.desired.spec_identity import standing_in
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
@@ -68,11 +62,11 @@ from fencepost_operator.ports import (
     Runs,
 )
 from fencepost_operator.runtime.rewind_observer import RewindObserver
+from fencepost_operator.runtime.spec_in_effect import SpecInEffect
 
 T = TypeVar("T")
 
 UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
-NOTHING: References = References(hashes={})
 NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="nobody looked", remedy="")
 
 
@@ -109,45 +103,8 @@ class Observer:
     config: ReconcileConfig
 
     async def with_valid_spec(self, pipeline: Pipeline) -> Pipeline:
-        """Return the pipeline with the spec in effect: the last valid or stable one, as far as it is kept.
-
-        That is another one than the object's where this is invalid, or failed and was rolled back.
-        """
-        status, spec = pipeline.status, pipeline.spec
-        if pipeline.deleting_since is not None:
-            return pipeline
-        if isinstance(spec, Spec):
-            return await self._with_stable_spec(pipeline, spec, status.rolled_back) if status.rolled_back else pipeline
-        run, back = status.run, status.rolled_back
-        name = back.revision if back is not None else run.revision if run is not None else ""
-        if not name:
-            return pipeline
-        found = await self._kept_spec(pipeline, name)
-        if isinstance(found, str):
-            return replace(pipeline, irretrievable=found)
-        return pipeline.restored(*found)
-
-    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, told: RollbackStatus) -> Pipeline:
-        """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
-        maps = config_maps(own)
-        references = await self._see(self.ports.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
-        if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
-            return pipeline
-        found = await self._kept_spec(pipeline, told.revision)
-        if isinstance(found, str):
-            return replace(pipeline, irretrievable=found)
-        revision, spec = found
-        return pipeline.rolled_back(revision, standing_in(spec, own))
-
-    async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str:
-        """Return a revision and its spec, or why it cannot be used and what to do."""
-        found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
-        if isinstance(found, Unknown):
-            return with_remedy(found.message, found.remedy)
-        if found.value is None:
-            return f"its revision {name} is missing"
-        spec = found.value.spec
-        return (found.value, spec) if isinstance(spec, Spec) else _refused(name, spec)
+        """Return the pipeline with the spec in effect: the last valid or stable one, as far as it is kept."""
+        return await SpecInEffect(self.ports.objects, self.ports.revisions, self._see).of(pipeline)
 
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
@@ -406,12 +363,6 @@ class Observer:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
         except Conflict as error:
             return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
-
-
-def _refused(name: str, violations: Sequence[Violation]) -> str:
-    """Return why a revision cannot be used that an older release wrote."""
-    what = detail("; ".join(str(violation) for violation in violations))
-    return f"this release of the operator refuses its revision {name}: {what}"
 
 
 def _loss_of(status: Status, runs: Fact[tuple[Run, ...]]) -> str:

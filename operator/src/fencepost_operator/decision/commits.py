@@ -1,0 +1,98 @@
+"""What one observation shows of reading and committing: the lag, the newest commit, its rate, and what holds it up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from fencepost.fence import FenceRow
+from fencepost_operator.api import CommittedStatus, OpenTransaction, Spec, Status, ThroughputStatus
+from fencepost_operator.decision.lag import lags, readable
+from fencepost_operator.decision.progress import is_silent
+from fencepost_operator.decision.throughput import throughput_after
+from fencepost_operator.observation import Known, Observation
+
+_LARGEST: Final = 2**63 - 1
+"""Of a lag: the API server takes no larger integer, and refuses the whole status."""
+OPEN_TRANSACTIONS: Final = 100
+"""That the status keeps."""
+
+
+def lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[int | None, int | None]:
+    """Return how many records are still to be read, and how many the run could read now; None for what is unknown."""
+    source = observation.source
+    if row is None or not isinstance(source, Known) or not isinstance(spec, Spec):
+        return None, None
+    return min(sum(lags(spec, row, source.value).values()), _LARGEST), readable(spec, row, source.value)
+
+
+def throughput(
+    status: Status, spec: object, row: FenceRow | None, lag: int | None, now: datetime
+) -> ThroughputStatus | None:
+    """Return how fast the run commits, None without one; while the lag is not known, nothing changes."""
+    if status.run is None or status.run.ended_at is not None:
+        return None
+    if row is None or lag is None or not isinstance(spec, Spec):
+        return status.throughput
+    offsets = status.committed.offsets if status.committed is not None else {}
+    return throughput_after(status.throughput, spec=spec, offsets=offsets, row=row, lag=lag, now=now)
+
+
+def committed(
+    before: CommittedStatus | None, row: FenceRow | None, could_read: int | None, observation: Observation
+) -> CommittedStatus | None:
+    """Return the newest commit, and since when nothing has moved; `could_read` is how many records the run could read.
+
+    Of what is unknown it keeps what was seen before.
+    """
+    if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
+        return replace(before, observable_since=None) if before is not None else None
+    if row is None:
+        return before
+    now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
+    since = before.since if before is not None else None
+    done, done_at = _progress(before, row, observation)
+    observable_since = (before.observable_since if before is not None else None) or now
+    return CommittedStatus(
+        version=row.version,
+        at=row.committed_at,
+        since=None if not could_read else now if moved or since is None else since,
+        observable_since=None if is_silent(observation.progress) else observable_since,
+        records=row.records,
+        offsets=dict(row.offsets),
+        done=done,
+        done_at=done_at,
+    )
+
+
+def _progress(
+    before: CommittedStatus | None, row: FenceRow, observation: Observation
+) -> tuple[int | None, datetime | None]:
+    """Return how far the batch that begins at the row's version is, and when that was first observed."""
+    known = (before.done, before.done_at) if before is not None and before.version == row.version else (None, None)
+    progress = observation.progress.value if isinstance(observation.progress, Known) else None
+    if progress is None or (progress.epoch, progress.version) != (row.epoch, row.version):
+        return known
+    grown = progress.done > (known[0] or 0)
+    return (progress.done, observation.now) if grown else known
+
+
+def open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:
+    """Return where an open transaction holds the end of a partition, for the ones that are open for longest.
+
+    While the source is unknown, nothing changes.
+    """
+    source = observation.source
+    if not isinstance(source, Known):
+        return before
+    since = {(found.partition, found.offset): found.since for found in before}
+    ends, marks = source.value.ends, source.value.high_watermarks
+    found = [
+        OpenTransaction(
+            partition=key, offset=end, since=since.get((key, end), observation.now), records=marks[key] - end
+        )
+        for key, end in sorted(ends.items())
+        if marks.get(key, end) > end
+    ]
+    return tuple(sorted(found, key=lambda transaction: transaction.since)[:OPEN_TRANSACTIONS])

@@ -1,0 +1,73 @@
+"""Which spec a pipeline runs with where that is not its object's: a kept one, as its ControllerRevision has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fencepost_operator.api import Pipeline, Revision, RollbackStatus, Spec, Violation
+from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.rollback import is_in_effect
+from fencepost_operator.desired.hashes import config_maps
+from fencepost_operator.desired.spec_identity import standing_in
+from fencepost_operator.observation import Known, References, Unknown
+from fencepost_operator.ports import Objects, Revisions
+from fencepost_operator.runtime.rewind_observer import See
+
+NOTHING: References = References(hashes={})
+
+
+@dataclass(frozen=True, slots=True)
+class SpecInEffect:
+    """Finds the spec in effect among those that are kept."""
+
+    objects: Objects
+    revisions: Revisions
+    see: See
+
+    async def of(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with the spec in effect: the last valid or stable one, as far as it is kept.
+
+        That is another one than the object's where this is invalid, or failed and was rolled back.
+        """
+        status, spec = pipeline.status, pipeline.spec
+        if pipeline.deleting_since is not None:
+            return pipeline
+        if isinstance(spec, Spec):
+            return await self._with_stable_spec(pipeline, spec, status.rolled_back) if status.rolled_back else pipeline
+        run, back = status.run, status.rolled_back
+        name = back.revision if back is not None else run.revision if run is not None else ""
+        if not name:
+            return pipeline
+        found = await self._kept_spec(pipeline, name)
+        if isinstance(found, str):
+            return replace(pipeline, irretrievable=found)
+        return pipeline.restored(*found)
+
+    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, told: RollbackStatus) -> Pipeline:
+        """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
+        maps = config_maps(own)
+        references = await self.see(self.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
+        if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
+            return pipeline
+        found = await self._kept_spec(pipeline, told.revision)
+        if isinstance(found, str):
+            return replace(pipeline, irretrievable=found)
+        revision, spec = found
+        return pipeline.rolled_back(revision, standing_in(spec, own))
+
+    async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str:
+        """Return a revision and its spec, or why it cannot be used and what to do."""
+        found = await self.see(self.revisions.find(pipeline.key, pipeline.uid, name))
+        if isinstance(found, Unknown):
+            return with_remedy(found.message, found.remedy)
+        if found.value is None:
+            return f"its revision {name} is missing"
+        spec = found.value.spec
+        return (found.value, spec) if isinstance(spec, Spec) else _refused(name, spec)
+
+
+def _refused(name: str, violations: Sequence[Violation]) -> str:
+    """Return why a revision cannot be used that an older release wrote."""
+    what = detail("; ".join(str(violation) for violation in violations))
+    return f"this release of the operator refuses its revision {name}: {what}"
