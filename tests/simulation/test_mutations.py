@@ -216,6 +216,13 @@ def test_a_rewind_does_not_wait_for_a_job_that_nobody_deletes() -> None:
     assert play(history) is None
 
 
+def test_a_rewind_waits_for_no_driver_of_an_epoch_that_nobody_claimed() -> None:
+    """Found in seed 23458, from which this history is shrunk."""
+    upgrade = events.BreakImage(17.0, lasts=1.0, upgrades=True)
+    history = History(23458, Setup(), (upgrade, events.Rewind(19.0, delete_output=True), events.DeleteJob(22.0)))
+    assert play(history) is None
+
+
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
     found = first_failure()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from fakes.manifests import KEY, body
 from fencepost.fence import FenceRow
-from fencepost_operator.actions import StopRun
+from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import (
     CONFIRM_DEAD_ANNOTATION,
     FINALIZER,
@@ -23,7 +23,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.chain import prepare
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.decision.rewind.machine import RewindContext, purge
+from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
 from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -91,3 +91,20 @@ def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:
     assert found is not None
     assert found.outcome is not None
     assert found.outcome.action is not None, "the output is deleted"
+
+
+def test_the_driver_of_an_epoch_that_nobody_claimed_has_written_nothing() -> None:
+    """Found by the simulation, seed 23458: the Job of a run that had just started was deleted, and proved nothing."""
+    waiting = purging(replace(JOB, deleting=True))
+    found = purge(replace(waiting, rewind=replace(waiting.rewind, status=replace(waiting.status, unclaimed_epoch=2))))
+    assert found is not None
+    assert "proof" not in found.status.message
+    before = waiting.row
+    for driver, version in ((None, before.version), ("pod-1", None)):
+        row = replace(before, epoch=2, driver=driver)
+        running = replace(waiting.run, row=row, observation=replace(waiting.run.observation, fence=Known(row)))
+        taken = stop(replace(waiting, run=running))
+        assert taken is not None
+        assert taken.outcome is not None
+        assert taken.outcome.action == TakeOverFence(epoch=2, version=version, owner=running.owner)
+        assert taken.status.unclaimed_epoch == (2 if driver is None else None)

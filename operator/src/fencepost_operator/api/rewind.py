@@ -108,6 +108,7 @@ class RewindStatus(Model):
     """How far a rewind is. `observed_generation` is -1 before the first look.
 
     `epoch` is the one in which nobody drives the pipeline while it is rewound, recorded before the fence is taken over;
+    `unclaimed_epoch` the one before it where no driver has claimed that one, so that none can write under it;
     `version` the row's when the target was recorded, one before the offsets are set.  `backup` is the snapshot of the
     row before the rewind.  `rows_to_delete` were counted before anything was stopped, in `estimated_seconds`.
     """
@@ -118,6 +119,7 @@ class RewindStatus(Model):
     conditions: tuple[Condition, ...] = ()
     steps: tuple[StepStatus, ...] = ()
     epoch: int | None = None
+    unclaimed_epoch: int | None = None
     version: int | None = None
     backup: str | None = None
     target: ResolvedTarget | None = None

@@ -130,8 +130,16 @@ def stop(context: RewindContext) -> Progress | None:
     if is_taken:
         return None
     message = f"Taking the fence over: in epoch {row.epoch + 1} nobody drives the pipeline while it is rewound"
-    fresh = replace(context.status, epoch=row.epoch + 1, version=None, backup=None, target=None)
-    action = TakeOverFence(epoch=row.epoch, version=None, owner=context.run.owner)
+    is_unclaimed = row.driver is None  # the version keeps it so until the fence is taken over
+    fresh = replace(
+        context.status,
+        epoch=row.epoch + 1,
+        unclaimed_epoch=row.epoch if is_unclaimed else None,
+        version=None,
+        backup=None,
+        target=None,
+    )
+    action = TakeOverFence(epoch=row.epoch, version=row.version if is_unclaimed else None, owner=context.run.owner)
     return _working(context, RewindStep.STOP, message, action=action, status=fresh)
 
 
@@ -169,7 +177,8 @@ def purge(context: RewindContext) -> Progress | None:
     if is_set(context.status) or target is None or not context.spec.delete_output or _is_at(context.row, target):
         return None
     run = context.run.unconfirmed_run
-    if run is not None and not is_confirmed(context.run, run):
+    never_wrote = run is not None and run.epoch == context.status.unclaimed_epoch
+    if run is not None and not never_wrote and not is_confirmed(context.run, run):
         message = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
         message = with_remedy(message, f"if its node is lost, {how_to_prove(context.run, run)}")
         if deletion := unconfirmed_run_is_not_deleted(context.run):
