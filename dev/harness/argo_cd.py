@@ -168,6 +168,7 @@ def _variables(environment: Environment, folder: Path) -> dict[str, str]:
     return {
         "PATH": f"{environment.kubectl.parent}:{os.environ['PATH']}",
         "ARGOCD_FAKE_IN_CLUSTER": "true",
+        "KUBECONFIG": str(environment.kubeconfig),
         "ARGOCD_GPG_ENABLED": "false",
         "ARGOCD_TLS_DATA_PATH": str(folders["tls"]),
         "ARGOCD_SSH_DATA_PATH": str(folders["ssh"]),

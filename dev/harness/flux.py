@@ -118,6 +118,7 @@ def flux(environment: Environment, folder: Path, *, namespace: str) -> Iterator[
         str(environment.kubectl.parent / "kustomize-controller"),
         "--watch-all-namespaces=false",
         "--feature-gates=ExternalArtifact=true",
+        "--requeue-dependency=2s",
         f"--metrics-addr=127.0.0.1:{free_port()}",
         f"--health-addr={health}",
         "--log-level=info",

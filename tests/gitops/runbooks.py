@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from generators.decisions import RUNBOOKS
@@ -44,13 +45,15 @@ def run(environment: Environment, command: str, pipeline: Pipeline) -> str:
         if " retention " not in line:
             line += f" --cassandra {environment.cassandra_host}:{environment.cassandra_port}"
     path = os.pathsep.join((str(environment.kubectl.parent), str(Path(sys.executable).parent), os.environ["PATH"]))
-    ended = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", line],
-        env={**os.environ, "PATH": path, "KUBECONFIG": str(environment.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    with TemporaryDirectory() as folder:  # some commands write files
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line],
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(environment.kubeconfig)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     assert ended.returncode == 0, f"{line}: {ended.stdout}{ended.stderr}"
     return ended.stdout

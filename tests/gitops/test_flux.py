@@ -73,7 +73,7 @@ def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: P
             PIPELINES, files(place, with_pipelines=with_pipelines, more=(unrelated(),), suspend=True, **spec)
         )
 
-    first = publish()
+    first = publish(batchInterval="2s")
     running.kubectl.apply(*kustomizations(running))
     eventually("the pipelines wait for their credentials", lambda: "DependencyNotReady" in said(running), seconds=60)
     assert kubectl.get(KIND, PIPELINE) is None
@@ -83,7 +83,7 @@ def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: P
 
     pipeline.patch({"batchInterval": "9s"})
     running.now(PIPELINES)
-    eventually("the change by hand is undone", lambda: interval(pipeline) != "9s", seconds=60)
+    eventually("the change by hand is undone", lambda: interval(pipeline) == "2s", seconds=60)
     running.kubectl.patch(KUSTOMIZATION, PIPELINES, {"spec": {"suspend": True}})
     pipeline.patch({"batchInterval": "8s"})
     second = publish(batchInterval="3s")
