@@ -93,7 +93,7 @@ bench: up ## Measure; assert nothing
 
 .PHONY: soak
 soak: up ## Lose a node for ten minutes, work off gigabytes of large records, run two hours of load; print each trend
-	@$(BIN)/pytest -m long -s tests/e2e
+	@$(BIN)/pytest -m long -s tests/e2e tests/integration/monitoring
 	@$(BIN)/python -m soak
 
 .PHONY: reference

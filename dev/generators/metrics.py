@@ -39,6 +39,14 @@ The PodMonitor gives each series of a pod the labels `namespace`, `pod`, `name` 
 counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
 
 `metrics.dashboards.enabled` installs three Grafana dashboards: the fleet, one pipeline, and the operator.
+
+## Memory that runs out
+![Heap, garbage collection and Python workers over three minutes](metrics/memory.png)
+
+A driver whose transform keeps 4 MiB per batch, and a Python worker that keeps 2 MiB per task, as Prometheus draws them. The heap reaches
+its limit after half a minute; the share of time in garbage collection climbs for two and a half minutes, to 60 %, until the JVM gives up.
+Nothing else is wrong meanwhile: batches are committed, ever more slowly. In a pipeline that takes days, and both curves show it. Watch
+`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_memory_bytes` beside its limit.
 """
 
 

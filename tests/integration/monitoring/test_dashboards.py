@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fencepost import metrics_server
 from fencepost.batch import SinkWork
@@ -34,10 +33,9 @@ from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from generators.dashboards import FOLDER
 from generators.panels import BOARDS
-from harness.processes import free_port, running
 from harness.prometheus import Prometheus
 from harness.waiting import eventually
-from testbed.home import Home
+from integration.monitoring.local import at
 
 pytestmark = pytest.mark.integration
 
@@ -131,17 +129,8 @@ def scraped(fleet: Fleet, folder: Path) -> Iterator[Prometheus]:
         labels = {"pod": f"{name}-0"} | ({**PLACE, "component": component} if name != "operator" else {})
         scrape = {"targets": [f"127.0.0.1:{port}"], "labels": labels}
         jobs.append({"job_name": name, "honor_labels": name == "operator", "static_configs": [scrape]})
-    settings = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-    address = f"127.0.0.1:{free_port()}"
-    command = (
-        str(Home.of_user().bin / "prometheus"),
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-    )
-    with running(*command, log=folder / "prometheus.log", ready=f"http://{address}/-/ready"):
-        yield Prometheus(f"http://{address}")
+    with at(folder, {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}) as found:
+        yield found
 
 
 def queries() -> Iterator[tuple[str, str]]:
