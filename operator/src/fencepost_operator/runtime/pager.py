@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
@@ -52,6 +52,44 @@ class _Source:
     found: Receivers | None = None
     read_at: datetime | None = None
     is_busy: bool = False
+
+
+@dataclass(slots=True)
+class _Places:
+    """Who sends now: of the operator's receivers each once, of the namespaces each once, of the silent ones few."""
+
+    own: list[str]
+    """Ids of receivers."""
+    others: list[str]
+    """Namespaces."""
+    silent: set[str]
+    """Receivers of the operator, and namespaces, that have failed since they were last told something."""
+
+    @classmethod
+    def of(cls, lanes: Mapping[_LaneKey, Lane]) -> _Places:
+        """Return who sends, by the lanes."""
+        busy = [(key, lane.receiver) for key, lane in lanes.items() if lane.is_busy]
+        return cls(
+            own=[key[0] for key, receiver in busy if receiver.is_trusted],
+            others=[key[1] for key, receiver in busy if not receiver.is_trusted],
+            silent={key[0] if lane.receiver.is_trusted else key[1] for key, lane in lanes.items() if lane.failures},
+        )
+
+    def are_taken(self) -> bool:
+        """Whether nobody else may send."""
+        return len(self.own) >= _OWN_PLACES and len(self.others) >= _PLACES
+
+    def take(self, receiver: Receiver, namespace: str) -> bool:
+        """Take a place; return whether there was one."""
+        users, most, name = (
+            (self.own, _OWN_PLACES, receiver.id) if receiver.is_trusted else (self.others, _PLACES, namespace)
+        )
+        if len(users) >= most or name in users:
+            return False
+        if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_PLACES:
+            return False
+        users.append(name)
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,43 +261,34 @@ class QueuedPager:
 
     def _send_pages(self) -> None:
         """Begin what is due and has a place; who failed least and waited longest goes first."""
+        places = _Places.of(self._lanes)
+        if places.are_taken():
+            return
         now = self.clock.now()
-        due: list[tuple[Lane, str, list[Page]]] = []
-        for namespace in {key.namespace for key in self._told}:
-            pages = {key: list(found) for key, found in self._told.items() if key.namespace == namespace}
-            for lane in self._lanes_of(namespace):
-                told = {each for key in pages for each in self._delivered(key, lane.receiver)}
-                everything = [page for found in pages.values() for page in found]
-                lane.forget({incident_of(page) for page in everything})
-                if found := lane.due(everything, told, now):
-                    due.append((lane, namespace, found))
+        due = list(self._due(now))
         due.sort(key=lambda each: (each[0].failures > 0, each[0].last_start or datetime.min.replace(tzinfo=now.tzinfo)))
         for lane, namespace, found in due:
-            if self._has_place(lane.receiver, namespace, failing=self._fails(namespace)):
+            if places.are_taken():
+                return
+            if places.take(lane.receiver, namespace):
                 lane.is_busy, lane.last_start = True, now
                 batch = found[: BATCH[lane.receiver.kind]]
                 lane.spend(len(batch))
                 self._begin(self._send(lane, batch))
 
-    def _has_place(self, receiver: Receiver, namespace: str, *, failing: bool) -> bool:
-        busy = [(key, lane) for key, lane in self._lanes.items() if lane.is_busy]
-        if receiver.is_trusted:
-            mine = [lane.receiver.id for _, lane in busy if lane.receiver.is_trusted]
-            if len(mine) >= _OWN_PLACES or receiver.id in mine:
-                return False
-            return not self._is_silent(receiver.id) or sum(map(self._is_silent, mine)) < _FAILING_PLACES
-        others = [key[1] for key, lane in busy if not lane.receiver.is_trusted]
-        if len(others) >= _PLACES or namespace in others:
-            return False
-        return not failing or sum(map(self._fails, others)) < _FAILING_PLACES
-
-    def _is_silent(self, receiver: str) -> bool:
-        return any(lane.failures for (identity, _), lane in self._lanes.items() if identity == receiver)
-
-    def _fails(self, namespace: str) -> bool:
-        return any(
-            lane.failures for key, lane in self._lanes.items() if key[1] == namespace and lane.receiver.namespace
-        )
+    def _due(self, now: datetime) -> Iterator[tuple[Lane, str, list[Page]]]:
+        """Yield each lane with something to tell now."""
+        namespaces: dict[str, list[ObjectKey]] = {}
+        for key in self._told:
+            namespaces.setdefault(key.namespace, []).append(key)
+        for namespace, keys in namespaces.items():
+            everything = [page for key in keys for page in self._told[key]]
+            incidents = {incident_of(page) for page in everything}
+            for lane in self._lanes_of(namespace):
+                lane.forget(incidents)
+                told = {each for key in keys for each in self._delivered(key, lane.receiver)}
+                if found := lane.due(everything, told, now):
+                    yield lane, namespace, found
 
     async def _send(self, lane: Lane, pages: list[Page]) -> None:
         """Send a batch, and have the loops record what was told."""
