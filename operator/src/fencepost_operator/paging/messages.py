@@ -21,7 +21,7 @@ from fencepost_operator.paging.receivers import Kind, Receiver
 LAPSE: Final = timedelta(minutes=10)
 """An alert of Alertmanager ends by itself when it is not repeated for that long, as when the operator is dead."""
 REPEAT: Final = timedelta(minutes=2)
-BATCH: Final[Mapping[Kind, int]] = {Kind.APPRISE: 5, Kind.PAGERDUTY: 10, Kind.ALERTMANAGER: 50}
+BATCH: Final[Mapping[Kind, int]] = {Kind.APPRISE: 10, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 50}
 """Pages that one process sends."""
 _DEDUP_LIMIT: Final = 255
 _CALLS: Final = re.compile(r"@(?=everyone|here|channel|all\b)|<(?=[!@#])", re.IGNORECASE)

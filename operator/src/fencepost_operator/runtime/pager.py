@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from fencepost_operator.api import ObjectKey, PageSent, Reason
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import NotLeading, PortError
-from fencepost_operator.paging.delivery import Allowance
+from fencepost_operator.paging.delivery import Allowance, Answer
 from fencepost_operator.paging.lanes import Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
@@ -270,11 +270,9 @@ class QueuedPager:
         for lane, namespace, found in due:
             if places.are_taken():
                 return
-            if places.take(lane.receiver, namespace):
-                lane.is_busy, lane.last_start = True, now
-                batch = found[: BATCH[lane.receiver.kind]]
-                lane.spend(len(batch))
-                self._begin(self._send(lane, batch))
+            if not lane.is_busy and places.take(lane.receiver, namespace):
+                along = [(each, pages) for each, _, pages in due if _goes_along(each, lane)]
+                self._begin(self._send(lane.receiver, _batch([(lane, found), *along], now)))
 
     def _due(self, now: datetime) -> Iterator[tuple[Lane, str, list[Page]]]:
         """Yield each lane with something to tell now."""
@@ -290,20 +288,28 @@ class QueuedPager:
                 if found := lane.due(everything, told, now):
                     yield lane, namespace, found
 
-    async def _send(self, lane: Lane, pages: list[Page]) -> None:
+    async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Page]]]) -> None:
         """Send a batch, and have the loops record what was told."""
-        receiver = lane.receiver
+        now = self.clock.now()
+        parts = [messages_of(receiver, pages, pagerduty=self.config.pagerduty, now=now) for _, pages in batch]
         try:
             self.may_write()
-            messages = messages_of(receiver, pages, pagerduty=self.config.pagerduty, now=self.clock.now())
-            answers = list(await self.sender.send(messages, self._allowance(receiver)))
+            messages = [message for part in parts for message in part]
+            answers = iter(await self.sender.send(messages, self._allowance(receiver)))
         except NotLeading:
             return
         finally:
-            lane.is_busy = False
-        if len(answers) == 1:
-            answers *= len(pages)  # one message told all of them
-        now = self.clock.now()
+            for lane, _ in batch:
+                lane.is_busy = False
+        for (lane, pages), part in zip(batch, parts, strict=True):
+            told = [next(answers) for _ in part]
+            # One message may tell all of a lane's pages.
+            self._answered(lane, pages, told * len(pages) if len(told) < len(pages) else told)
+        self._something.set()
+
+    def _answered(self, lane: Lane, pages: list[Page], answers: list[Answer]) -> None:
+        """Note what came of the messages of one lane."""
+        now, receiver = self.clock.now(), lane.receiver
         for page, answer in zip(pages, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
             before = lane.trouble
@@ -311,7 +317,6 @@ class QueuedPager:
                 self._note(page, receiver, now)
             elif lane.trouble != before and receiver.is_trusted:
                 log.error("%s", lane.trouble, extra={"reason": Reason.PAGE_FAILED})
-        self._something.set()
 
     def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
         """Keep that a receiver was told, until the status says so."""
@@ -343,6 +348,27 @@ class QueuedPager:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _goes_along(lane: Lane, first: Lane) -> bool:
+    """Return whether a lane's pages go with another one's: those of one receiver of the operator that answers."""
+    same = lane.receiver.is_trusted and lane.receiver.id == first.receiver.id
+    return same and lane is not first and not (lane.is_busy or lane.failures or first.failures)
+
+
+def _batch(due: list[tuple[Lane, list[Page]]], now: datetime) -> list[tuple[Lane, list[Page]]]:
+    """Return what one process sends of some lanes' pages, and note that they are being sent."""
+    found: list[tuple[Lane, list[Page]]] = []
+    left = BATCH[due[0][0].receiver.kind]
+    for lane, pages in due:
+        if not left:
+            break
+        part = pages[:left]
+        left -= len(part)
+        lane.is_busy, lane.last_start = True, now
+        lane.spend(len(part))
+        found.append((lane, part))
+    return found
 
 
 async def kept_running(pager: QueuedPager) -> None:
