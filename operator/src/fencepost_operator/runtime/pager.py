@@ -308,7 +308,7 @@ class QueuedPager:
         self._something.set()
 
     def _answered(self, lane: Lane, pages: list[Page], answers: list[Answer]) -> None:
-        """Note what came of the messages of one lane."""
+        """Note the answers to the messages of one lane."""
         now, receiver = self.clock.now(), lane.receiver
         for page, answer in zip(pages, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
