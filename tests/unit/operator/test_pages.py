@@ -111,7 +111,6 @@ class Story:
         ((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRED)), Reason.DATA_EXPIRED, "critical"),
         ((*ready(), condition("TransactionStalled", Reason.TRANSACTION_STALLED)), "TransactionStalled", "warning"),
         ((*ready(), condition("FallingBehind", Reason.FALLING_BEHIND)), Reason.FALLING_BEHIND, "warning"),
-        ((*ready(), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK)), "DurabilityAtRisk", "warning"),
         (
             (condition("Ready", Reason.SUSPENDED), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)),
             Reason.DATA_EXPIRES_SOON,
@@ -124,6 +123,15 @@ def test_a_condition_pages_at_once(conditions: tuple[Condition, ...], reason: st
     story.goes(conditions)
     (page,) = story.status.pages
     assert (page.reason, page.severity, page.opened_at, page.sent) == (reason, severity, story.now, ())
+
+
+def test_a_weak_setting_pages_after_an_hour() -> None:
+    story = Story()
+    weak = (*ready(), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK))
+    story.goes(weak, after=59 * MINUTE)
+    assert story.open() == []
+    story.goes(weak)
+    assert [(page.reason, page.severity) for page in story.status.pages] == [("DurabilityAtRisk", "warning")]
 
 
 @pytest.mark.parametrize(

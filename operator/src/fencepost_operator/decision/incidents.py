@@ -22,6 +22,8 @@ STALLED: Final = "Stalled"
 READY: Final = "Ready"
 PAGED: Final = frozenset({STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK})
 """Conditions whose reasons page, each as urgently as its guidance says."""
+PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}
+"""How long a condition lasts before it pages: a setting that is being changed is nobody's night."""
 WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
 """The others have nothing to say of a pipeline that a person stopped."""
 MOMENTS: Final = frozenset({Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT})
@@ -72,7 +74,7 @@ def open_incidents(
     found = {
         c.reason: Incident(condition=c.type, severity=severity_of(c), message=c.message)
         for c in status.conditions
-        if _pages(c, suspended=suspended)
+        if _pages(c, now, suspended=suspended)
     }
     found |= dict(_moments(events, pages, now))
     if ready is not None and ready.status != "True":
@@ -91,8 +93,10 @@ def severity_of(condition: Condition) -> Severity:
 _REASONS: Final = frozenset(str(reason) for reason in Reason)
 
 
-def _pages(condition: Condition, *, suspended: bool) -> bool:
+def _pages(condition: Condition, now: datetime, *, suspended: bool) -> bool:
     if condition.type not in PAGED or condition.status != "True":
+        return False
+    if now - condition.last_transition_time < PATIENCE.get(condition.type, timedelta()):
         return False
     if suspended and condition.type not in WHILE_SUSPENDED:
         return False
