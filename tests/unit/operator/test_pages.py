@@ -125,6 +125,13 @@ def test_a_condition_pages_at_once(conditions: tuple[Condition, ...], reason: st
     assert (page.reason, page.severity, page.opened_at, page.sent) == (reason, severity, story.now, ())
 
 
+def test_a_condition_of_a_replica_whose_clock_is_ahead_pages_at_once() -> None:
+    """Found by the simulation, seed 4966."""
+    story = Story()
+    story.goes(tuple(replace(each, last_transition_time=NOW + 2 * MINUTE) for each in stalled()))
+    assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
+
+
 def test_a_weak_setting_pages_after_an_hour() -> None:
     story = Story()
     weak = (*ready(), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK))

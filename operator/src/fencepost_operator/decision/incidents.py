@@ -96,7 +96,8 @@ _REASONS: Final = frozenset(str(reason) for reason in Reason)
 def _pages(condition: Condition, now: datetime, *, suspended: bool) -> bool:
     if condition.type not in PAGED or condition.status != "True":
         return False
-    if now - condition.last_transition_time < PATIENCE.get(condition.type, timedelta()):
+    patience = PATIENCE.get(condition.type)  # without one, the clock of the operator that saw it first does not count
+    if patience is not None and now - condition.last_transition_time < patience:
         return False
     if suspended and condition.type not in WHILE_SUSPENDED:
         return False
