@@ -247,6 +247,21 @@ def test_two_operators_do_not_correct_each_other() -> None:
     assert all(sent.outcome is Told.RESOLVED for sent in story.status.pages[0].sent), "what it knows is not unlearned"
 
 
+def test_who_is_told_is_forgotten_with_the_receiver() -> None:
+    """Else a Secret that is created again each hour fills the status, until the API server refuses it."""
+    story = Story()
+    story.goes(stalled())
+    for number in range(3):
+        name = f"shop/apprise/{number}"
+        story.facts = PagingFacts(receivers=(name,))
+        story.told()
+        story.goes(stalled())
+        assert [each.receiver for each in story.status.pages[0].sent] == [name]
+    story.facts = UNKNOWN
+    story.goes(stalled())
+    assert [each.receiver for each in story.status.pages[0].sent] == ["shop/apprise/2"]
+
+
 def test_unknown_receivers_are_not_absent() -> None:
     story = Story(UNKNOWN)
     story.goes(stalled())

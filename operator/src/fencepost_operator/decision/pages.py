@@ -29,7 +29,7 @@ from fencepost_operator.decision.incidents import Incident, not_ready_since, ope
 from fencepost_operator.decision.messages import SHOWN, with_remedy
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.silence_until import silenced_until
-from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
+from fencepost_operator.paging.page import PagingFacts, PagingProblem
 from fencepost_operator.text import single_line
 
 PAGING_DEGRADED: Final = "PagingDegraded"
@@ -48,7 +48,7 @@ def with_pages(
     pipeline: Pipeline, decision: Decision, facts: PagingFacts, config: ReconcileConfig, now: datetime
 ) -> Decision:
     """Return the decision with the pages that are to be recorded with it."""
-    before = tuple(_received(page, facts.receipts) for page in pipeline.status.pages)
+    before = tuple(_received(page, facts) for page in pipeline.status.pages)
     if is_paused(pipeline):
         return replace(decision, status=replace(decision.status, pages=before))
     since = not_ready_since(pipeline.status, decision.status, now)
@@ -70,20 +70,21 @@ def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageSt
     return status.pages if until is None else tuple(page for page in status.pages if page.sent)
 
 
-def _received(page: PageStatus, receipts: Sequence[Receipt]) -> PageStatus:
-    """Return the page with what the pager says of it.
+def _received(page: PageStatus, facts: PagingFacts) -> PageStatus:
+    """Return the page with what the pager says of it; receivers that are gone are forgotten.
 
     A receipt of an earlier incident of the reason says nothing, nor does one that tells less than is recorded: two
     operators that each keep a receipt would correct each other forever.
     """
     sent = {each.receiver: each for each in page.sent}
-    for receipt in receipts:
+    for receipt in facts.receipts:
         if (receipt.reason, receipt.opened_at) != (page.reason, page.opened_at):
             continue
         known = sent.get(receipt.sent.receiver)
         if known is None or (known.outcome is not page.wanted and receipt.sent.outcome is page.wanted):
             sent[receipt.sent.receiver] = receipt.sent
-    return replace(page, sent=tuple(sent[name] for name in sorted(sent)))
+    there = sent.keys() if facts.receivers is None else sent.keys() & set(facts.receivers)
+    return replace(page, sent=tuple(sent[name] for name in sorted(there)))
 
 
 def _pages(

@@ -85,6 +85,8 @@ class Reconciler:
     config: ReconcileConfig
     permits: RestartPermits = field(init=False)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
+    _unkept: set[ObjectKey] = field(default_factory=set)
+    """Pipelines whose pages the API server did not keep, as the log says once."""
 
     def __post_init__(self) -> None:
         self.permits = RestartPermits(
@@ -111,6 +113,7 @@ class Reconciler:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
             self._attempts.pop(key, None)
+            self._unkept.discard(key)
             self.permits.forget(key)
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
@@ -178,9 +181,23 @@ class Reconciler:
         return pipeline
 
     def _page(self, pipeline: Pipeline, decision: Decision) -> None:
-        """Say what there is to tell, now that it is recorded; the pager tells it beside the loops."""
+        """Say what there is to tell, now that it is recorded; the pager tells it beside the loops.
+
+        What the API server did not keep, because its CRD is older than this operator, is not told: nobody would know
+        afterwards that it was, and each pass would tell it again.
+        """
         now, status = self.ports.clock.now(), decision.status
-        due = due_pages(pipeline, status, now)
+        kept = {page.reason for page in pipeline.status.pages}
+        due = [page for page in due_pages(pipeline, status, now) if page.reason in kept]
+        if status.pages and not kept and pipeline.key not in self._unkept:
+            self._unkept.add(pipeline.key)
+            log.error(
+                "%s: nobody is paged: the API server does not keep status.pages; the CRD is older than the operator,"
+                " apply the one of its chart: helm show crds <chart> | kubectl apply --server-side --force-conflicts"
+                " -f -",
+                pipeline.key,
+                extra={"reason": Reason.PAGE_FAILED},
+            )
         pages = [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
         self.ports.pager.tell(pipeline.key, pages)
 

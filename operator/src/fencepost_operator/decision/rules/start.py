@@ -25,7 +25,9 @@ from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
 
 FRESH: Final = timedelta(seconds=30)
-"""Age of a cluster whose master is expected to run soon; a driver waits 90 s for it."""
+"""Age of a cluster whose master is expected to run soon."""
+WAITS_FOR_MASTER: Final = 90.0
+"""Seconds for which a driver waits for its master; where it must claim earlier, it is not started before the master."""
 
 
 def next_run(context: RunContext) -> Outcome:
@@ -83,7 +85,8 @@ def cluster_is_not_ready(context: RunContext, recorded: ClusterStatus) -> Outcom
     issue = pod_issue(context)
     if seen is not None and seen.master_ready and (seen.ready_workers or issue is None):
         return None
-    comes_soon = seen is not None and (seen.master_runs or context.now - recorded.requested_at < FRESH)
+    is_fresh = context.now - recorded.requested_at < FRESH and context.spec.restart.start_timeout > WAITS_FOR_MASTER
+    comes_soon = seen is not None and (seen.master_runs or is_fresh)
     if comes_soon and recorded.ready_at is None and issue is None:
         return None
     if issue is None:
