@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -246,6 +247,72 @@ async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
         await settle(pager, world, seconds=REPEAT.total_seconds())
         assert len(world.sent) == 2
         assert pager.facts(KEY).receipts == receipts, "a repetition is not recorded"
+
+
+def alerts_of(world: World) -> list[list[str]]:
+    """Collect what each message to an Alertmanager tells from now on: incidents' keys."""
+    posts: list[list[str]] = []
+
+    def reply(message: Message) -> Answer:
+        posts.append([alert["labels"]["incident"] for alert in json.loads(message.body)])
+        return DELIVERED
+
+    world.reply = reply
+    return posts
+
+
+async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
+    posts = alerts_of(world)
+    async with running(world) as pager:
+        for n in range(200):
+            key = ObjectKey("shop", f"p{n}")
+            pager.tell(key, [page(key=key)])
+        await settle(pager, world)
+        assert [len(each) for each in posts] == [50, 50, 50, 50], "one message spends one token"
+        waited = 0
+        for n in range(20):
+            late = ObjectKey("shop", f"late{n}")
+            pager.tell(late, [page(key=late)])
+            before = len(posts)
+            await settle(pager, world, seconds=30)
+            waited += all(page(key=late).dedup_key not in told for told in posts[before:])
+        assert not waited, "each new page is told at once"
+        assert len(posts) < 20 + 11 * 6, "repeats go together"
+        last: dict[str, int] = {key: at for at, told in enumerate(posts) for key in told}
+        assert len(last) == 220
+        assert pager.oldest_unsent() == 0
+
+
+async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
+    posts = alerts_of(world)
+    open_, new = ({f"{name}{n}": ObjectKey(name, f"p{n}") for n in range(30)} for name in ("a", "b"))
+    async with running(world) as pager:
+        for key in open_.values():
+            pager.tell(key, [page(key=key)])
+        await settle(pager, world)
+        posts.clear()
+        world.moment += REPEAT
+        for key in new.values():
+            pager.tell(key, [page(key=key)])
+        await settle(pager, world)
+    first = [key for told in posts[:2] for key in told]
+    assert {page(key=key).dedup_key for key in new.values()} <= set(first[:50]), "another namespace's as well"
+    assert {page(key=key).dedup_key for key in open_.values()} <= {key for told in posts for key in told}
+
+
+async def test_a_refused_repeat_waits_for_the_next_turn() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        world.reply = lambda _m: WRONG
+        await settle(pager, world, seconds=REPEAT.total_seconds())
+        await settle(pager, world, seconds=5)
+        assert len(world.sent) == 2
+        await settle(pager, world, seconds=REPEAT.total_seconds())
+        assert len(world.sent) == 3
 
 
 async def test_an_unreadable_secret_is_not_an_empty_one() -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.paging.delivery import Answer, Outcome
-from fencepost_operator.paging.messages import REPEAT
+from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind, Receiver
 
@@ -26,6 +26,14 @@ LONGEST_WAIT: Final = 120.0
 
 Incident: TypeAlias = tuple[str, datetime]
 """Dedup key, and when it began."""
+
+
+class Due(NamedTuple):
+    """What there is to tell now: `repeats` only where `fresh` leaves room."""
+
+    fresh: list[Page]
+    repeats: list[Page]
+    """The one that waited longest comes first."""
 
 
 @dataclass(slots=True)
@@ -44,15 +52,15 @@ class Lane:
     refused: dict[Incident, datetime] = field(default_factory=dict)
     """When a page that was refused is tried again."""
     repeated: dict[Incident, datetime] = field(default_factory=dict)
-    """When an open alert of Alertmanager was last told."""
+    """When an open alert of Alertmanager was last told, or refused."""
 
-    def due(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> list[Page]:
+    def due(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> Due:
         """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
-            return []
+            return Due([], [])
         self._refill(now)
-        fresh = [page for page in pages if self._is_fresh(page, told, now)][: int(self.tokens)]
-        return fresh + [page for page in pages if page not in fresh and self._lapses(page, told, now)]
+        fresh = [page for page in pages if self._is_fresh(page, told, now)][: self._affordable()]
+        return Due(fresh, self._repeats(pages, told, now))
 
     def waits(self, pages: list[Page], told: set[tuple[Incident, str]]) -> list[Page]:
         """Return what the receiver was not told yet, due or not."""
@@ -71,6 +79,7 @@ class Lane:
             return True
         if answer.outcome is Outcome.REFUSED:
             self.refused[incident] = now + timedelta(seconds=jittered(REFUSED_WAIT))
+            self.repeated[incident] = now
             what = f"answers with HTTP status {answer.status}" if answer.status else "cannot be used as it is written"
             self.trouble = f"The receiver in Secret {self.receiver.where}, {what}"
             return False
@@ -92,20 +101,35 @@ class Lane:
     def _knows(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
         return page.was_told(self.receiver.id) or (incident_of(page), page.wanted) in told
 
-    def _lapses(self, page: Page, told: set[tuple[Incident, str]], now: datetime) -> bool:
-        """Return whether an open alert has to be repeated."""
-        if self.receiver.kind is not Kind.ALERTMANAGER or page.resolved_at is not None or not self._knows(page, told):
-            return False
+    def _repeats(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> list[Page]:
+        """Return the open alerts to repeat: once one has to be, all that are halfway there, so that messages are few."""
+        if self.receiver.kind is not Kind.ALERTMANAGER:
+            return []
+        known = [page for page in pages if page.resolved_at is None and self._knows(page, told)]
+        since = {incident_of(page): self._since_repeat(page, now) for page in known}
+        if max(since.values(), default=timedelta()) < REPEAT:
+            return []
+        late = [page for page in known if since[incident_of(page)] >= REPEAT / 2]
+        return sorted(late, key=lambda page: since[incident_of(page)], reverse=True)
+
+    def _since_repeat(self, page: Page, now: datetime) -> timedelta:
         last = self.repeated.get(incident_of(page))
-        return last is None or now - last >= REPEAT
+        return now - last if last is not None else timedelta.max
+
+    def _affordable(self) -> int:
+        """Return how many pages the bucket has tokens for: one message tells Alertmanager as many as it takes."""
+        if self.receiver.kind is Kind.ALERTMANAGER:
+            return BATCH[Kind.ALERTMANAGER] if self.tokens >= 1 else 0
+        return int(self.tokens)
 
     def _refill(self, now: datetime) -> None:
         passed = (now - self.refilled_at).total_seconds() if self.refilled_at is not None else 0.0
         self.tokens = min(float(BURST), self.tokens + max(0.0, passed) * PER_MINUTE / 60)
         self.refilled_at = now
 
-    def spend(self, messages: int) -> None:
-        """Take that many messages off the bucket."""
+    def spend(self, fresh: int) -> None:
+        """Take the messages that tell that many new pages off the bucket; a repeat costs nothing."""
+        messages = min(fresh, 1) if self.receiver.kind is Kind.ALERTMANAGER else fresh
         self.tokens = max(0.0, self.tokens - messages)
 
 

@@ -18,7 +18,7 @@ from fencepost_operator.api import ObjectKey, PageSent, Reason
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import NotLeading, PortError
 from fencepost_operator.paging.delivery import Allowance, Answer
-from fencepost_operator.paging.lanes import Lane, incident_of
+from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
 from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
@@ -271,10 +271,10 @@ class QueuedPager:
             if places.are_taken():
                 return
             if not lane.is_busy and places.take(lane.receiver, namespace):
-                along = [(each, pages) for each, _, pages in due if _goes_along(each, lane)]
+                along = [(each, more) for each, _, more in due if _goes_along(each, lane)]
                 self._begin(self._send(lane.receiver, _batch([(lane, found), *along], now)))
 
-    def _due(self, now: datetime) -> Iterator[tuple[Lane, str, list[Page]]]:
+    def _due(self, now: datetime) -> Iterator[tuple[Lane, str, Due]]:
         """Yield each lane with something to tell now."""
         namespaces: dict[str, list[ObjectKey]] = {}
         for key in self._told:
@@ -285,7 +285,8 @@ class QueuedPager:
             for lane in self._lanes_of(namespace):
                 lane.forget(incidents)
                 told = {each for key in keys for each in self._delivered(key, lane.receiver)}
-                if found := lane.due(everything, told, now):
+                found = lane.due(everything, told, now)
+                if found.fresh or found.repeats:
                     yield lane, namespace, found
 
     async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Page]]]) -> None:
@@ -356,19 +357,22 @@ def _goes_along(lane: Lane, first: Lane) -> bool:
     return same and lane is not first and not (lane.is_busy or lane.failures or first.failures)
 
 
-def _batch(due: list[tuple[Lane, list[Page]]], now: datetime) -> list[tuple[Lane, list[Page]]]:
+def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[Page]]]:
     """Return what one process sends of some lanes' pages, and note that they are being sent."""
-    found: list[tuple[Lane, list[Page]]] = []
     left = BATCH[due[0][0].receiver.kind]
-    for lane, pages in due:
-        if not left:
-            break
-        part = pages[:left]
+    parts: list[list[Page]] = [[] for _ in due]
+    for part, (lane, found) in zip(parts, due, strict=True):
+        part += found.fresh[:left]
         left -= len(part)
-        lane.is_busy, lane.last_start = True, now
         lane.spend(len(part))
-        found.append((lane, part))
-    return found
+    for part, (_, found) in zip(parts, due, strict=True):
+        repeats = found.repeats[:left]
+        part += repeats
+        left -= len(repeats)
+    batch = [(lane, part) for (lane, _), part in zip(due, parts, strict=True) if part]
+    for lane, _ in batch:
+        lane.is_busy, lane.last_start = True, now
+    return batch
 
 
 async def kept_running(pager: QueuedPager) -> None:
