@@ -195,6 +195,42 @@ async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
         assert not pager.facts(KEY).problems
 
 
+async def test_a_receiver_that_takes_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    own = replace(receiver("own"), where="fencepost-system/pages, key apprise, line 3")
+    world = World(
+        secrets={"": Receivers(receivers=(own,)), "shop": Receivers(receivers=(receiver("a", "shop"),))},
+        reply=lambda _m: Answer(outcome=Outcome.FAILED),
+    )
+    async with running(world) as pager:
+        pager.tell(KEY, [page(), page("NotReady")])
+        await settle(pager, world)
+        await settle(pager, world, seconds=10)
+        await settle(pager, world, seconds=30)
+        assert not pager.facts(KEY).problems, "it may come back"
+        await settle(pager, world, seconds=90)
+        (problem,) = pager.facts(KEY).problems
+        assert problem.reason == "PageFailed"
+        assert "shop/fencepost-pages, key apprise, line 1, takes no messages" in problem.message
+        await settle(pager, world, seconds=150)
+        assert pager.facts(KEY).problems == (problem,), "whatever the failures are, the text is the same"
+        logged = [record.message for record in caplog.records if "takes no messages" in record.message]
+        assert len(logged) == 1
+        assert "fencepost-system/pages, key apprise, line 3" in logged[0]
+        world.reply = lambda _m: DELIVERED
+        await settle(pager, world, seconds=150)
+        assert not pager.facts(KEY).problems
+
+
+async def test_one_attempt_that_fails_names_nobody_however_long_ago() -> None:
+    world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))}, reply=lambda _m: DOWN)
+    async with running(world) as pager:
+        pager.tell(KEY, [page(), page("NotReady")])
+        await settle(pager, world)
+        pager.tell(KEY, [])
+        await settle(pager, world, seconds=3600)
+        assert not pager.facts(KEY).problems
+
+
 async def test_a_burst_waits_and_nothing_is_dropped() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
     pages = {ObjectKey("shop", f"p{n}"): n for n in range(BURST + 15)}
@@ -265,11 +301,11 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
     world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
     posts = alerts_of(world)
     async with running(world) as pager:
-        for n in range(200):
+        for n in range(120):
             key = ObjectKey("shop", f"p{n}")
             pager.tell(key, [page(key=key)])
         await settle(pager, world)
-        assert [len(each) for each in posts] == [50, 50, 50, 50], "one message spends one token"
+        assert [len(each) for each in posts] == [50, 50, 20], "one message spends one token"
         waited = 0
         for n in range(20):
             late = ObjectKey("shop", f"late{n}")
@@ -278,9 +314,9 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
             await settle(pager, world, seconds=30)
             waited += all(page(key=late).dedup_key not in told for told in posts[before:])
         assert not waited, "each new page is told at once"
-        assert len(posts) < 20 + 11 * 6, "repeats go together"
+        assert len(posts) < 20 + 11 * 4, "repeats go together"
         last: dict[str, int] = {key: at for at, told in enumerate(posts) for key in told}
-        assert len(last) == 220
+        assert len(last) == 140
         assert pager.oldest_unsent() == 0
 
 

@@ -23,6 +23,8 @@ REFUSED_WAIT: Final = 600.0
 """Seconds until a message that was refused is tried again: somebody has to correct something."""
 LONGEST_WAIT: Final = 120.0
 """Seconds between two attempts on a receiver that does not answer."""
+SILENCE: Final = timedelta(minutes=2)
+"""For how long a receiver takes nothing until somebody is told."""
 
 Incident: TypeAlias = tuple[str, datetime]
 """Dedup key, and when it began."""
@@ -43,8 +45,12 @@ class Lane:
     receiver: Receiver
     failures: int = 0
     retry_at: datetime | None = None
-    trouble: str = ""
-    """Why the receiver refuses, '' while it does not."""
+    failing_since: datetime | None = None
+    """When the first of the attempts began that failed in a row."""
+    refusal: str = ""
+    """How the receiver refuses, '' while it does not."""
+    noticed: str = ""
+    """The trouble that was logged last."""
     is_busy: bool = False
     last_start: datetime | None = None
     tokens: float = BURST
@@ -66,11 +72,23 @@ class Lane:
         """Return what the receiver was not told yet, due or not."""
         return [page for page in pages if not self._knows(page, told)]
 
+    def trouble(self, now: datetime) -> str:
+        """Return what somebody has to correct, '' for nothing.
+
+        Neither the text nor the moment depends on how an attempt failed: it tells tenants nothing of the network.
+        """
+        if self.refusal:
+            return f"The receiver in Secret {self.receiver.where}, {self.refusal}"
+        if self.failures > 1 and self.failing_since is not None and now - self.failing_since >= SILENCE:
+            return f"The receiver in Secret {self.receiver.where}, takes no messages, or may not be contacted"
+        return ""
+
     def answered(self, page: Page, answer: Answer, now: datetime) -> bool:
         """Note how a message was received; return whether the page was delivered."""
         incident = incident_of(page)
         if answer.outcome is Outcome.DELIVERED:
-            self.failures, self.retry_at, self.trouble = 0, None, ""
+            self._is_reached()
+            self.refusal = ""
             self.refused.pop(incident, None)
             if page.resolved_at is None:
                 self.repeated[incident] = now
@@ -80,13 +98,18 @@ class Lane:
         if answer.outcome is Outcome.REFUSED:
             self.refused[incident] = now + timedelta(seconds=jittered(REFUSED_WAIT))
             self.repeated[incident] = now
-            what = f"answers with HTTP status {answer.status}" if answer.status else "cannot be used as it is written"
-            self.trouble = f"The receiver in Secret {self.receiver.where}, {what}"
+            status = answer.status
+            self.refusal = f"answers with HTTP status {status}" if status else "cannot be used as it is written"
             return False
-        self.failures += 1
+        if self.retry_at is None or now >= self.retry_at:  # the messages of one process are one attempt
+            self.failures += 1
+        self.failing_since = self.failing_since or self.last_start or now
         wait = max(answer.retry_after, jittered(retry_delay(self.failures, first=2.0, longest=LONGEST_WAIT)))
         self.retry_at = max(self.retry_at or now, now + timedelta(seconds=wait))
         return False
+
+    def _is_reached(self) -> None:
+        self.failures, self.retry_at, self.failing_since = 0, None, None
 
     def forget(self, incidents: set[Incident]) -> None:
         """Drop what is known of incidents other than these."""
@@ -102,7 +125,7 @@ class Lane:
         return page.was_told(self.receiver.id) or (incident_of(page), page.wanted) in told
 
     def _repeats(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> list[Page]:
-        """Return the open alerts to repeat: once one has to be, all that are halfway there, so that messages are few."""
+        """Return the alerts to repeat: once one has to be, all that are halfway there, so that messages are few."""
         if self.receiver.kind is not Kind.ALERTMANAGER:
             return []
         known = [page for page in pages if page.resolved_at is None and self._knows(page, told)]

@@ -128,8 +128,8 @@ class QueuedPager:
         problems = list(others.problems) if others is not None else []
         for receiver in others.receivers if others is not None else ():
             lane = self._lanes.get((receiver.id, key.namespace))
-            if lane is not None and lane.trouble:
-                message = f"{lane.trouble}. Correct the key or the address."
+            if lane is not None and (trouble := lane.trouble(self.clock.now())):
+                message = f"{trouble}. Correct the key, the account or the address."
                 problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=message))
         return PagingFacts(
             receivers=None if known is None else tuple(receiver.id for receiver in known),
@@ -313,11 +313,12 @@ class QueuedPager:
         now, receiver = self.clock.now(), lane.receiver
         for page, answer in zip(pages, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
-            before = lane.trouble
             if lane.answered(page, answer, now):
                 self._note(page, receiver, now)
-            elif lane.trouble != before and receiver.is_trusted:
-                log.error("%s", lane.trouble, extra={"reason": Reason.PAGE_FAILED})
+        if (trouble := lane.trouble(now)) != lane.noticed:
+            lane.noticed = trouble
+            if trouble and receiver.is_trusted:
+                log.error("%s", trouble, extra={"reason": Reason.PAGE_FAILED})
 
     def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
         """Keep that a receiver was told, until the status says so."""
@@ -362,12 +363,12 @@ def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[
     left = BATCH[due[0][0].receiver.kind]
     parts: list[list[Page]] = [[] for _ in due]
     for part, (lane, found) in zip(parts, due, strict=True):
-        part += found.fresh[:left]
+        part.extend(found.fresh[:left])
         left -= len(part)
         lane.spend(len(part))
     for part, (_, found) in zip(parts, due, strict=True):
         repeats = found.repeats[:left]
-        part += repeats
+        part.extend(repeats)
         left -= len(repeats)
     batch = [(lane, part) for (lane, _), part in zip(due, parts, strict=True) if part]
     for lane, _ in batch:
