@@ -36,6 +36,8 @@ class World:
     reply: Callable[[Message], Answer] = lambda _message: DELIVERED
     hanging: set[str] = field(default_factory=set)
     """URLs whose receiver does not answer."""
+    held: asyncio.Event | None = None
+    """Until when no receiver answers."""
     sent: list[tuple[str, str]] = field(default_factory=list)
     allowances: list[Allowance] = field(default_factory=list)
     outcomes: list[tuple[str, str]] = field(default_factory=list)
@@ -53,6 +55,8 @@ class World:
         self.allowances.append(allowance)
         if messages[0].url in self.hanging:
             await asyncio.sleep(3600)
+        if self.held is not None:
+            await self.held.wait()
         self.sent += [(message.url, message.title) for message in messages]
         return [self.reply(message) for message in messages]
 
@@ -349,6 +353,20 @@ async def test_a_refused_repeat_waits_for_the_next_turn() -> None:
         assert len(world.sent) == 2
         await settle(pager, world, seconds=REPEAT.total_seconds())
         assert len(world.sent) == 3
+
+
+async def test_one_receiver_of_many_namespaces_takes_one_place() -> None:
+    slow, fast = receiver("am", kind=Kind.ALERTMANAGER), receiver("duty")
+    world = World(secrets={"": Receivers(receivers=(slow,))}, hanging={"http://am/api/v2/alerts"})
+    async with running(world) as pager:
+        for namespace in ("a", "b", "c"):
+            key = ObjectKey(namespace, "x")
+            pager.tell(key, [page(key=key)])
+        await settle(pager, world)
+        assert len(world.allowances) == 1, "three namespaces, one process"
+        world.secrets[""] = Receivers(receivers=(slow, fast))
+        await settle(pager, world, seconds=21)
+    assert len(world.sent) == 3
 
 
 async def test_an_unreadable_secret_is_not_an_empty_one() -> None:

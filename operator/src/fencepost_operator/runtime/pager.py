@@ -58,9 +58,9 @@ class _Source:
 class _Places:
     """Who sends now: of the operator's receivers each once, of the namespaces each once, of the silent ones few."""
 
-    own: list[str]
-    """Ids of receivers."""
-    others: list[str]
+    own: set[str]
+    """Ids of receivers: one message may tell of many namespaces."""
+    others: set[str]
     """Namespaces."""
     silent: set[str]
     """Receivers of the operator, and namespaces, that have failed since they were last told something."""
@@ -70,8 +70,8 @@ class _Places:
         """Return who sends, by the lanes."""
         busy = [(key, lane.receiver) for key, lane in lanes.items() if lane.is_busy]
         return cls(
-            own=[key[0] for key, receiver in busy if receiver.is_trusted],
-            others=[key[1] for key, receiver in busy if not receiver.is_trusted],
+            own={key[0] for key, receiver in busy if receiver.is_trusted},
+            others={key[1] for key, receiver in busy if not receiver.is_trusted},
             silent={key[0] if lane.receiver.is_trusted else key[1] for key, lane in lanes.items() if lane.failures},
         )
 
@@ -88,7 +88,7 @@ class _Places:
             return False
         if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_PLACES:
             return False
-        users.append(name)
+        users.add(name)
         return True
 
 
