@@ -369,6 +369,40 @@ async def test_one_receiver_of_many_namespaces_takes_one_place() -> None:
     assert len(world.sent) == 3
 
 
+@pytest.mark.parametrize("answer", [WRONG, replace(DOWN, retry_after=500.0)])
+async def test_a_corrected_account_is_used_at_once(answer: Answer) -> None:
+    """The id of a receiver is that of its line, whatever the account is."""
+    account = receiver("am", "shop", kind=Kind.ALERTMANAGER)
+    world = World(secrets={"shop": Receivers(receivers=(account,))}, reply=lambda _m: answer)
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert len(world.sent) == 1
+        world.reply = lambda _m: DELIVERED
+        world.secrets["shop"] = Receivers(receivers=(replace(account, options={"token": "new"}),))
+        await settle(pager, world, seconds=21)
+        assert len(world.sent) == 2
+        assert not pager.facts(KEY).problems
+        assert pager.oldest_unsent() == 0
+
+
+async def test_an_answer_to_the_old_account_does_not_delay_the_new_one() -> None:
+    account = receiver("am", "shop", kind=Kind.ALERTMANAGER)
+    world = World(secrets={"shop": Receivers(receivers=(account,))}, held=asyncio.Event())
+    replies = iter([WRONG, DELIVERED])
+    world.reply = lambda _m: next(replies)
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        world.secrets["shop"] = Receivers(receivers=(replace(account, options={"token": "new"}),))
+        await settle(pager, world, seconds=21)
+        assert world.held is not None
+        world.held.set()
+        await settle(pager, world)
+        assert len(world.sent) == 2
+        assert not pager.facts(KEY).problems
+
+
 async def test_an_unreadable_secret_is_not_an_empty_one() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, unreadable=True)
     async with running(world) as pager:

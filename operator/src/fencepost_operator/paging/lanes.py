@@ -108,6 +108,12 @@ class Lane:
         self.retry_at = max(self.retry_at or now, now + timedelta(seconds=wait))
         return False
 
+    def correct(self, receiver: Receiver) -> None:
+        """Follow a receiver whose line or account changed: what failed before says nothing of it."""
+        self.receiver, self.refusal = receiver, ""
+        self.refused.clear()
+        self._is_reached()
+
     def _is_reached(self) -> None:
         self.failures, self.retry_at, self.failing_since = 0, None, None
 

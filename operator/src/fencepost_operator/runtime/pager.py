@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from fencepost_operator.api import ObjectKey, PageSent, Reason
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import NotLeading, PortError
-from fencepost_operator.paging.delivery import Allowance, Answer
+from fencepost_operator.paging.delivery import Allowance, Answer, Outcome
 from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
@@ -245,8 +245,8 @@ class QueuedPager:
                 del self._lanes[lane_key]
         for receiver in found.receivers:
             for (identity, _), lane in self._lanes.items():
-                if identity == receiver.id:
-                    lane.receiver = receiver
+                if identity == receiver.id and lane.receiver != receiver:
+                    lane.correct(receiver)
         for key in self._told if namespace == OPERATOR else self._keys.get(namespace, ()):
             self.wake(key)
         self._something.set()
@@ -305,14 +305,16 @@ class QueuedPager:
         for (lane, pages), part in zip(batch, parts, strict=True):
             told = [next(answers) for _ in part]
             # One message may tell all of a lane's pages.
-            self._answered(lane, pages, told * len(pages) if len(told) < len(pages) else told)
+            self._answered(lane, receiver, pages, told * len(pages) if len(told) < len(pages) else told)
         self._something.set()
 
-    def _answered(self, lane: Lane, pages: list[Page], answers: list[Answer]) -> None:
-        """Note the answers to the messages of one lane."""
-        now, receiver = self.clock.now(), lane.receiver
+    def _answered(self, lane: Lane, receiver: Receiver, pages: list[Page], answers: list[Answer]) -> None:
+        """Note the answers to the messages of one lane, which its receiver got as it was then."""
+        now = self.clock.now()
         for page, answer in zip(pages, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
+            if answer.outcome is not Outcome.DELIVERED and lane.receiver != receiver:
+                continue  # it was corrected meanwhile
             if lane.answered(page, answer, now):
                 self._note(page, receiver, now)
         if (trouble := lane.trouble(now)) != lane.noticed:
