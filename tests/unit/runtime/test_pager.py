@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from fencepost_operator.api import ObjectKey, PageSent, Told
 from fencepost_operator.errors import NotLeading, Unreachable
@@ -18,6 +19,7 @@ from fencepost_operator.paging.lanes import BURST, REFUSED_WAIT
 from fencepost_operator.paging.messages import REPEAT
 from fencepost_operator.paging.page import Page, PagingProblem
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
+from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
 from unit.operator.scenes import NOW
 
@@ -174,10 +176,27 @@ async def test_a_receiver_without_an_answer_is_tried_again_with_backoff() -> Non
         assert len(world.sent) == 3
         await settle(pager, world, seconds=99.0)
         assert len(world.sent) == 3, "the answer said how long"
-        assert pager.oldest_unsent() > 100
+        assert pager.oldest_unsent(own=True) > 100
         await settle(pager, world, seconds=1.0)
         assert len(world.sent) == 4
-        assert pager.oldest_unsent() == 0
+        assert pager.oldest_unsent(own=True) == 0
+
+
+async def test_whose_receiver_was_not_told_is_counted_apart() -> None:
+    world = World(
+        secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))},
+        reply=lambda message: DELIVERED if message.url == "http://own" else DOWN,
+    )
+    registry = CollectorRegistry()
+    async with running(world) as pager:
+        PrometheusPageMetrics(registry).watch(pager.oldest_unsent, pager.receivers)
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=400)
+        found = {
+            owner: registry.get_sample_value("fencepost_pages_oldest_unsent_seconds", {"owner": owner})
+            for owner in ("operator", "namespace")
+        }
+    assert found == {"operator": 0, "namespace": 400}
 
 
 async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
@@ -321,7 +340,7 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
         assert len(posts) < 20 + 11 * 4, "repeats go together"
         last: dict[str, int] = {key: at for at, told in enumerate(posts) for key in told}
         assert len(last) == 140
-        assert pager.oldest_unsent() == 0
+        assert pager.oldest_unsent(own=True) == 0
 
 
 async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
@@ -383,7 +402,7 @@ async def test_a_corrected_account_is_used_at_once(answer: Answer) -> None:
         await settle(pager, world, seconds=21)
         assert len(world.sent) == 2
         assert not pager.facts(KEY).problems
-        assert pager.oldest_unsent() == 0
+        assert pager.oldest_unsent(own=False) == 0
 
 
 async def test_an_answer_to_the_old_account_does_not_delay_the_new_one() -> None:

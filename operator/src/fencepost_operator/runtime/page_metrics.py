@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 _KINDS: Final = ("apprise", "pagerduty", "alertmanager")
+_OWNERS: Final = {"operator": True, "namespace": False}
 _OUTCOMES: Final = ("delivered", "failed", "refused")
 
 
@@ -25,9 +26,12 @@ class PrometheusPageMetrics:
                 self._pages.labels(kind, outcome)
         self._oldest = Gauge(
             "fencepost_pages_oldest_unsent_seconds",
-            "Age of the oldest page that some receiver was not told, 0 without one.",
+            "Age of the oldest page that some receiver was not told, 0 without one, by whose receivers.",
+            ["owner"],
             registry=registry,
         )
+        for owner in _OWNERS:
+            self._oldest.labels(owner)
         self._receivers = Gauge(
             "fencepost_page_receivers", "Receivers in the operator's own Secret, by kind.", ["receiver"],
             registry=registry,
@@ -44,9 +48,10 @@ class PrometheusPageMetrics:
         """Count a heartbeat."""
         self._heartbeats.labels(outcome).inc()
 
-    def watch(self, oldest: Callable[[], float], receivers: Callable[[], dict[str, int]]) -> None:
+    def watch(self, oldest: Callable[..., float], receivers: Callable[[], dict[str, int]]) -> None:
         """Ask at each scrape how long the oldest page waits, and whom the operator tells."""
-        self._oldest.set_function(oldest)
+        for owner, own in _OWNERS.items():
+            self._oldest.labels(owner).set_function(partial(oldest, own=own))
         for kind in _KINDS:
             self._receivers.labels(kind).set_function(partial(_count, receivers, kind))
 

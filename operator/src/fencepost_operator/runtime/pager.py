@@ -169,13 +169,17 @@ class QueuedPager:
             for lane in [lane for lane in self._lanes if lane[1] == key.namespace]:
                 del self._lanes[lane]
 
-    def oldest_unsent(self) -> float:
-        """Return for how many seconds the oldest page waits that some receiver was not told, 0 for none."""
+    def oldest_unsent(self, *, own: bool) -> float:
+        """Return for how many seconds a page waits that some receiver was not told, 0 for none.
+
+        It is about the operator's `own` receivers or those of namespaces.
+        """
         now = self.clock.now()
         waits = [
             (now - (page.resolved_at or page.opened_at)).total_seconds()
             for key, pages in self._told.items()
             for lane in self._lanes_of(key.namespace)
+            if lane.receiver.is_trusted is own
             for page in lane.waits(list(pages), self._delivered(key, lane.receiver))
         ]
         return max(waits, default=0.0)
