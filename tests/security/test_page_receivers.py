@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -270,7 +274,7 @@ async def test_a_receiver_that_never_answers_is_given_up(listener: Listener) -> 
     place = f"127.0.0.1:{listener.port}"
     found = await send(only(place), apprise(f"json://{place}/x?rto=600&cto=600&retry=9"), patience=4.0)
     assert list(found) == [UNREACHABLE]
-    assert not children(), "the process is gone"
+    assert not child_processes(), "the process is gone"
 
 
 async def test_a_large_answer_costs_nothing(listener: Listener) -> None:
@@ -292,11 +296,84 @@ async def test_a_large_answer_costs_nothing(listener: Listener) -> None:
     endless.close()
     assert len(found) == 1
     assert listener.connections == 0
-    assert not children()
+    assert not child_processes()
 
 
-def children() -> list[str]:
-    """Return the command lines of living processes that send, which this process started."""
+def mail_to(place: str, recipients: str) -> str:
+    """Return a URL of a mail server without TLS."""
+    host = place.partition(":")[0]
+    return f"mailto://{place}?smtp={host}&from=fencepost@example.com&mode=insecure&{recipients}"
+
+
+def served(answer: bytes, *, endless: bool = False) -> tuple[socket.socket, list[bytes]]:
+    """Return a listener that answers each connection with that, again and again if `endless`, and what it was asked."""
+    server, asked = socket.create_server(("127.0.0.1", 0)), list[bytes]()
+
+    def serve() -> None:
+        while server.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.settimeout(5.0)
+                    if not endless:
+                        asked.append(connection.recv(65536))
+                    connection.sendall(answer)
+                    while endless:
+                        connection.sendall(answer)
+                    while connection.recv(65536):
+                        pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server, asked
+
+
+async def watched(sending: Awaitable[Sequence[Answer]]) -> tuple[Sequence[Answer], float, set[str]]:
+    """Return the answers, the most MiB that a process which sent had resident, and their oom_score_adj."""
+    task, peak, scores = asyncio.ensure_future(sending), 0.0, set[str]()
+    while not task.done():
+        await asyncio.sleep(0.02)
+        for place in child_processes():
+            with contextlib.suppress(OSError):
+                found = re.search(r"VmHWM:\s+(\d+) kB", (place / "status").read_text())
+                peak = max(peak, int(found[1]) / 1024 if found else 0.0)
+                scores.add((place / "oom_score_adj").read_text().strip())
+    return await task, peak, scores
+
+
+@pytest.mark.parametrize("status", [200, 302, 401])
+async def test_an_answer_is_never_decoded(listener: Listener, status: int) -> None:
+    """125 KB of gzip that are 128 MiB: an operator whose container has 512 MiB dies of a few of them."""
+    body = gzip.compress(bytes(128 * 2**20))
+    head = f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\nContent-Encoding: gzip\r\nLocation: /there\r\n\r\n"
+    server, asked = served(head.encode() + body)
+    bomb, quiet = f"127.0.0.1:{server.getsockname()[1]}", f"127.0.0.1:{listener.port}"
+    listener.slow = 0.5  # so that the peak of the first message is seen
+    found, peak, scores = await watched(
+        send(only(bomb, quiet), apprise(f"json://{bomb}/x"), apprise(f"json://{quiet}/x"))
+    )
+    server.close()
+    assert [answer.status for answer in found] == [status, 200]
+    assert all(b"accept-encoding: identity" in request.lower() for request in asked), "an answer of use is readable"
+    assert len(asked) == 1
+    assert 10.0 < peak < 110.0, "MiB"
+    assert "1000" in scores, "if memory runs out, the kernel takes it and not the operator"
+
+
+async def test_a_mail_server_cannot_fill_the_memory(listener: Listener) -> None:
+    """A greeting of endless lines, which smtplib keeps: the process meets its own limit, and goes on."""
+    listener.slow = 0.5
+    server, _ = served((b"220-" + b"x" * 4000 + b"\r\n") * 100, endless=True)
+    mail, quiet = f"127.0.0.1:{server.getsockname()[1]}", f"127.0.0.1:{listener.port}"
+    found, peak, _ = await watched(
+        send(only(mail, quiet), apprise(mail_to(mail, "to=a@example.com")), apprise(f"json://{quiet}/x"))
+    )
+    server.close()
+    assert [answer.outcome for answer in found] == [Outcome.FAILED, Outcome.DELIVERED]
+    assert 10.0 < peak < 110.0, "MiB"
+
+
+def child_processes() -> list[Path]:
+    """Return the places in /proc of living processes that send, which this process started."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -305,5 +382,5 @@ def children() -> list[str]:
         except OSError:
             continue
         if "fencepost_operator.paging.child" in line and parent == os.getpid():
-            found.append(line)
+            found.append(place)
     return found

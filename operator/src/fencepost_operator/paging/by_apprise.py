@@ -5,22 +5,26 @@ Only the process that sends imports this: Apprise takes a second and 30 MB, and 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import apprise
 import requests
+import urllib3
 
 from fencepost_operator.paging.delivery import Answer, Message, Outcome
 from fencepost_operator.paging.http_post import answer_of
 
+_ANSWER_LIMIT: Final = 65_536
+"""Bytes of a web service's answer that are read."""
 _answers: list[Answer] = []
 """What web services answered to the message."""
 
 
 def prepare() -> None:
-    """Load all services, and have `requests` follow no redirects, use no proxy, and note what is answered."""
+    """Load all services; `requests` follows no redirects, uses no proxy, reads little, and notes what is answered."""
     apprise.Apprise.instantiate("json://localhost")
     send = requests.sessions.Session.send
+    send_once = requests.adapters.HTTPAdapter.send
 
     def noting(session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # noqa: ANN401
         session.trust_env = False
@@ -28,7 +32,25 @@ def prepare() -> None:
         _answers.append(answer_of(response.status_code, response.headers.get("Retry-After")))
         return response
 
+    def reading_little(
+        adapter: requests.adapters.HTTPAdapter,
+        request: requests.PreparedRequest,
+        **options: Any,  # noqa: ANN401
+    ) -> requests.Response:
+        request.headers["Accept-Encoding"] = "identity"
+        response = send_once(adapter, request, **options | {"stream": True})
+        # Undecoded: a compressed answer is a thousand times larger than what was sent.
+        try:
+            response._content = response.raw.read(_ANSWER_LIMIT, decode_content=False)  # noqa: SLF001
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise requests.ConnectionError(error, request=request) from error
+        finally:
+            response.raw.close()
+        response._content_consumed = True  # noqa: SLF001
+        return response
+
     requests.sessions.Session.send = noting  # type: ignore[method-assign, assignment]
+    requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
 
 
 def send(message: Message) -> Answer:
