@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
@@ -37,6 +38,8 @@ class Listener:
     connections: int = 0
     requests: list[str] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    statuses: list[int] = field(default_factory=list)
+    """Of the next requests."""
     slow: float = 0.0
     port: int = 0
 
@@ -55,7 +58,7 @@ def listener() -> Iterator[Listener]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found.requests.append(self.path)
             status, headers = found.answers.get(self.path.partition("?")[0], (200, {}))
-            self.send_response(status)
+            self.send_response(found.statuses.pop(0) if found.statuses else status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -370,6 +373,66 @@ async def test_a_mail_server_cannot_fill_the_memory(listener: Listener) -> None:
     server.close()
     assert [answer.outcome for answer in found] == [Outcome.FAILED, Outcome.DELIVERED]
     assert 10.0 < peak < 110.0, "MiB"
+
+
+@dataclass
+class Mailboxes:
+    """What a mail server does with messages: it knows nobody with `gone` in the name."""
+
+    delivered: list[str] = field(default_factory=list)
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        if "gone" in address:
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802
+        self.delivered += envelope.rcpt_tos
+        return "250 OK"
+
+
+@pytest.mark.parametrize(
+    ("recipients", "delivered", "outcome"),
+    [
+        ("to=a@x.example,b@x.example", ["a@x.example", "b@x.example"], Outcome.DELIVERED),
+        ("to=a@x.example,gone@x.example", ["a@x.example"], Outcome.REFUSED),
+        ("to=gone@x.example,a@x.example", ["a@x.example"], Outcome.REFUSED),
+        ("to=a@x.example&cc=gone@x.example", ["a@x.example"], Outcome.REFUSED),
+        ("to=gone@x.example", [], Outcome.FAILED),
+    ],
+)
+async def test_who_has_the_mail_is_not_soon_sent_it_again(
+    recipients: str, delivered: list[str], outcome: Outcome
+) -> None:
+    """FAILED would be tried again within two minutes, for all recipients of the line."""
+    boxes = Mailboxes()
+    server = await asyncio.get_running_loop().create_server(lambda: SMTP(boxes, hostname="x.example"), "127.0.0.1", 0)
+    place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    (answer,) = await send(only(place), apprise(mail_to(place, recipients)))
+    server.close()
+    assert sorted(boxes.delivered) == delivered
+    assert answer == Answer(outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "answer"),
+    [
+        ([200, 200, 200, 200], Answer(outcome=Outcome.DELIVERED, status=200)),
+        ([200, 503, 200, 200], Answer(outcome=Outcome.REFUSED, status=503)),
+        ([503, 503, 503, 503], Answer(outcome=Outcome.FAILED, status=503)),
+    ],
+)
+async def test_of_several_in_one_line_those_who_were_told_are_not_soon_told_again(
+    listener: Listener, statuses: list[int], answer: Answer
+) -> None:
+    """Nor does Apprise wait between them for so long that the process is killed before it can say so."""
+    listener.statuses += statuses
+    place = f"127.0.0.1:{listener.port}"
+    assert await send(only(place), apprise(f"ntfy://{place}/a/b/c/d")) == [answer]
+    assert len(listener.requests) == 4
 
 
 def child_processes() -> list[Path]:

@@ -5,6 +5,7 @@ Only the process that sends imports this: Apprise takes a second and 30 MB, and 
 
 from __future__ import annotations
 
+import smtplib
 from typing import Any, Final
 
 import apprise
@@ -18,6 +19,8 @@ _ANSWER_LIMIT: Final = 65_536
 """Bytes of a web service's answer that are read."""
 _answers: list[Answer] = []
 """What web services answered to the message."""
+_accepted: list[bool] = []
+"""One for each recipient that took the message, and more; empty if it reached nobody."""
 
 
 def prepare() -> None:
@@ -49,17 +52,35 @@ def prepare() -> None:
         response._content_consumed = True  # noqa: SLF001
         return response
 
+    mark, send_mail = apprise.NotifyBase.mark_delivered, smtplib.SMTP.sendmail
+
+    def marking(service: apprise.NotifyBase, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        _accepted.append(True)
+        mark(service, *args, **options)
+
+    def mailing(server: smtplib.SMTP, *args: Any, **options: Any) -> dict[str, tuple[int, bytes]]:  # noqa: ANN401
+        refused = send_mail(server, *args, **options)
+        _accepted.append(True)  # it raises where all are refused
+        return refused
+
+    apprise.NotifyBase.mark_delivered = marking  # type: ignore[method-assign, assignment]
+    smtplib.SMTP.sendmail = mailing  # type: ignore[method-assign, assignment]
     requests.sessions.Session.send = noting  # type: ignore[method-assign, assignment]
     requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
 
 
 def send(message: Message) -> Answer:
-    """Send a message; a URL that is none, or a service that says no, is refused."""
+    """Send a message; a URL that is none, or a service that says no, is refused.
+
+    So is a message that some of the URL's recipients took and others did not: a retry tells all of them again.
+    """
     _answers.clear()
+    _accepted.clear()
     asset = apprise.AppriseAsset(async_mode=False, secure_logging=True, storage_mode="memory")
     service = apprise.Apprise.instantiate(message.url, asset=asset)
     if service is None:
         return Answer(outcome=Outcome.REFUSED)
+    service.request_rate_per_sec = 0  # seconds between two recipients: with some, more than the process has
     told = apprise.Apprise(asset=asset)
     told.add(service)
     is_told = told.notify(
@@ -71,4 +92,6 @@ def send(message: Message) -> Answer:
     if is_told:
         return Answer(outcome=Outcome.DELIVERED, status=_answers[-1].status if _answers else 0)
     bad = [answer for answer in _answers if answer.outcome is not Outcome.DELIVERED]
+    if _accepted:
+        return Answer(outcome=Outcome.REFUSED, status=bad[-1].status if bad else 0)
     return bad[-1] if bad else Answer(outcome=Outcome.FAILED)
