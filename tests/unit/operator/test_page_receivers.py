@@ -12,7 +12,7 @@ import pytest
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.paging.delivery import Answer, Outcome, answer_line, answers
-from fencepost_operator.paging.messages import LAPSE, messages_of
+from fencepost_operator.paging.messages import LAPSE, harmless, messages_of
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import MOST_LINES, Kind, Receiver, SecretSource, parse_receivers
 from fencepost_operator.settings import PAGERDUTY_URL
@@ -160,6 +160,33 @@ def test_apprise_gets_text_that_calls_nobody() -> None:
     assert "@everyone" not in message.body
     assert "<!channel>" not in message.body
     assert PAGE.dedup_key in message.body
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "@everyone",
+        "@Channel",
+        "@all",
+        "@room",
+        "@someone:matrix.example",
+        "@**all**",
+        "@*team*",
+        "<!here>",
+        "<@U123>",
+        "<#C123>",
+        "<users/all>",
+        '<at user_id="all">x</at>',
+        "<at id=all></at>",
+        "</at>",
+        "<b>",
+    ],
+)
+def test_no_chats_way_to_call_people_gets_through(call: str) -> None:
+    text = harmless(f"no module {call}")
+    assert "<" not in text
+    assert "@" not in text
+    assert harmless("5 messages @ 3 s") == "5 messages @ 3 s"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ REPEAT: Final = timedelta(minutes=2)
 BATCH: Final[Mapping[Kind, int]] = {Kind.APPRISE: 10, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 50}
 """Pages that one process sends."""
 _DEDUP_LIMIT: Final = 255
-_CALLS: Final = re.compile(r"@(?=everyone|here|channel|all\b)|<(?=[!@#])", re.IGNORECASE)
+_CALLS: Final = re.compile(r"@(?=[\w*])|<")
 _HARMLESS: Final = {"@": "\N{FULLWIDTH COMMERCIAL AT}", "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"}
 _JSON: Final = {"Content-Type": "application/json"}
 
