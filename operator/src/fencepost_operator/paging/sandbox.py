@@ -29,8 +29,8 @@ _CPU: Final = 12
 """Seconds."""
 _FILES: Final = 64
 _HELO: Final = "fencepost.invalid"
-METADATA: Final = ("fd00:ec2::254", "100.100.100.200")
-"""Services of clouds that give credentials away, at addresses that are not link-local."""
+METADATA: Final = ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+"""Services of clouds (AWS, Alibaba, Azure, Oracle) that give credentials away, at addresses that are not link-local."""
 _REFUSED: Final = (
     "subprocess.", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.startfile", "os.fork", "pty.", "ctypes.",
     "socket.bind", "socket.sendto", "socket.sendmsg", "socket.gethostby", "socket.getnameinfo", "socket.sethostname",
