@@ -294,6 +294,52 @@ async def test_a_namespace_that_hangs_delays_neither_others_nor_the_operator() -
     assert {url for url, title in world.sent if "shop/orders" in title} == {"http://own", "http://team"}
 
 
+async def test_a_namespace_with_many_receivers_has_one_turn_like_the_others() -> None:
+    greedy = {name: tuple(receiver(f"{name}-{n}", name) for n in range(16)) for name in ("greedy-a", "greedy-b")}
+    secrets = greedy | {"shop": (receiver("team", "shop"),)}
+    world = World(secrets={name: Receivers(receivers=each) for name, each in secrets.items()})
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        for name in greedy:
+            pager.tell(ObjectKey(name, "x"), [])
+        await settle(pager, world, seconds=1)
+        world.sent.clear()
+        for name in greedy:
+            pager.tell(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
+        pager.tell(KEY, [page("NotReady")])
+        await settle(pager, world)
+    assert [url for url, _ in world.sent].index("http://team") < 4
+
+
+async def test_a_receiver_that_answers_slowly_shares_the_place_of_the_silent() -> None:
+    hostile = {f"evil-{n}": receiver(f"tar-{n}", f"evil-{n}") for n in range(6)}
+    team = receiver("team", "shop")
+    world = World(
+        secrets={name: Receivers(receivers=(each,)) for name, each in hostile.items()}
+        | {"shop": Receivers(receivers=(team,))}
+    )
+    async with running(world) as pager:
+        for name in hostile:
+            pager.tell(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
+        world.held = asyncio.Event()
+        await settle(pager, world)
+        for _ in range(6):
+            world.moment += timedelta(seconds=14)
+            answered, world.held = world.held, asyncio.Event()
+            answered.set()
+            await settle(pager, world)
+        assert len(world.sent) == 6, "each is delivered, and slow"
+        world.held = None
+        world.hanging = {each.target for each in hostile.values()}
+        for name in hostile:
+            pager.tell(ObjectKey(name, "x"), [page("NotReady", ObjectKey(name, "x"))])
+        await settle(pager, world, seconds=100)
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+    assert world.sent[-1][0] == "http://team"
+
+
 async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
     pages = [page(), page("NotReady")]

@@ -51,6 +51,8 @@ class Lane:
     """How the receiver refuses, '' while it does not."""
     noticed: str = ""
     """The trouble that was logged last."""
+    is_slow: bool = False
+    """Whether its last answers kept others waiting."""
     is_busy: bool = False
     last_start: datetime | None = None
     tokens: float = BURST
@@ -71,6 +73,11 @@ class Lane:
     def waits(self, pages: list[Page], told: set[tuple[Incident, str]]) -> list[Page]:
         """Return what the receiver was not told yet, due or not."""
         return [page for page in pages if not self._knows(page, told)]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether others should not wait for it."""
+        return self.failures > 0 or self.is_slow
 
     def trouble(self, now: datetime) -> str:
         """Return what somebody has to correct, '' for nothing.

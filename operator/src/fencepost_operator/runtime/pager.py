@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from fencepost_operator.api import ObjectKey, PageSent, Reason
 from fencepost_operator.backoff import jittered
@@ -21,6 +21,7 @@ from fencepost_operator.paging.delivery import Allowance, Answer, Outcome
 from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
+from fencepost_operator.paging.places import LaneKey, Places, turns
 from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
 from fencepost_operator.paging.receivers import Receiver, Receivers
 from fencepost_operator.ports import Clock
@@ -32,17 +33,13 @@ OPERATOR: Final = ""
 """Whose Secret it is: no namespace has this name."""
 _TICK: Final = 0.5
 """Seconds between two looks at what is due; what is new is looked at at once."""
-_OWN_PLACES: Final = 2
-_PLACES: Final = 2
-_FAILING_PLACES: Final = 1
+_SLOW: Final = 5.0
+"""Seconds of a process, or one for each message if that is more; a receiver of a namespace that takes longer is slow."""
 _REFRESH: Final = 20.0
 """Seconds between two reads of a Secret while there is something to tell."""
 _IDLE_REFRESH: Final = 300.0
 """Seconds between two reads while there is nothing: what is wrong with a Secret is told before it is needed."""
 _MOST_READS: Final = 8
-
-_LaneKey: TypeAlias = tuple[str, str]
-"""The receiver's id and the namespace of the pipelines."""
 
 
 @dataclass(slots=True)
@@ -52,44 +49,6 @@ class _Source:
     found: Receivers | None = None
     read_at: datetime | None = None
     is_busy: bool = False
-
-
-@dataclass(slots=True)
-class _Places:
-    """Who sends now: of the operator's receivers each once, of the namespaces each once, of the silent ones few."""
-
-    own: set[str]
-    """Ids of receivers: one message may tell of many namespaces."""
-    others: set[str]
-    """Namespaces."""
-    silent: set[str]
-    """Receivers of the operator, and namespaces, that have failed since they were last told something."""
-
-    @classmethod
-    def of(cls, lanes: Mapping[_LaneKey, Lane]) -> _Places:
-        """Return who sends, by the lanes."""
-        busy = [(key, lane.receiver) for key, lane in lanes.items() if lane.is_busy]
-        return cls(
-            own={key[0] for key, receiver in busy if receiver.is_trusted},
-            others={key[1] for key, receiver in busy if not receiver.is_trusted},
-            silent={key[0] if lane.receiver.is_trusted else key[1] for key, lane in lanes.items() if lane.failures},
-        )
-
-    def are_taken(self) -> bool:
-        """Whether nobody else may send."""
-        return len(self.own) >= _OWN_PLACES and len(self.others) >= _PLACES
-
-    def take(self, receiver: Receiver, namespace: str) -> bool:
-        """Take a place; return whether there was one."""
-        users, most, name = (
-            (self.own, _OWN_PLACES, receiver.id) if receiver.is_trusted else (self.others, _PLACES, namespace)
-        )
-        if len(users) >= most or name in users:
-            return False
-        if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_PLACES:
-            return False
-        users.add(name)
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +76,7 @@ class QueuedPager:
     _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
     _sources: dict[str, _Source] = field(default_factory=lambda: {OPERATOR: _Source()})
     _keys: dict[str, set[ObjectKey]] = field(default_factory=dict)
-    _lanes: dict[_LaneKey, Lane] = field(default_factory=dict)
+    _lanes: dict[LaneKey, Lane] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _something: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -264,13 +223,14 @@ class QueuedPager:
                 yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
 
     def _send_pages(self) -> None:
-        """Begin what is due and has a place; who failed least and waited longest goes first."""
-        places = _Places.of(self._lanes)
+        """Begin what is due and has a place; who does not fail and waited longest goes first."""
+        places = Places.of(self._lanes)
         if places.are_taken():
             return
         now = self.clock.now()
         due = list(self._due(now))
-        due.sort(key=lambda each: (each[0].failures > 0, each[0].last_start or datetime.min.replace(tzinfo=now.tzinfo)))
+        last = turns(self._lanes)
+        due.sort(key=lambda each: (each[0].is_silent, *last(each[0], each[1])))
         for lane, namespace, found in due:
             if places.are_taken():
                 return
@@ -306,7 +266,9 @@ class QueuedPager:
         finally:
             for lane, _ in batch:
                 lane.is_busy = False
+        took = (self.clock.now() - now).total_seconds()
         for (lane, pages), part in zip(batch, parts, strict=True):
+            lane.is_slow = not receiver.is_trusted and took > max(_SLOW, len(messages))
             told = [next(answers) for _ in part]
             # One message may tell all of a lane's pages.
             self._answered(lane, receiver, pages, told * len(pages) if len(told) < len(pages) else told)
