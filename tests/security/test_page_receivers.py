@@ -109,8 +109,8 @@ async def test_without_a_list_no_name_of_loopback_is_contacted(listener: Listene
 
 def test_metadata_and_the_api_server_are_out_of_reach() -> None:
     allowance = Allowance(trusted=False, reserved=("10.96.0.1",))
-    places = ("169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
-    places += ("10.96.0.1", "::", "224.0.0.1")
+    metadata = ("169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+    places = (*metadata, "10.96.0.1", "::", "224.0.0.1")
     codes = [f"socket.create_connection(({place!r}, 443))" for place in places]
     codes += [f"socket.socket({'socket.AF_INET6' if ':' in each else ''}).connect(({each!r}, 443))" for each in places]
     said = in_sandbox(codes, allowance)
