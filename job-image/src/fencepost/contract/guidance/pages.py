@@ -35,7 +35,8 @@ PAGE: Final = {
     Reason.PAGE_FAILED: Guidance(
         category=Category.PAGE,
         severity=Severity.NONE,
-        situation="A receiver refuses pages, or could not be told that an incident of a deleted pipeline is over",
+        situation="A receiver refuses pages or takes none, or could not be told that an incident of a deleted "
+        "pipeline is over",
         does="tries a refused page again every ten minutes, and one without an answer within two",
         remedy="correct the key or the address in the Secret that the message names",
         steps=(PAGES, OPERATOR_LOG),
