@@ -34,7 +34,7 @@ OPERATOR: Final = ""
 _TICK: Final = 0.5
 """Seconds between two looks at what is due; what is new is looked at at once."""
 _SLOW: Final = 5.0
-"""Seconds of a process, or one for each message if that is more; a receiver of a namespace that takes longer is slow."""
+"""Seconds of a process, or one for each message if that is more; a namespace's receiver that takes longer is slow."""
 _REFRESH: Final = 20.0
 """Seconds between two reads of a Secret while there is something to tell."""
 _IDLE_REFRESH: Final = 300.0
