@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,10 +23,9 @@ def customizations() -> dict[str, str]:
 
 
 def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, **spec: Any) -> Object:
-    """Return a pipeline of generation 3; each condition is its type, status and reason, `ago` minutes old."""
-    moment = (datetime.now(UTC) - timedelta(minutes=ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return a pipeline of generation 3; each condition is type, status and reason, `ago` minutes old: see `now`."""
     made = [
-        {"type": kind, "status": status, "reason": reason, "message": f"{reason}!", "lastTransitionTime": moment}
+        {"type": kind, "status": status, "reason": reason, "message": f"{reason}!", "lastTransitionTime": ago}
         for kind, status, reason in conditions
     ]
     return {
@@ -35,6 +35,15 @@ def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, *
         "spec": {"job": {"entrypoint": "a:b"}, **spec},
         "status": {"observedGeneration": seen, "conditions": made},
     }
+
+
+def now(given: Object) -> Object:
+    """Return a pipeline with moments for ages: it may be made half an hour before its test runs."""
+    found = copy.deepcopy(given)
+    for condition in found["status"].get("conditions", []):
+        moment = datetime.now(UTC) - timedelta(minutes=condition["lastTransitionTime"])
+        condition["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -56,7 +65,7 @@ def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, *
     ],
 )  # fmt: skip
 def test_health(environment: Environment, given: Object, status: str, message: str) -> None:
-    found = lua(environment, given, customizations())["health"]
+    found = lua(environment, now(given), customizations())["health"]
     assert (found["status"], found["message"]) == (status, message)
 
 
@@ -70,13 +79,13 @@ def test_health(environment: Environment, given: Object, status: str, message: s
     ids=["running", "stalled", "suspended"],
 )
 def test_actions_that_are_offered(environment: Environment, given: Object, offered: set[str]) -> None:
-    actions = lua(environment, given, customizations())["actions"]
+    actions = lua(environment, now(given), customizations())["actions"]
     assert {each["name"] for each in actions} == {"restart", "suspend", "resume"}
     assert {each["name"] for each in actions if not each.get("disabled")} == offered
 
 
 def test_actions_change_what_they_are_for_and_nothing_else(environment: Environment) -> None:
-    given = pipeline(("Ready", "False", "BadSpec"))
+    given = now(pipeline(("Ready", "False", "BadSpec")))
 
     def after(action: str, one: Object = given) -> Object:
         changed = lua(environment, one, customizations(), action)["object"]

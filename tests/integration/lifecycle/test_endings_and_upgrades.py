@@ -354,6 +354,7 @@ def test_an_uninstall_is_refused_while_pipelines_exist_and_then_leaves_no_finali
     assert home.get("deployment", RELEASE) is None
     assert kubectl.items("crds"), "the CRDs stay"
     assert not home.items("secrets", "--selector=owner=helm")
+    Installed.by_helm(stage.installed.plane, stage.installed.folder)  # other tests have this control plane after it
 
 
 def _uninstall(stage: Stage) -> Any:

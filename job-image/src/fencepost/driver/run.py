@@ -7,6 +7,10 @@ planned batch behind for other code.
 
 from __future__ import annotations
 
+# PySpark and the clients of Cassandra and Kafka, which threads import beside it, all need these. Where two threads come
+# to them from different sides, Python raises that their locks would wait for each other, and the run ends.
+import importlib.abc
+import importlib.resources  # noqa: F401
 import logging
 import signal
 import threading
