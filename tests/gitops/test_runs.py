@@ -27,8 +27,8 @@ from unit.charts.test_alerts import promtool, without_annotations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1500)]
 
-EXPECTED: Final = {"FencepostDurabilityAtRisk"}
-"""The testbed has one Kafka broker and one node of Cassandra: that alert is right there."""
+EXPECTED: Final = {"FencepostDurabilityAtRisk", "FencepostWatchdog"}
+"""The testbed has one Kafka broker and one node of Cassandra: that alert is right there. The watchdog always fires."""
 _METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
 
 
