@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from e2e.stream import Applied, Stream, cassandra, create_table
+from e2e.places import prepared
+from e2e.stream import Applied, Stream, create_table
 from flights.topics import Topics
 from harness.faults import Faults
 from harness.kubectl import Kubectl, KubectlError
 from harness.load import Load
 from harness.nodes import Nodes
-from harness.pipelines import KIND, SECRET, Pipeline, Place, code, events
+from harness.pipelines import KIND, Pipeline, Place, events
 from testbed.cluster import WORKERS
-from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment, load
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
@@ -30,25 +29,9 @@ def environment() -> Environment:
 
 @pytest.fixture(scope="session")
 def place(environment: Environment) -> Iterator[Place]:
-    """Make a namespace that enforces Pod Security `restricted`, with the credentials and the example's code in it."""
-    mark = secrets.token_hex(3)
-    made = Place(
-        environment=environment, namespace=f"e2e-{mark}", tables=f"e2e_{mark}_tables", fences=f"e2e_{mark}_fences"
-    )
-    kubectl = Kubectl.of(environment, made.namespace)
-    kubectl.run("apply", "--filename=-", text=restricted_namespace(made.namespace))
-    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
-    kubectl.apply(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": account},
-        code(),
-    )
-    yield made
-    # The pipelines first: a namespace that ends takes the Secrets with it that their clean-up needs.
-    kubectl.run("delete", KIND, "--all", "--timeout=90s", seconds=100)
-    kubectl.run("delete", "namespace", made.namespace, "--timeout=120s", seconds=130)
-    with cassandra(made) as opened:
-        for keyspace in (made.tables, made.fences):
-            opened.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
+    """Return a namespace and keyspaces of the session's own."""
+    with prepared(environment, "e2e", waits=True) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

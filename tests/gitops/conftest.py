@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from e2e.stream import cassandra
+from e2e.places import prepared
 from harness.kubectl import Kubectl
-from harness.pipelines import KIND, SECRET, Place, code
-from testbed.dataservices import restricted_namespace
+from harness.pipelines import Place
 from testbed.environment import Environment, load
 
 
@@ -23,22 +21,9 @@ def environment() -> Environment:
 
 @pytest.fixture(scope="module")
 def place(environment: Environment) -> Iterator[Place]:
-    """Make a namespace that enforces Pod Security `restricted`, with the credentials and the example's code in it."""
-    mark = secrets.token_hex(3)
-    made = Place(
-        environment=environment, namespace=f"gitops-{mark}", tables=f"gitops_{mark}_t", fences=f"gitops_{mark}_f"
-    )
-    kubectl = Kubectl.of(environment, made.namespace)
-    kubectl.run("apply", "--filename=-", text=restricted_namespace(made.namespace))
-    account = {"username": environment.cassandra_username, "password": environment.cassandra_password}
-    kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": account}, code())
-    yield made
-    # The pipelines first: a namespace that ends takes the Secrets with it that their clean-up needs.
-    kubectl.run("delete", KIND, "--all", "--timeout=90s", seconds=100)
-    kubectl.run("delete", "namespace", made.namespace, "--wait=false")
-    with cassandra(made) as opened:
-        for keyspace in (made.tables, made.fences):
-            opened.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
+    """Return a namespace and keyspaces of the module's own."""
+    with prepared(environment, "gitops", waits=False) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
