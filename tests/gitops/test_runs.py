@@ -23,7 +23,7 @@ from harness.nodes import Nodes
 from harness.pipelines import KIND, Pipeline, Place
 from harness.topics import open_transaction
 from testbed.release import NAMESPACE, RELEASE
-from unit.charts.test_alerts import promtool, without_annotations
+from unit.charts.promtool import promtool, without_annotations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1500)]
 

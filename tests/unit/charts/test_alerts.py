@@ -1,15 +1,14 @@
 """What each alert says over time, by promtool's unit tests: one file of alerts/ per alert of the chart."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from testbed.home import Home
-from unit.charts.rendering import HelmError, objects, one
+from unit.charts.promtool import PROMTOOLS, promtool, without_annotations
+from unit.charts.rendering import objects, one
 
 MONITORING: Final = ("ServiceMonitor", "PrometheusRule")
 GROUPS = one(objects("fencepost", "full"), "PrometheusRule", "fencepost")["spec"]["groups"]
@@ -19,29 +18,6 @@ OF_PIPELINES: Final = re.compile(
     r"(max|min) by \(namespace, name(, reason)?\) "
     r"\((last_over_time\(|min_over_time\()?(sum without \(reason\) \()?fencepost_pipeline_\w+"
 )
-PROMTOOLS: Final = ("promtool", "promtool-3")
-"""Debian's, and a newer one that `make test-gitops` builds: the versions of Prometheus differ in their functions."""
-
-
-def promtool(name: str, *words: str, folder: Path) -> str:
-    """Run promtool and return what it prints."""
-    program = Home.of_user().bin / name
-    if not program.exists():
-        if name != PROMTOOLS[0]:
-            pytest.skip(f"{name} is not there: run `make test-gitops`")
-        raise HelmError(f"{program} is not there: run `make tools`")
-    ended = subprocess.run([program, *words], capture_output=True, text=True, check=False, cwd=folder, timeout=120)
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
-
-
-def without_annotations(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rules alone: promtool compares annotations as well, and these are prose."""
-    bare = [
-        {**group, "rules": [{k: v for k, v in rule.items() if k != "annotations"} for rule in group["rules"]]}
-        for group in groups
-    ]
-    return {"groups": bare}
 
 
 def test_each_alert_has_its_test_and_is_seen_to_fire_and_not_to_fire() -> None:
