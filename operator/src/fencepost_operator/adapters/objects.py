@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import json
 from collections import OrderedDict
@@ -51,8 +50,8 @@ class KubernetesObjects:
                 f"Secret {key.namespace}/{name} does not exist", remedy=f"create Secret {name} in {key.namespace}"
             )
         try:
-            return {k: base64.b64decode(v).decode() for k, v in (found.get("data") or {}).items()}
-        except (binascii.Error, UnicodeDecodeError) as error:
+            return secret_text(found)
+        except ValueError as error:
             raise Rejected(
                 f"Secret {key.namespace}/{name} holds bytes where text is needed",
                 remedy=f"store plain text in Secret {name}",
@@ -105,3 +104,8 @@ def content_hash(found: Json) -> str:
     """Return a short hash of what a ConfigMap or a Secret holds; its labels and annotations do not count."""
     content = {part: found.get(part) or {} for part in ("data", "binaryData")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def secret_text(found: Json) -> dict[str, str]:
+    """Return a Secret's data as text. Raises ValueError for bytes."""
+    return {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}

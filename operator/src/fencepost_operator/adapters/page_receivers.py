@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import Final
 
 from fencepost_operator.adapters.api_server import SECRETS, ApiServer
+from fencepost_operator.adapters.objects import secret_text
 from fencepost_operator.api import Reason
 from fencepost_operator.paging.page import PagingProblem
 from fencepost_operator.paging.receivers import NAMESPACE_SECRET, Receivers, SecretSource, parse_receivers
@@ -39,8 +38,8 @@ class SecretReceivers:
         if sum(len(str(text)) for text in encoded.values()) > _LONGEST:
             return _broken(f"{where}/{name} is larger than {_LONGEST // 1024} KiB")
         try:
-            data = {key: base64.b64decode(text).decode() for key, text in encoded.items()}
-        except (binascii.Error, UnicodeDecodeError):
+            data = secret_text(found)
+        except ValueError:
             return _broken(f"{where}/{name} holds bytes where text is needed")
         ignored = frozenset() if namespace or not self.heartbeat_key else frozenset({self.heartbeat_key})
         uid = str((found.get("metadata") or {}).get("uid", ""))
