@@ -16,6 +16,9 @@ BLOCK_MANAGER_PORT: Final = 7079
 METRICS_PORT: Final = 9404
 """Fixed port of /metrics, in the driver's pod and in the workers'; `Variable.METRICS_PORT` names another one."""
 
+SESSION_LIMIT: Final = 90.0
+"""Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
+
 KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 """Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
 

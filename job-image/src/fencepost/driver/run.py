@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.contract import (
+    SESSION_LIMIT,
     DriverConfig,
     ExitCode,
     Reason,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SESSION_LIMIT: Final = 90.0
-"""Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
 MEASURING_LIMIT: Final = 5.0
 """Seconds that Kafka has to give the record that ran out of memory."""
 JVM_LOG_LIMIT: Final = 1.0

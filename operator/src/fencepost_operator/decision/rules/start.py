@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract import SESSION_LIMIT
 from fencepost_operator.actions import InstallCluster, StartRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
 from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
@@ -25,9 +26,7 @@ from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
 
 FRESH: Final = timedelta(seconds=30)
-"""Age of a cluster whose master is expected to run soon."""
-WAITS_FOR_MASTER: Final = 90.0
-"""Seconds for which a driver waits for its master; where it must claim earlier, it is not started before the master."""
+"""Age of a cluster whose master is expected soon. No driver starts early that must claim before it stops waiting."""
 
 
 def next_run(context: RunContext) -> Outcome:
@@ -85,7 +84,7 @@ def cluster_is_not_ready(context: RunContext, recorded: ClusterStatus) -> Outcom
     issue = pod_issue(context)
     if seen is not None and seen.master_ready and (seen.ready_workers or issue is None):
         return None
-    is_fresh = context.now - recorded.requested_at < FRESH and context.spec.restart.start_timeout > WAITS_FOR_MASTER
+    is_fresh = context.now - recorded.requested_at < FRESH and context.spec.restart.start_timeout > SESSION_LIMIT
     comes_soon = seen is not None and (seen.master_runs or is_fresh)
     if comes_soon and recorded.ready_at is None and issue is None:
         return None
