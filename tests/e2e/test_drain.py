@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(900)]
 
 
 def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, faults: Faults, kubectl: Kubectl) -> None:
-    """`kubectl drain` of the node that the driver is on, then of the other one, the operator with it.
+    """`kubectl drain` of the node that the driver is on, then of that of the master and the workers, the operator too.
 
     Kafka and Cassandra stay: they have their data there. One worker after the other may be evicted.
     """
@@ -39,26 +39,37 @@ def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, fa
             _evict(kubectl, other)
         assert stream.commits_past(stream.commits_past(first)).epoch == first.epoch, "the other worker goes on"
         here = pipeline.driver()["spec"]["nodeName"]
-        for node in sorted(WORKERS, key=lambda name: name != here):
-            _drain(node, stream, kubectl, loss)
+        there = next(node for node in WORKERS if node != here)
+        _move(stream, kubectl, f"{here} is drained", loss.drained(here))
+        _move(stream, kubectl, "the driver is evicted", _without_driver(there, stream, kubectl, loss))
+        assert pipeline.driver()["spec"]["nodeName"] == here
+        # The volume of the master stays behind there, and no worker that has moved gets ready without a master.
+        _move(stream, kubectl, f"{there} is drained", loss.drained(there))
     stream.check_every_row()
 
 
-def _drain(node: str, stream: Stream, kubectl: Kubectl, loss: NodeLoss) -> None:
-    """Drain a node under load; a driver that is on it ends its batch first, and its successor commits."""
-    pipeline, before = stream.pipeline, stream.commits_past(stream.fence())
-    driver = pipeline.driver()
-    is_here = driver["spec"]["nodeName"] == node  # on a busy machine it may have moved back since the last drain
+def _move(stream: Stream, kubectl: Kubectl, what: str, cause: AbstractContextManager[None]) -> None:
+    """Check that the driver ends its batch in order because of `cause`, and that its successor commits meanwhile."""
+    before = stream.commits_past(stream.fence())
+    driver = stream.pipeline.driver()
     began = time.monotonic()
-    with _exit_codes(kubectl, driver["metadata"]["name"]) as codes, loss.drained(node):
-        drained = time.monotonic() - began
+    with _exit_codes(kubectl, driver["metadata"]["name"]) as codes, cause:
+        done = time.monotonic() - began
         now = stream.commits_past(before, seconds=180)
-        while is_here and now.epoch == before.epoch:
+        while now.epoch == before.epoch:
             now = stream.commits_past(now, seconds=180)
-        print(f"{node}: drained in {drained:.1f} s, next commit after {time.monotonic() - began:.1f} s")
-    if is_here:
-        assert codes == {str(int(ExitCode.STOPPED))}, f"its batch was cut off: {codes}"
-    pipeline.wait_ready(epoch=now.epoch)
+        now = stream.commits_past(now, seconds=180)  # the first row of an epoch has the offsets of the one before
+        print(f"{what}: done after {done:.1f} s, next commit after {time.monotonic() - began:.1f} s")
+    assert codes == {str(int(ExitCode.STOPPED))}, f"its batch was cut off: {codes}"
+    stream.pipeline.wait_ready(epoch=now.epoch)
+
+
+@contextmanager
+def _without_driver(node: str, stream: Stream, kubectl: Kubectl, loss: NodeLoss) -> Iterator[None]:
+    """Evict the driver; its successor starts on another node, and the rest of the cluster stays where it is."""
+    with loss.cordoned(node):
+        _evict(kubectl, stream.pipeline.driver()["metadata"]["name"])
+        yield
 
 
 @contextmanager

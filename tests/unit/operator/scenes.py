@@ -59,6 +59,11 @@ PRINTS = fingerprints(GOOD.spec, {})
 LOST_WORKER = PodIssue(pod="orders-g1-worker-0", reason=NODE_LOST, message="node-3 is silent")
 LOST_MASTER = replace(LOST_WORKER, pod="orders-g1-master-0")
 TOO_LARGE = PodIssue(pod="orders-g1-worker-0", reason="Unschedulable", message="0/3 nodes: insufficient cpu")
+STRANDED_MASTER = PodIssue(
+    pod="orders-g1-master-0",
+    reason="Unschedulable",
+    message="0/3 nodes are available: 1 node(s) had volume node affinity conflict, 1 were unschedulable.",
+)
 POD = DriverPod(
     name="orders-run-2-x", uid="pod-2", phase="Running", node="node-1", node_uid="node-uid", node_ready=True,
     started_at=LONG_AGO, deleting_since=None, exit_code=None, termination_reason=None, finished_at=None, verdict=None,

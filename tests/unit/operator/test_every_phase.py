@@ -39,6 +39,7 @@ from unit.operator.scenes import (
     ROW,
     RUN,
     SILENT,
+    STRANDED_MASTER,
     TOO_LARGE,
     WELL,
     World,
@@ -158,6 +159,9 @@ DEPENDENCIES: Final[Mapping[str, Change]] = {
     "cluster unseen": lambda world: world.seen(cluster=SILENT),
     "no cluster": lambda world: world.seen(cluster=None, release=None),
     "master not ready": lambda world: world.seen(cluster=replace(CLUSTER, master_ready=False)),
+    "master tied to a drained node": lambda world: world.seen(
+        cluster=replace(CLUSTER, master_ready=False, issues=(STRANDED_MASTER,))
+    ),
     "no worker fits": lambda world: world.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))),
     "the worker's node lost": lambda world: world.seen(
         cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))

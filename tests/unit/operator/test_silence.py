@@ -12,7 +12,7 @@ from fencepost_operator.actions import InstallCluster, StartRun, TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason
 from fencepost_operator.decision.silence import nodes_to_watch
 from fencepost_operator.desired.placement import avoiding
-from fencepost_operator.observation import Known, PodIssue
+from fencepost_operator.observation import Known
 from unit.operator.scenes import (
     CLUSTER,
     FENCED,
@@ -139,23 +139,3 @@ def test_nodes_are_looked_at_only_while_records_wait_for_a_commit(seconds: float
     assert nodes_to_watch(world.pipeline, observation.runs, observation.cluster, NOW) == names
     assert nodes_to_watch(WELL.pipeline, observation.runs, observation.cluster, NOW) == set()
     assert nodes_to_watch(world.pipeline, Known(()), Known(None), NOW) == ({"node-1"} if names else set())
-
-
-@pytest.mark.parametrize(
-    ("message", "ready", "replaced"),
-    [
-        ("0/3 nodes are available: 1 node(s) had volume node affinity conflict, 1 were unschedulable.", True, True),
-        ("0/3 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", True, True),
-        ("0/3 nodes are available: 1 node(s) had volume node affinity conflict.", False, False),
-        ("0/3 nodes are available: 3 Insufficient memory.", True, False),
-    ],
-)
-def test_a_master_whose_volume_is_on_a_drained_node_gets_a_new_cluster_once(
-    message: str, ready: bool, replaced: bool
-) -> None:
-    issue = PodIssue(pod="orders-g1-master-0", reason="Unschedulable", message=message)
-    recorded = RECORDED if ready else replace(RECORDED, ready_at=None)
-    world = FENCED.said(cluster=recorded).seen(cluster=replace(CLUSTER, master_ready=False, issues=(issue,)))
-    assert isinstance(world.decide().action, InstallCluster) is replaced
-    running = WELL.seen(cluster=replace(CLUSTER, master_ready=False, issues=(issue,)))
-    assert running.decide().action is None, "executors need no master"

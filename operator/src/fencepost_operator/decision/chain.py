@@ -64,6 +64,7 @@ RULES: Final[tuple[Rule, ...]] = (
     health.run_is_superseded,
     health.run_is_unresponsive,
     upgrade.run_is_outdated,
+    upgrade.master_is_stranded,
     upgrade.cluster_has_drifted,
     # Whether or not a run is active.
     restart.unproven_death_is_waited_for,

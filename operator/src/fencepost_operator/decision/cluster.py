@@ -10,7 +10,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, Unknown
+from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, SparkCluster, Unknown
 
 VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")
 """What the scheduler says of a volume that no node can reach which takes pods; the second since Kubernetes 1.33."""
@@ -58,22 +58,31 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
     room) causes no further generation.
     """
+    seen = _seen(context, recorded)
+    if seen is None or (seen.master_ready and seen.ready_workers):
+        return False
+    return stranded_master(context) is not None or any(issue.reason == NODE_LOST for issue in seen.issues)
+
+
+def stranded_master(context: RunContext) -> PodIssue | None:
+    """Return why the recorded cluster's master starts nowhere: its volume is on a node that takes no pods.
+
+    That is so after a drain.  A new master needs nothing of the old volume.  Once for each cluster: where the volume of
+    one that never got ready is in the wrong place, so is the next one's.
+    """
+    recorded = context.status.cluster
+    seen = _seen(context, recorded) if recorded is not None else None
+    if recorded is None or recorded.ready_at is None or seen is None or seen.master_ready:
+        return None
+    unschedulable = (issue for issue in seen.issues if issue.reason == "Unschedulable")
+    return next((issue for issue in unschedulable if any(text in issue.message for text in VOLUME_ELSEWHERE)), None)
+
+
+def _seen(context: RunContext, recorded: ClusterStatus) -> SparkCluster | None:
+    """Return what is known of the recorded generation."""
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
-    if seen is None or seen.generation != recorded.generation or (seen.master_ready and seen.ready_workers):
-        return False
-    return any(issue.reason == NODE_LOST or _is_tied_to_a_node(issue, recorded) for issue in seen.issues)
-
-
-def _is_tied_to_a_node(issue: PodIssue, recorded: ClusterStatus) -> bool:
-    """Return whether the master's volume is on a node that takes no pods, as after a drain.
-
-    A new master needs nothing of the old volume.  Once for each cluster: where the volume of one that never got
-    ready is in the wrong place, so is the next one's.
-    """
-    if recorded.ready_at is None or issue.reason != "Unschedulable":
-        return False
-    return any(text in issue.message for text in VOLUME_ELSEWHERE)
+    return seen if seen is not None and seen.generation == recorded.generation else None
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:

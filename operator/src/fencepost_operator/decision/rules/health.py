@@ -11,10 +11,11 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
+from fencepost_operator.decision.cluster import stranded_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.lag import readable, unanswered
-from fencepost_operator.decision.messages import listed
+from fencepost_operator.decision.messages import detail, listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.silence import issue_of_silence, quiet_since
@@ -83,7 +84,7 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
 
 
 def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
-    """Return why a run cannot go on: all its workers, or the master that it starts with, are on lost nodes.
+    """Return why a run cannot go on: all its workers, or the master that it starts with, are gone with their nodes.
 
     It would only wait for a timeout. A run that claimed its epoch needs no master while it has an executor.
     """
@@ -91,6 +92,12 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
     seen = cluster.value if isinstance(cluster, Known) else None
     if seen is None or seen.generation != run.cluster_generation:
         return None
+    if not seen.ready_workers and (stranded := stranded_master(context)) is not None:
+        return Diagnosis(
+            category=Reason.DRAINED,
+            summary="The Spark cluster has no worker left, and its master's volume is on a node that takes no pods",
+            detail=detail(stranded.message),
+        )
     issues = [issue for issue in seen.issues if issue.reason == NODE_LOST]
     workers = max(seen.workers, context.spec.cluster.workers)  # those that are still to come have nodes of their own
     without_workers = not seen.ready_workers and len({issue.pod for issue in issues}) >= workers

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost_operator.actions import InstallCluster
 from fencepost_operator.api import Reason, RunStatus, State
-from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
+from fencepost_operator.decision.cluster import is_up_to_date, stranded_master, target_cluster, values
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling
@@ -115,6 +115,21 @@ def run_is_finishing(context: RunContext) -> Outcome | None:
         "then the new spec takes effect",
         state=State.UPGRADING,
     )
+
+
+def master_is_stranded(context: RunContext) -> Outcome | None:
+    """Move a run to a new Spark cluster when the node of the master's volume takes no pods, as after a drain.
+
+    Without a master no worker that is replaced gets ready, so the disruption budget lets no further one be evicted and
+    the drain waits; and an executor that ends is the last one of its worker.
+    """
+    run, issue = context.active_run, stranded_master(context)
+    if run is None or issue is None or context.status.cluster is None:
+        return None
+    if run.cluster_generation != context.status.cluster.generation:
+        return None
+    why = "The Spark master cannot start again, for the node of its volume takes no pods: moving to a new cluster"
+    return stop_run(context, run, why=why, reason=Reason.DRAINED, state=State.RESTARTING)
 
 
 def cluster_has_drifted(context: RunContext) -> Outcome | None:
