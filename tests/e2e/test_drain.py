@@ -43,7 +43,7 @@ def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, fa
         _move(stream, kubectl, f"{here} is drained", loss.drained(here))
         _move(stream, kubectl, "the driver is evicted", _without_driver(there, stream, kubectl, loss))
         assert pipeline.driver()["spec"]["nodeName"] == here
-        # The volume of the master stays behind there, and no worker that has moved gets ready without a master.
+        # What the master knew ends with its pod, and no worker that has moved gets ready without it.
         _move(stream, kubectl, f"{there} is drained", loss.drained(there))
     stream.check_every_row()
 

@@ -24,6 +24,11 @@
 {{- printf "%s-0.%s.%s.svc.%s" $name $name (include "spark-cluster.namespace" .) .Values.clusterDomain -}}
 {{- end }}
 
+{{- /* Resolves to all workers. */}}
+{{- define "spark-cluster.worker-host" -}}
+{{- printf "%s-worker.%s.svc.%s" (include "spark-cluster.fullname" .) (include "spark-cluster.namespace" .) .Values.clusterDomain -}}
+{{- end }}
+
 {{- /* What selects pods; a StatefulSet cannot change it. Takes (dict "root" $ "component" "master"). */}}
 {{- define "spark-cluster.selector" -}}
 {{- $pipeline := include "spark-cluster.pipeline" .root -}}
@@ -146,6 +151,34 @@ while True:
     except OSError:
         time.sleep(0.1)
 os.execv(sys.argv[3], sys.argv[3:])
+{{- end }}
+
+{{- /*
+Becomes the master once no worker runs an executor of one before it. Arguments: folder of the recovery files, host and port of the
+workers' web pages, program. A master without the files of the one before it knows no application, and workers that find it end
+the executors of those, in the middle of a batch. A worker that does not answer counts as one without executors.
+*/}}
+{{- define "spark-cluster.succeed" -}}
+import concurrent.futures, http.client, json, os, signal, socket, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+recovery, host, port, *program = sys.argv[1:]
+def executors(address):
+    try:
+        connection = http.client.HTTPConnection(address, int(port), timeout=2)
+        connection.request("GET", "/json/")
+        return bool(json.loads(connection.getresponse().read(1 << 20))["executors"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return False
+def workers():
+    try:
+        return {found[4][0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return set()
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    while not os.listdir(recovery) and any(list(pool.map(executors, workers()))):
+        print(f"workers of {host} still run executors of the master before this one; waiting for their end", flush=True)
+        time.sleep(1)
+os.execv(program[0], program)
 {{- end }}
 
 {{- /* Environment that master and workers share. */}}

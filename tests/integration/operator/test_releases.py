@@ -241,7 +241,7 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
 async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
     api: ApiServer, releases: HelmReleases, place: ObjectKey
 ) -> None:
-    await releases.install(place, values())
+    await releases.install(place, values(master={"storage": {"size": "1Mi", "storageClassName": "standard"}}))
     for generation, wrong in enumerate(REFUSED.values(), start=2):
         with pytest.raises(Rejected, match="StatefulSet"):
             await releases.install(place, values(generation=generation, **wrong))

@@ -81,8 +81,23 @@ def test_what_a_statefulset_cannot_change_depends_on_name_and_generation_alone()
         first, second = one(plain, "StatefulSet", name)["spec"], one(FULL, "StatefulSet", name)["spec"]
         for field in ("selector", "serviceName", "podManagementPolicy"):
             assert first[field] == second[field]
-    claims = [one(found, "StatefulSet", "-master")["spec"]["volumeClaimTemplates"] for found in (plain, FULL)]
+    volumes = objects(
+        "spark-cluster", "default", {"generation": 3, "master": {"storage": {"storageClassName": "slow"}}}
+    )
+    claims = [one(found, "StatefulSet", "-master")["spec"]["volumeClaimTemplates"] for found in (volumes, FULL)]
     assert claims[0][0]["metadata"] == claims[1][0]["metadata"]
+
+
+def test_the_master_has_a_volume_only_of_a_named_class() -> None:
+    plain = one(objects("spark-cluster", "default", {}), "StatefulSet", "-master")["spec"]
+    folders = {
+        volume["name"]: volume["emptyDir"] for volume in plain["template"]["spec"]["volumes"] if "emptyDir" in volume
+    }
+    assert folders["recovery"] == {"sizeLimit": "64Mi"}
+    assert "volumeClaimTemplates" not in plain
+    full = one(FULL, "StatefulSet", "-master")["spec"]
+    assert full["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
+    assert "recovery" not in {volume["name"] for volume in full["template"]["spec"]["volumes"]}
 
 
 def test_names_fit_the_label_that_kubernetes_makes_of_them() -> None:

@@ -1,4 +1,4 @@
-"""A master whose volume is on a node that takes no pods, as after a drain: the pipeline moves to a new cluster."""
+"""A master that is drained or deleted: its successor does not know the run, so the pipeline moves to a new cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost_operator.actions import InstallCluster, StopRun, TakeOverFence
+from fencepost_operator.actions import Action, InstallCluster, StopRun, TakeOverFence
 from fencepost_operator.api import State
+from fencepost_operator.observation import SparkCluster
 from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, World
 
 DRAINED = STRANDED_MASTER.message
@@ -50,12 +51,48 @@ def test_the_run_after_it_gets_a_new_cluster() -> None:
     assert decision.action.values["generation"] == 2
 
 
-def test_a_run_without_a_worker_is_fenced_at_once() -> None:
+STOPPING = WELL.said(run=replace(RUN, stop_requested_at=NOW))
+
+
+@pytest.mark.parametrize("world", [WELL, STOPPING], ids=["commits", "is being stopped"])
+def test_a_run_without_a_worker_is_fenced_at_once(world: World) -> None:
     """It can finish no batch, so its grace period would only be waited for."""
-    decision = pending(WELL, workers=0).decide()
+    decision = pending(world, workers=0).decide()
     assert isinstance(decision.action, TakeOverFence)
     assert decision.action.epoch == ROW.epoch
     assert decision.reason == "Drained"
+
+
+OURS, ANOTHER = replace(CLUSTER, master_uid="a"), replace(CLUSTER, master_uid="b", master_ready=False)
+REGISTERED = WELL.said(run=replace(RUN, master_uid="a"))
+
+
+def test_the_first_master_that_is_ready_is_that_of_the_run() -> None:
+    waiting = WELL.seen(cluster=replace(OURS, master_ready=False)).decide().status.run
+    assert waiting is not None
+    assert waiting.master_uid is None
+    found = WELL.seen(cluster=OURS).decide().status.run
+    assert found is not None
+    assert found.master_uid == "a"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "action"),
+    [
+        (OURS, None),
+        (replace(OURS, master_ready=False), None),  # its container starts again, and finds what it knew
+        (replace(OURS, master_uid=None), None),  # its successor does not exist yet
+        (ANOTHER, StopRun),  # waits for the executors' end, so the batch can be finished
+        (replace(ANOTHER, master_ready=True), TakeOverFence),  # no executor was left
+        (replace(ANOTHER, ready_workers=0), TakeOverFence),
+    ],
+)
+def test_a_run_whose_master_is_another_pod_now_moves(cluster: SparkCluster, action: type[Action] | None) -> None:
+    decided = REGISTERED.seen(cluster=cluster).decide()
+    assert type(decided.action) is (action or type(None))
+    ended = FENCED.said(run=replace(RUN, master_uid="a", ended_at=NOW, dead=True)).seen(cluster=cluster)
+    follows = ended.decide().action
+    assert isinstance(follows, InstallCluster) is (action is not None)
 
 
 @pytest.mark.parametrize(

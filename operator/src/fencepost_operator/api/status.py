@@ -37,6 +37,8 @@ class RunStatus(Model):
     pod_uid: str | None = None
     node_name: str | None = None
     node_uid: str | None = None
+    master_uid: str | None = None
+    """Uid of the pod of the Spark master that it started with, where another pod would not know it."""
     started_at: datetime | None = None
     claimed_at: datetime | None = None
     stop_requested_at: datetime | None = None

@@ -60,11 +60,12 @@ SPEC_PRECONDITIONS: Final[tuple[Callable[[SpecContext], Outcome | None], ...]] =
 
 RULES: Final[tuple[Rule, ...]] = (
     # A run is active.
+    health.run_has_no_cluster,
     upgrade.run_is_being_stopped,
     health.run_is_superseded,
     health.run_is_unresponsive,
     upgrade.run_is_outdated,
-    upgrade.master_is_stranded,
+    upgrade.master_is_lost,
     upgrade.cluster_has_drifted,
     # Whether or not a run is active.
     restart.unproven_death_is_waited_for,

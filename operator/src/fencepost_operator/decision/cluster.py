@@ -58,10 +58,17 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
     room) causes no further generation.
     """
+    if has_lost_its_master(context):
+        return True
     seen = _seen(context, recorded)
     if seen is None or (seen.master_ready and seen.ready_workers):
         return False
-    return stranded_master(context) is not None or any(issue.reason == NODE_LOST for issue in seen.issues)
+    return any(issue.reason == NODE_LOST for issue in seen.issues)
+
+
+def has_lost_its_master(context: RunContext) -> bool:
+    """Return whether the recorded cluster's master is gone, and no successor knows the applications and workers."""
+    return stranded_master(context) is not None or _has_another_master(context)
 
 
 def stranded_master(context: RunContext) -> PodIssue | None:
@@ -71,18 +78,30 @@ def stranded_master(context: RunContext) -> PodIssue | None:
     one that never got ready is in the wrong place, so is the next one's.
     """
     recorded = context.status.cluster
-    seen = _seen(context, recorded) if recorded is not None else None
+    seen = _seen(context, recorded)
     if recorded is None or recorded.ready_at is None or seen is None or seen.master_ready:
         return None
     unschedulable = (issue for issue in seen.issues if issue.reason == "Unschedulable")
     return next((issue for issue in unschedulable if any(text in issue.message for text in VOLUME_ELSEWHERE)), None)
 
 
-def _seen(context: RunContext, recorded: ClusterStatus) -> SparkCluster | None:
+def _has_another_master(context: RunContext) -> bool:
+    """Return whether the master is not the one that the newest run started with.
+
+    Workers look for it again after 5 to 15 s, and less and less often; a new cluster is there sooner.
+    """
+    run, recorded = context.run, context.status.cluster
+    seen = _seen(context, recorded)
+    if run is None or recorded is None or seen is None or run.cluster_generation != recorded.generation:
+        return False
+    return run.master_uid is not None and seen.master_uid not in {None, run.master_uid}
+
+
+def _seen(context: RunContext, recorded: ClusterStatus | None) -> SparkCluster | None:
     """Return what is known of the recorded generation."""
     cluster = context.observation.cluster
     seen = cluster.value if isinstance(cluster, Known) else None
-    return seen if seen is not None and seen.generation == recorded.generation else None
+    return seen if seen is not None and recorded is not None and seen.generation == recorded.generation else None
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:

@@ -180,7 +180,8 @@ def _run(
     if run is None:
         return status
     now, job = observation.now, job_of(run, runs)
-    run = with_commits(_record_claim(_record_job(run, job), row, now), status, row, pipeline.spec)
+    run = _record_master(_record_job(run, job), observation)
+    run = with_commits(_record_claim(run, row, now), status, row, pipeline.spec)
     if (run.created_at is None and not _is_claimed(run, row)) or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
     liveness = liveness_of(run, job, observation, stop_margin=config.stop_margin)
@@ -262,6 +263,14 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
         force_deleted=True if pod.force_deleted else run.force_deleted,
         disruption=pod.disruption or run.disruption,
     )
+
+
+def _record_master(run: RunStatus, observation: Observation) -> RunStatus:
+    """Record the first master that was ready while the run was active: its driver registers with no other."""
+    seen = observation.cluster.value if isinstance(observation.cluster, Known) else None
+    if run.master_uid is not None or not run.is_active or seen is None or not seen.master_ready:
+        return run
+    return replace(run, master_uid=seen.master_uid) if seen.generation == run.cluster_generation else run
 
 
 def _record_claim(run: RunStatus, row: FenceRow | None, now: datetime) -> RunStatus:

@@ -204,9 +204,9 @@ END: Final = {
     Reason.DRAINED: Guidance(
         category=Category.END,
         severity=Severity.NONE,
-        situation="The driver's node, or the node of the Spark master's volume, was drained, reclaimed or shut down",
-        does="finishes the batch within the grace period and starts the next run on another node at once; where the "
-        "master cannot follow its volume, on a new Spark cluster",
+        situation="The node of the driver or of the Spark master was drained, reclaimed or shut down",
+        does="finishes the batch within the grace period and starts the next run on another node at once; on a new "
+        "Spark cluster where the master is gone",
         remedy="nothing: the next run starts on another node",
         steps=(NODES,),
     ),

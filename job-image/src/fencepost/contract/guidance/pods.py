@@ -32,7 +32,8 @@ POD_STARTS: Final = {
         severity=Severity.CRITICAL,
         situation="The master waits for its volume",
         does=WAITS,
-        remedy="see kubectl describe pvc; set cluster.master.storage.storageClassName to a class that can provide it",
+        remedy="see kubectl describe pvc; set cluster.master.storage.storageClassName to a class that can provide it, "
+        "or leave it out",
         steps=(
             Step(
                 "Why the claim has no volume",

@@ -11,11 +11,11 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
-from fencepost_operator.decision.cluster import stranded_master
+from fencepost_operator.decision.cluster import has_lost_its_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.lag import readable, unanswered
-from fencepost_operator.decision.messages import detail, listed
+from fencepost_operator.decision.messages import SHOWN, detail, listed
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.rollout import is_rolled_out
 from fencepost_operator.decision.silence import issue_of_silence, quiet_since
@@ -55,21 +55,30 @@ def run_is_superseded(context: RunContext) -> Outcome | None:
     return stop_run(context, run, why=why, reason=Reason.SUPERSEDED, state=State.RESTARTING)
 
 
-def run_is_unresponsive(context: RunContext) -> Outcome | None:
-    """Fence a driver that could commit and does not, or has lost its cluster: it may continue at any moment.
+def run_has_no_cluster(context: RunContext) -> Outcome | None:
+    """Fence a run that can finish no batch, for its workers or its master are gone, also while it is being stopped."""
+    run = context.active_run
+    if run is None or context.row.epoch > run.epoch:
+        return None
+    diagnosis = _lost_cluster(context, run)
+    return _give_up(context, run, diagnosis) if diagnosis is not None else None
 
-    The status gives the run up before the fence is taken over, so that a crash in between changes nothing.
-    """
+
+def run_is_unresponsive(context: RunContext) -> Outcome | None:
+    """Fence a driver that could commit and does not: it may continue at any moment."""
     run = context.active_run
     if run is None:
         return None
-    diagnosis = (
-        _lost_cluster(context, run) or _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run)
-    )
-    if diagnosis is None:
-        return None
+    diagnosis = _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run)
+    return _give_up(context, run, diagnosis) if diagnosis is not None else None
+
+
+def _give_up(context: RunContext, run: RunStatus, diagnosis: Diagnosis) -> Outcome:
+    """Fence a run. The status gives it up before the fence is taken over: a crash in between changes nothing."""
     status, row = context.status, context.row
-    failure = failure_after(context.pipeline, status, run, diagnosis, row=row, now=context.now)
+    failure = status.failure
+    if run.stop_requested_at is None:
+        failure = failure_after(context.pipeline, status, run, diagnosis, row=row, now=context.now)
     given_up = replace(run, ended_at=context.now, dead=False)
     return reconciling(
         context,
@@ -92,11 +101,11 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
     seen = cluster.value if isinstance(cluster, Known) else None
     if seen is None or seen.generation != run.cluster_generation:
         return None
-    if not seen.ready_workers and (stranded := stranded_master(context)) is not None:
+    if has_lost_its_master(context) and (seen.master_ready or not seen.ready_workers):
         return Diagnosis(
             category=Reason.DRAINED,
-            summary="The Spark cluster has no worker left, and its master's volume is on a node that takes no pods",
-            detail=detail(stranded.message),
+            summary=f"{run.name} has no executor left, and the Spark master that it started with is gone",
+            detail="; ".join(f"{issue.pod}: {detail(issue.message)}" for issue in seen.issues[:SHOWN]),
         )
     issues = [issue for issue in seen.issues if issue.reason == NODE_LOST]
     workers = max(seen.workers, context.spec.cluster.workers)  # those that are still to come have nodes of their own

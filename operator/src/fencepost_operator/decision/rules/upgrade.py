@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost_operator.actions import InstallCluster
 from fencepost_operator.api import Reason, RunStatus, State
-from fencepost_operator.decision.cluster import is_up_to_date, stranded_master, target_cluster, values
+from fencepost_operator.decision.cluster import has_lost_its_master, is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling
@@ -117,18 +117,18 @@ def run_is_finishing(context: RunContext) -> Outcome | None:
     )
 
 
-def master_is_stranded(context: RunContext) -> Outcome | None:
-    """Move a run to a new Spark cluster when the node of the master's volume takes no pods, as after a drain.
+def master_is_lost(context: RunContext) -> Outcome | None:
+    """Move a run to a new Spark cluster when its master is gone, as after a drain, and no successor knows the run.
 
-    Without a master no worker that is replaced gets ready, so the disruption budget lets no further one be evicted and
-    the drain waits; and an executor that ends is the last one of its worker.
+    Without its master no worker that is replaced gets ready, so the disruption budget lets no further one be evicted
+    and the drain waits; and an executor that ends is the last one of its worker.
     """
-    run, issue = context.active_run, stranded_master(context)
-    if run is None or issue is None or context.status.cluster is None:
+    run, recorded = context.active_run, context.status.cluster
+    if run is None or recorded is None or run.cluster_generation != recorded.generation:
         return None
-    if run.cluster_generation != context.status.cluster.generation:
+    if not has_lost_its_master(context):
         return None
-    why = "The Spark master cannot start again, for the node of its volume takes no pods: moving to a new cluster"
+    why = "The Spark master was drained or deleted, and its successor does not know the run: moving to a new cluster"
     return stop_run(context, run, why=why, reason=Reason.DRAINED, state=State.RESTARTING)
 
 
