@@ -223,6 +223,17 @@ def test_a_rewind_waits_for_no_driver_of_an_epoch_that_nobody_claimed() -> None:
     assert play(history) is None
 
 
+def test_a_rewind_without_proof_of_a_drivers_end_asks_a_person() -> None:
+    """Found in seed 7023, from which this history is shrunk: the Job is deleted before its pod is seen."""
+    happens = (
+        events.Rewind(10.0, delete_output=True),
+        events.Stale(35.0, fact="runs", seconds=22.0),
+        events.Rewind(44.0, delete_output=True),
+        events.DeleteJob(53.0),
+    )
+    assert play(History(7023, Setup(), happens)) is None
+
+
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
     found = first_failure()

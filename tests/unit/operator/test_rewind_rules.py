@@ -11,6 +11,8 @@ from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import (
     CONFIRM_DEAD_ANNOTATION,
     FINALIZER,
+    EventType,
+    Reason,
     ReconcileConfig,
     ResolvedTarget,
     RewindSpec,
@@ -24,6 +26,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import prepare
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
+from fencepost_operator.decision.rewind.progress import RewindUpdate
 from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,7 +40,7 @@ JOB = Run(
 )  # fmt: skip
 
 
-def purging(job: Run) -> RewindContext:
+def purging(job: Run | None) -> RewindContext:
     """Return a rewind that deletes output next, after a run that was given up."""
     pipeline = replace(read_pipeline(body()), finalizers=(FINALIZER,), status=Status(epoch=3, run=GIVEN_UP))
     assert isinstance(pipeline.spec, Spec)
@@ -47,7 +50,7 @@ def purging(job: Run) -> RewindContext:
         references=Known(References(hashes={})),
         release=Known(None),
         cluster=Known(None),
-        runs=Known((job,)),
+        runs=Known((job,) if job is not None else ()),
         run_node=Known(None),
         fence=Known(row),
         source=Known(Watermarks(ends={"orders/0": 60})),
@@ -77,6 +80,43 @@ def test_a_job_that_is_being_deleted_is_waited_for() -> None:
     assert found is not None
     assert found.outcome is not None
     assert found.outcome.action is None
+
+
+def test_a_wait_for_a_persons_word_is_reported_as_one() -> None:
+    """Found by the simulation, seed 7023: the wait counted as a step that a person asked for, which never pages."""
+    waiting = purging(None)
+    found = purge(waiting)
+    assert found is not None
+    assert found.outcome is not None
+    assert (found.outcome.reason, found.outcome.state, found.outcome.action) == (
+        Reason.DEATH_UNPROVEN, State.REWINDING, None,
+    )  # fmt: skip
+    assert found.outcome.warning
+    assert "delete the PipelineRewind" in found.outcome.message
+    assert [(c.type, c.reason) for c in found.status.conditions] == [
+        ("Ready", Reason.DEATH_UNPROVEN), ("Reconciling", Reason.DEATH_UNPROVEN),
+    ]  # fmt: skip
+    update = RewindUpdate(rewind=waiting.rewind, status=found.status)
+    assert [(event.type, event.reason) for event in update.events] == [(EventType.WARNING, Reason.DEATH_UNPROVEN)]
+    held = purge(replace(waiting, rewind=replace(waiting.rewind, finalizers=(FINALIZER,))))
+    assert held is not None
+    assert "delete the PipelineRewind" not in held.status.message, "it can no longer be cancelled"
+
+
+def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
+    """A Job that somebody else deleted: its run counts as asked to stop, and its node's grace period begins.
+
+    Where the pod was never seen, nothing proves anything, and to count it as asked to stop would be a false proof.
+    """
+    seen = purging(None)
+    run, status = seen.run, seen.run.status
+    never_seen = replace(run, status=replace(status, run=replace(GIVEN_UP, pod_uid=None)))
+    for context, asked in ((seen, NOW), (replace(seen, run=never_seen), None)):
+        found = purge(context)
+        assert found is not None
+        assert found.outcome is not None
+        assert found.outcome.status.run is not None
+        assert found.outcome.status.run.stop_requested_at == asked
 
 
 def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:

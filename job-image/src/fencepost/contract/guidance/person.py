@@ -172,11 +172,11 @@ PERSON: Final = {
     Reason.DEATH_UNPROVEN: Guidance(
         category=Category.PERSON,
         severity=Severity.CRITICAL,
-        situation="The driver's node is lost, nothing proves that the driver is dead, and `restart.onUnprovenDeath` "
-        "is `wait`",
-        does="leaves the fence to it and starts nothing, until there is proof or a person's word",
+        situation="Nothing proves that a driver is dead, as where its node is lost, and what comes next waits: the "
+        "next run where `restart.onUnprovenDeath` is `wait`, or a PipelineRewind that deletes output",
+        does="starts nothing and deletes no output, until there is proof or a person's word",
         remedy="bring the node back; or make sure that its machine is off, and set the annotation in the message; or "
-        "set restart.onUnprovenDeath to fence",
+        "set restart.onUnprovenDeath to fence; or delete the PipelineRewind",
         steps=(
             Step("Whether the node is there", "kubectl get nodes -o wide"),
             Step(

@@ -21,6 +21,7 @@ from fencepost_operator.api import (
     RewindSpec,
     RewindStatus,
     RewindStep,
+    RunStatus,
     State,
     Status,
     StepState,
@@ -179,12 +180,7 @@ def purge(context: RewindContext) -> Progress | None:
     run = context.run.unconfirmed_run
     never_wrote = run is not None and run.epoch == context.status.unclaimed_epoch
     if run is not None and not never_wrote and not is_confirmed(context.run, run):
-        message = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
-        message = with_remedy(message, f"if its node is lost, {how_to_prove(context.run, run)}")
-        if deletion := unconfirmed_run_is_not_deleted(context.run):
-            outcome = _outcome(context, message, action=deletion.action, status=deletion.status)
-            return Progress(status=_reached(context, RewindStep.PURGE, message), outcome=outcome)
-        return _working(context, RewindStep.PURGE, message)
+        return _without_proof(context, run)
     if isinstance(job, Unknown):
         return _working(context, RewindStep.PURGE, _why_unknown(job))
     if job.value is None:
@@ -286,8 +282,29 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
     return _needless(context) if _is_where_it_goes(context, found) else found
 
 
+def _without_proof(context: RewindContext, run: RunStatus) -> Progress:
+    """Delete what is left of a run that may still write, then wait: where nothing proves its end, for a person's word.
+
+    A run whose pod was seen counts as asked to stop, so that a node that has had its grace period proves the end.
+    """
+    cancel = "" if context.rewind.is_held else "; or delete the PipelineRewind, and the pipeline goes on as it was"
+    message = with_remedy(
+        f"Waiting for proof that the driver of {run.name} has ended: it may still write output",
+        f"if its node is lost, {how_to_prove(context.run, run)}{cancel}",
+    )
+    if deletion := unconfirmed_run_is_not_deleted(context.run):
+        outcome = _outcome(context, message, action=deletion.action, status=deletion.status)
+        return Progress(status=_reached(context, RewindStep.PURGE, message), outcome=outcome)
+    if run.pod_uid is not None and run.stop_requested_at is None:
+        run = replace(run, stop_requested_at=context.now)
+    outcome = _outcome(context, message, status=replace(context.run.status, run=run))
+    reason = Reason.DEATH_UNPROVEN
+    status = reached(context.rewind, context.status, RewindStep.PURGE, message, context.now, reason=reason)
+    return Progress(status=status, outcome=replace(outcome, reason=reason, warning=True))
+
+
 def _purge_failed(context: RewindContext, why: str) -> Progress:
-    status = reached(context.rewind, context.status, RewindStep.PURGE, why, context.now, stalled=True)
+    status = reached(context.rewind, context.status, RewindStep.PURGE, why, context.now, reason=Reason.PURGE_FAILED)
     named = f"PipelineRewind {context.rewind.key.name}: {why}"
     return Progress(status=status, outcome=stalled(context.run, Reason.PURGE_FAILED, named), held=True)
 

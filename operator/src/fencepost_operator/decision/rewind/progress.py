@@ -26,6 +26,8 @@ from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.text import single_line
 
 _ORDER: Final = tuple(RewindStep)
+_GO_ON: Final = frozenset({Reason.REWINDING, Reason.DEATH_UNPROVEN})
+"""Reasons of a rewind that goes on by itself; of one that waits for proof, as soon as there is some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,17 @@ def waiting(rewind: Rewind, message: str, now: datetime) -> RewindStatus:
 
 
 def reached(
-    rewind: Rewind, status: RewindStatus, step: RewindStep, message: str, now: datetime, *, stalled: bool = False
+    rewind: Rewind,
+    status: RewindStatus,
+    step: RewindStep,
+    message: str,
+    now: datetime,
+    *,
+    reason: Reason = Reason.REWINDING,
 ) -> RewindStatus:
     """Return the status in which all before a step is over, and the step is in progress or waits for a person."""
     place = _ORDER.index(step)
     steps = (*(_over(status, earlier, now) for earlier in _ORDER[:place]), _running(status, step, message, now))
-    reason = Reason.PURGE_FAILED if stalled else Reason.REWINDING
     return _told(rewind, replace(status, phase=step.value, steps=steps), message, now, reason=reason)
 
 
@@ -113,7 +120,7 @@ def _told(
     """Return the status with its message and its conditions, in the shape of kstatus."""
     line = single_line(message)
     ready = "True" if status.phase == COMPLETED else "False"
-    other = {Reason.REWOUND: None, Reason.REWINDING: "Reconciling"}.get(reason, "Stalled")
+    other = None if reason is Reason.REWOUND else "Reconciling" if reason in _GO_ON else "Stalled"
     found = [_condition(rewind, "Ready", ready, reason, line, now)]
     if other is not None:
         found.append(_condition(rewind, other, "True", reason, line, now))
@@ -139,5 +146,6 @@ def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:
     was = before.conditions[0].reason if before.conditions else ""
     if not after.conditions or (before.phase, was) == (after.phase, after.conditions[0].reason):
         return
-    needs_person = any(condition.type == "Stalled" for condition in after.conditions)
+    reason = after.conditions[0].reason
+    needs_person = reason == Reason.DEATH_UNPROVEN or any(condition.type == "Stalled" for condition in after.conditions)
     yield Event(EventType.WARNING if needs_person else EventType.NORMAL, after.conditions[0].reason, after.message)
