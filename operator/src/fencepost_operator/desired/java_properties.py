@@ -6,12 +6,13 @@ written as `\\uXXXX`.  Such a file can be passed through any other format withou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", "\\": "\\\\"}
-_SPECIAL: Final = frozenset("#!=:")
-_PRINTABLE: Final = range(0x20, 0x7F)
+_ESCAPED: Final = re.compile(r"[^ -~]|\\")
+_SEPARATORS: Final = re.compile(r"[#!=: ]")
 
 
 def dump(properties: Mapping[str, str]) -> str:
@@ -20,22 +21,23 @@ def dump(properties: Mapping[str, str]) -> str:
 
 
 def _key(text: str) -> str:
-    return "".join(f"\\{unit}" if unit in _SPECIAL or unit == " " else _escaped(unit) for unit in _units(text))
+    return _SEPARATORS.sub(r"\\\g<0>", _text(text))
 
 
 def _value(text: str) -> str:
     """Escape a value. Its leading spaces are escaped too, since a reader skips them after the separator."""
-    spaces = len(text) - len(text.lstrip(" "))
-    return "\\ " * spaces + "".join(_escaped(unit) for unit in _units(text[spaces:]))
+    shown = text.lstrip(" ")
+    return "\\ " * (len(text) - len(shown)) + _text(shown)
 
 
-def _escaped(unit: str) -> str:
-    if unit in _SHORT:
-        return _SHORT[unit]
-    return unit if ord(unit) in _PRINTABLE else f"\\u{ord(unit):04x}"
+def _text(text: str) -> str:
+    return _ESCAPED.sub(_escape, text)
 
 
-def _units(text: str) -> str:
-    """Return the text as UTF-16 code units, one character each: Java escapes a pair as two."""
-    raw = text.encode("utf-16-be", "surrogatepass")
-    return "".join(chr(int.from_bytes(raw[at : at + 2], "big")) for at in range(0, len(raw), 2))
+def _escape(found: re.Match[str]) -> str:
+    """Return a character as Java escapes it, by its UTF-16 code units: a pair as two."""
+    character = found[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
