@@ -39,6 +39,12 @@ from fencepost_operator.observation import (
     SparkCluster,
 )
 
+NO_NODE = {
+    "master": "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) had volume node affinity conflict.",
+    "worker": "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient memory.",
+}
+"""What the scheduler says of pods that were evicted from a node."""
+
 
 @dataclass(slots=True)
 class FakePurges:
@@ -95,18 +101,20 @@ class FakeReleases:
         found = self.world.sets[key][generation]
         workers = found.values["workers"]
         lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
-        workers_ready = self.world.ready(key, generation, WORKER_DELAY) and "worker" not in found.lost
+        waiting = sorted(found.evicted)
+        workers_ready = self.world.ready(key, generation, WORKER_DELAY) and not found.lacks("worker")
         return SparkCluster(
             generation=generation,
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
             ready_workers=workers if workers_ready else 0,
-            master_ready=self.world.ready(key, generation, MASTER_DELAY) and "master" not in found.lost,
-            master_runs=self.world.ready(key, generation, MASTER_STARTS) and "master" not in found.lost,
+            master_ready=self.world.ready(key, generation, MASTER_DELAY) and not found.lacks("master"),
+            master_runs=self.world.ready(key, generation, MASTER_STARTS) and not found.lacks("master"),
             master_node=_node_of("master", found),
             worker_nodes=frozenset({_node_of("worker", found)}) if workers else frozenset(),
             issues=(
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message=f"{LOST_NODE} is silent") for part in lost),
+                *(PodIssue(pod=f"{part}-0", reason="Unschedulable", message=NO_NODE[part]) for part in waiting),
                 *((self.world.issue,) if self.world.issue else ()),
             ),
         )

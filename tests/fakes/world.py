@@ -143,6 +143,12 @@ class Sets:
     created_at: datetime
     lost: dict[str, datetime] = field(default_factory=dict)
     """Since when a component's pods ("master", "worker") are on a node that is silent; nothing replaces them."""
+    evicted: frozenset[str] = frozenset()
+    """Components whose pods wait for a node, as after a drain: the master's volume is on the node that was drained."""
+
+    def lacks(self, component: str) -> bool:
+        """Return whether none of a component's pods can be used."""
+        return component in self.lost or component in self.evicted
 
 
 @dataclass(slots=True)
@@ -232,6 +238,15 @@ class World:
     def lose_node(self, key: ObjectKey, component: str, *, ago: timedelta = timedelta(0)) -> None:
         """Silence the node of the cluster's master or of its workers."""
         self._newest(key).lost[component] = self.now - ago
+
+    def drain(self, key: ObjectKey, components: Collection[str]) -> None:
+        """Evict components of the cluster; they start again once the node takes pods: see `uncordon`."""
+        self._newest(key).evicted = frozenset(components)
+
+    def uncordon(self, key: ObjectKey) -> None:
+        """Let every node take pods."""
+        for sets in self.sets.get(key, {}).values():
+            sets.evicted = frozenset()
 
     def is_silent(self, node: str) -> bool:
         """Return whether nothing was heard of a node for SILENCE; of a driver's node, at all."""
@@ -441,8 +456,8 @@ class World:
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
         if not self.ready(job.key, generation, WORKER_DELAY):
             return False
-        lost = self.sets[job.key][generation].lost
-        return "worker" not in lost and ("master" not in lost or driver.row is not None)
+        sets = self.sets[job.key][generation]
+        return not sets.lacks("worker") and (not sets.lacks("master") or driver.row is not None)
 
     def _pod(self, job: Job) -> Pod:
         config, uid = DriverConfig.from_json(self._config(job)), f"pod-{next(self.uids)}"

@@ -98,6 +98,17 @@ class LoseNode(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Drain(Event):
+    """The node of the master is drained, with all `workers` or none, and takes pods again after some time.
+
+    The master's volume is there, so the master starts nowhere else; evicted workers find no room elsewhere.
+    """
+
+    workers: bool = False
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod(Event):
     """Somebody deletes the newest driver's pod."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fakes.manifests import KEY, body
 from fencepost.contract import ExitCode
-from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason
+from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason, RunStatus
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
 from simulation import older_hashes
@@ -64,17 +64,32 @@ class Faults:
                 zombie.end(world.now, 137)
 
     def confirm_death(self) -> None:
-        """Do what the pipeline asks a person for: see that nothing of the run lives, and say so."""
+        """Do what the pipeline asks a person for: see that nothing of the run lives, and say so.
+
+        Nobody does that where the operator has the proof itself: then it has to find it.
+        """
         pipeline = self.world.pipeline(KEY)
         run = pipeline.status.run if pipeline is not None else None
         if pipeline is None or run is None or pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name:
             return
         if not any(condition.reason == Reason.DEATH_UNPROVEN for condition in pipeline.status.conditions):
             return
+        if self._is_proven(run):
+            return
         for driver in self.world.processes:
             if driver.alive and driver.config.epoch == run.epoch:
                 driver.end(self.world.now, 137)
         self._annotate(CONFIRM_DEAD_ANNOTATION, run.name)
+
+    def _is_proven(self, run: RunStatus) -> bool:
+        """Return whether the run's only driver was seen, has ended, and left a node that is there and the same."""
+        node, row = self.world.nodes.get(run.node_name or ""), next(iter(self.world.table.rows.values()), None)
+        if node is None or not node.reachable or node.uid != run.node_uid or run.force_deleted:
+            return False
+        if row is not None and row.epoch == run.epoch and row.driver not in {None, run.pod_uid}:
+            return False
+        drivers = [driver for driver in self.world.processes if driver.config.epoch == run.epoch]
+        return all(driver.uid == run.pod_uid and not driver.alive for driver in drivers)
 
     def apply(self, event: e.Event) -> None:
         """Let it happen."""
@@ -89,7 +104,9 @@ class Faults:
                 | e.BreakImage()
             ):
                 self._driver(event)
-            case e.LoseNode() | e.DeletePod() | e.DeleteJob() | e.StartTwin() | e.NoPods() | e.FailInstalls():
+            case (
+                e.LoseNode() | e.Drain() | e.DeletePod() | e.DeleteJob() | e.StartTwin() | e.NoPods() | e.FailInstalls()
+            ):
                 self._kubernetes(event)
             case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
@@ -153,7 +170,7 @@ class Faults:
 
     # Kubernetes
 
-    def _kubernetes(self, event: e.Event) -> None:  # noqa: C901 - a table
+    def _kubernetes(self, event: e.Event) -> None:  # noqa: C901, PLR0912 - a table
         world, job = self.world, self.world.newest
         match event:
             case e.LoseNode(part="driver", seconds=seconds, removed=removed):
@@ -163,6 +180,10 @@ class Faults:
                 if world.sets.get(KEY):
                     world.lose_node(KEY, part)
                     self._later(seconds, self._recover_cluster)
+            case e.Drain(workers=workers, seconds=seconds):
+                if world.sets.get(KEY):
+                    world.drain(KEY, ("master", "worker") if workers else ("master",))
+                    self._later(seconds, lambda: world.uncordon(KEY))
             case e.DeletePod(force=force):
                 if job is not None and job.pod is not None:
                     world.delete_pod(job.pod, force=force)

@@ -15,6 +15,8 @@ MOST_EVENTS: Final = 8
 EARLY: Final = 14.0
 LATE: Final = 45.0
 """Seconds: when a spec may be stable, and when a new one may have been rolled back."""
+DRAINS: Final = 4.0
+"""Seconds until the first master is ready."""
 MOST_CHANGES: Final = 4
 """Events of an upgrade that come on top of them."""
 FACTS: Final[tuple[e.Fact, ...]] = (
@@ -78,6 +80,8 @@ class History:
         if setup.rolls_back:
             more = random.Random(f"changes of {seed}")
             made += [_event(more, setup, CHANGES) for _ in range(more.randint(0, MOST_CHANGES))]
+        if seed % 3 == 0:
+            made.append(_drain(random.Random(f"drain of {seed}")))
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
 
     def __str__(self) -> str:
@@ -157,6 +161,12 @@ def _busy(chance: random.Random, _setup: Setup, at: float) -> e.Event:
 def _lose_node(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     part = chance.choice(PARTS)
     return e.LoseNode(at, part=part, seconds=_some(chance), removed=chance.random() < 0.2)
+
+
+def _drain(chance: random.Random) -> e.Event:
+    """Return a drain that the other events leave where they are, at a moment when there is a cluster."""
+    at = round(chance.uniform(DRAINS, TROUBLED), 1)
+    return e.Drain(at, workers=chance.random() < 0.4, seconds=_some(chance))
 
 
 def _delete_pod(chance: random.Random, _setup: Setup, at: float) -> e.Event:

@@ -50,6 +50,18 @@ def test_an_upgrade_from_a_release_whose_hashes_had_no_version_replaces_nothing(
             playing.end()
 
 
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_drained_master_is_one_move_to_a_new_cluster(workers: bool) -> None:
+    """Whether the run has workers left, and finishes its batch, or none."""
+    with without_event_loop():
+        playing = Play(History(0, history.Setup(), (events.Drain(40.0, workers=workers, seconds=180.0),)))
+        playing.run()
+        (row,) = playing.world.table.rows.values()
+        assert row.epoch == 2, playing.trace
+        assert set(playing.world.sets[KEY]) == {2}
+        playing.end()
+
+
 def test_another_chart_is_one_planned_restart_on_a_new_cluster() -> None:
     with without_event_loop():
         playing = Play(History(0, history.Setup(operators=2), (events.NewChart(40.0),)))
