@@ -40,11 +40,11 @@ def decode_leniently(kind: type[T], raw: object) -> T:
     left = raw if isinstance(raw, Mapping) else {}
     try:
         while True:
-            left = json.loads(json.dumps(left))
             try:
                 return decode(kind, left)
             except ValidationError as error:
                 before = json.dumps(left)
+                left = json.loads(before)
                 for problem in error.errors(include_url=False, include_context=False, include_input=False):
                     steps = problem["loc"]
                     _remove(left, steps[:-1] if problem["type"] == "missing" else steps)

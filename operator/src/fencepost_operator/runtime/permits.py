@@ -49,6 +49,8 @@ class RestartPermits:
         if self.in_progress(now) >= self.limit:
             return False
         waiting = [other for other, asked in self._queue.items() if now - asked <= ASKS_AGAIN]
+        if not waiting or waiting == [key]:
+            return True
         if key not in waiting:
             waiting.append(key)
         held = Counter(other.namespace for other in self._held if self._is_held(other, now))
