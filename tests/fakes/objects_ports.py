@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fakes.gate import Gate
@@ -81,16 +81,17 @@ class FakePipelines:
 class FakeRewinds:
     world: World
     gate: Gate
+    _known: dict[tuple[str, str], Rewind] = field(default_factory=dict)
+    """By uid and resourceVersion: a body that did not change is not parsed again."""
 
     async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
         del expected
         return await self.gate.read("rewinds", lambda: self._unfinished(pipeline))
 
     def _unfinished(self, pipeline: ObjectKey) -> tuple[Rewind, ...]:
-        found = [read_rewind(copy.deepcopy(body)) for body in self.world.rewinds.values()]
         return tuple(
             rewind
-            for rewind in found
+            for rewind in map(self._read, self.world.rewinds.values())
             if (rewind.key.namespace, rewind.pipeline) == (pipeline.namespace, pipeline.name)
             and not rewind.is_marked_finished
         )
@@ -100,7 +101,7 @@ class FakeRewinds:
             self._touched(rewind)["status"] = write_rewind_status(status)
 
         await self.gate.write("write_rewind", effect)
-        return read_rewind(copy.deepcopy(self.world.rewinds[rewind.key]))
+        return self._read(self.world.rewinds[rewind.key])
 
     async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
         def effect() -> None:
@@ -115,6 +116,12 @@ class FakeRewinds:
     async def publish(self, rewind: Rewind, events: Sequence[Event]) -> None:
         del rewind
         self.world.events.extend((event.reason, event.message) for event in events)
+
+    def _read(self, body: dict[str, Any]) -> Rewind:
+        identity = (body["metadata"]["uid"], body["metadata"]["resourceVersion"])
+        if identity not in self._known:
+            self._known[identity] = read_rewind(copy.deepcopy(body))
+        return self._known[identity]
 
     def _touched(self, rewind: Rewind) -> dict[str, Any]:
         found = self.world.rewinds.get(rewind.key)

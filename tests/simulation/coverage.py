@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 from fencepost_operator.api import State
 from fencepost_operator.decision import chain
-from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rules import preconditions, start
+from simulation.shortcuts import swapped
 
 STEPS = (start.fence_is_held, start.require_cluster, start.cluster_is_not_ready, start.epoch_is_used, start.start_run)
 """What decides when no rule does."""
@@ -60,7 +60,6 @@ class Counting:
     """Stands in for what the chain calls, and counts what that concludes."""
 
     coverage: Coverage
-    next_run: Callable[[RunContext], Outcome]
 
     def first(self, checks: tuple[Callable[[Any], Outcome | None], ...], context: Any) -> Outcome | None:
         """Return the first outcome."""
@@ -70,36 +69,16 @@ class Counting:
                 return outcome
         return None
 
-    def last(self, context: RunContext) -> Outcome:
-        """Return the step towards the next run."""
-        outcome = self.next_run(context)
-        self.coverage.add(context, _step(context), outcome)
-        return outcome
+    def concludes(self, name: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a check that returns a richer context, or whatever else lets others go on, or an outcome."""
 
-    def richer(self, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a precondition that returns a richer context, or an outcome."""
-
-        def counting(context: Any) -> Any:
-            found = check(context)
+        def counting(context: Any, *more: Any) -> Any:
+            found = check(context, *more)
             if isinstance(found, Outcome):
-                self.coverage.add(context, check.__name__, found)
+                self.coverage.add(context, name, found)
             return found
 
         return counting
-
-
-def _step(context: RunContext) -> str:
-    """Return which step of `start.next_run` decides."""
-    if start.fence_is_held(context):
-        return start.fence_is_held.__name__
-    cluster = start.require_cluster(context)
-    if isinstance(cluster, Outcome):
-        return start.require_cluster.__name__
-    if start.epoch_is_used(context):
-        return start.epoch_is_used.__name__
-    if start.cluster_is_not_ready(context, cluster):
-        return start.cluster_is_not_ready.__name__
-    return start.start_run.__name__
 
 
 @contextmanager
@@ -108,10 +87,10 @@ def counted(coverage: Coverage | None) -> Generator[None]:
     if coverage is None:
         yield
         return
-    counting = Counting(coverage, start.next_run)
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(chain, "_first", counting.first))
-        stack.enter_context(mock.patch.object(start, "next_run", counting.last))
-        for check in RICHER:
-            stack.enter_context(mock.patch.object(preconditions, check.__name__, counting.richer(check)))
+    counting = Counting(coverage)
+    checks = (
+        (module, check.__name__) for module, found in ((start, STEPS), (preconditions, RICHER)) for check in found
+    )
+    counts = [(module, name, counting.concludes(name, getattr(module, name))) for module, name in checks]
+    with swapped([(chain, "_first", counting.first), *counts]):
         yield
