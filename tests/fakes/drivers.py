@@ -37,6 +37,8 @@ class Driver:
     verdict: Verdict | None = None
     committed_at: datetime | None = None
     had_executors: bool = False
+    master: tuple[int, int] | None = None
+    """The master that it registered with: the cluster's generation, and how many masters that had before."""
     lonely_since: datetime | None = None
     """Since when it has had no executor."""
     fails_with: ExitCode | None = None

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fakes.gate import Gate
 from fakes.world import (
     LOST_NODE,
-    MASTER_DELAY,
     MASTER_STARTS,
     NODE_LOSS,
     PURGE_DELAY,
@@ -108,7 +107,8 @@ class FakeReleases:
             config_hash=found.values["annotations"][labels.CONFIG_HASH],
             workers=workers,
             ready_workers=workers if workers_ready else 0,
-            master_ready=self.world.ready(key, generation, MASTER_DELAY) and not found.lacks("master"),
+            master_ready=self.world.master_is_ready(key, generation),
+            master_uid=None if self.world.volumes else f"master-{generation}-{found.masters}",
             master_runs=self.world.ready(key, generation, MASTER_STARTS) and not found.lacks("master"),
             master_node=_node_of("master", found),
             worker_nodes=frozenset({_node_of("worker", found)}) if workers else frozenset(),

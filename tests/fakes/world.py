@@ -146,6 +146,13 @@ class Sets:
     evicted: frozenset[str] = frozenset()
     """Components whose pods wait for a node, as after a drain: the master's volume is on the node that was drained."""
 
+    masters: int = 0
+    """How many masters there were before this one, which knows nothing of what they knew."""
+    master_since: datetime | None = None
+    """When this master took the place of another one."""
+    executors_since: int = 0
+    """The first master of whose executors some may be there: those before it were evicted."""
+
     def lacks(self, component: str) -> bool:
         """Return whether none of a component's pods can be used."""
         return component in self.lost or component in self.evicted
@@ -196,6 +203,8 @@ class World:
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     keyspaces: dict[str, KeyspaceSettings | None] = field(default_factory=dict)
     """Those that are not here are REPLICATED."""
+    volumes: bool = False
+    """Whether masters keep what they know on a volume, which ties them to its node."""
     commitlog_sync: str | None = "periodic"
     topic_settings: TopicSettings = field(default_factory=lambda: DURABLE_TOPIC)
     """Of every topic."""
@@ -240,8 +249,17 @@ class World:
         self._newest(key).lost[component] = self.now - ago
 
     def drain(self, key: ObjectKey, components: Collection[str]) -> None:
-        """Evict components of the cluster; they start again once the node takes pods: see `uncordon`."""
-        self._newest(key).evicted = frozenset(components)
+        """Evict components of the cluster; they start again once the node takes pods: see `uncordon`.
+
+        A master without a volume starts at once on another node.
+        """
+        sets = self._newest(key)
+        sets.evicted = frozenset(components)
+        if "master" in components and not self.volumes:
+            sets.evicted -= {"master"}
+            sets.masters, sets.master_since = sets.masters + 1, self.now
+        if "worker" in components:
+            sets.executors_since = sets.masters
 
     def uncordon(self, key: ObjectKey) -> None:
         """Let every node take pods."""
@@ -451,13 +469,29 @@ class World:
             if job.deleting:
                 self.jobs.remove(job)
 
+    def master_is_ready(self, key: ObjectKey, generation: int) -> bool:
+        """Return whether a generation has a master; one that follows another waits until that has no executors left."""
+        if not self.ready(key, generation, MASTER_DELAY) or (sets := self.sets[key][generation]).lacks("master"):
+            return False
+        if sets.master_since is None:
+            return True
+        before = {(generation, number) for number in range(sets.executors_since, sets.masters)}
+        executors = not sets.lacks("worker") and any(
+            driver.alive and driver.master in before for driver in self.drivers
+        )
+        return self.now - sets.master_since >= MASTER_DELAY and not executors
+
     def _has_executors(self, job: Job, driver: Driver) -> bool:
-        """Return whether executors are there; those that a driver has outlive the master."""
+        """Return whether executors are there; those that a driver has outlive the master, but no eviction."""
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
         if not self.ready(job.key, generation, WORKER_DELAY):
             return False
         sets = self.sets[job.key][generation]
-        return not sets.lacks("worker") and (not sets.lacks("master") or driver.row is not None)
+        if sets.lacks("worker") or (sets.lacks("master") and driver.row is None):
+            return False
+        if driver.master is None and self.master_is_ready(job.key, generation):
+            driver.master = (generation, sets.masters)
+        return driver.master is not None and driver.master[1] >= sets.executors_since
 
     def _pod(self, job: Job) -> Pod:
         config, uid = DriverConfig.from_json(self._config(job)), f"pod-{next(self.uids)}"

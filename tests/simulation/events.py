@@ -101,7 +101,8 @@ class LoseNode(Event):
 class Drain(Event):
     """The node of the master is drained, with all `workers` or none, and takes pods again after some time.
 
-    The master's volume is there, so the master starts nowhere else; evicted workers find no room elsewhere.
+    A master with a volume starts nowhere else, and evicted workers find no room elsewhere; without a volume another
+    master follows, which knows no driver.
     """
 
     workers: bool = False

@@ -45,6 +45,8 @@ class Setup:
     """With upgrade.rollback: enabled, and a spec that is stable soon."""
     stops_soon: bool = False
     """With restart.stopTimeout."""
+    volume: bool = False
+    """With cluster.master.storage.storageClassName."""
     waits: bool = False
     """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
@@ -74,6 +76,7 @@ class History:
             batch_takes=chance.choice((1.0, 1.0, 3.0)),
             rolls_back=seed % 2 == 0,
             stops_soon=seed % 5 == 0,
+            volume=seed % 6 == 3,
             waits=seed % 8 == 7,
         )
         made = [_event(chance, setup, KINDS) for _ in range(chance.randint(1, MOST_EVENTS))]

@@ -77,7 +77,11 @@ class Play:
         skews = [0.0, setup.operator_skew][: setup.operators]
         invariants = Invariants(Statuses(skew=transition_skew(*skews)))
         self.world = SimulatedWorld(
-            invariants=invariants, rate=setup.rate, driver_skew=setup.driver_skew, batch_takes=setup.batch_takes
+            invariants=invariants,
+            rate=setup.rate,
+            driver_skew=setup.driver_skew,
+            batch_takes=setup.batch_takes,
+            volumes=setup.volume,
         )
         self.operators = [
             Operator(self.world, KEY, number, skew, START, note=self.note, inbox=self.inbox)

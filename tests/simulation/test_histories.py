@@ -51,10 +51,11 @@ def test_an_upgrade_from_a_release_whose_hashes_had_no_version_replaces_nothing(
 
 
 @pytest.mark.parametrize("workers", [False, True])
-def test_a_drained_master_is_one_move_to_a_new_cluster(workers: bool) -> None:
+@pytest.mark.parametrize("volume", [False, True])
+def test_a_drained_master_is_one_move_to_a_new_cluster(workers: bool, volume: bool) -> None:
     """Whether the run has workers left, and finishes its batch, or none."""
     with without_event_loop():
-        playing = Play(History(0, history.Setup(), (events.Drain(40.0, workers=workers, seconds=180.0),)))
+        playing = Play(History(0, history.Setup(volume=volume), (events.Drain(40.0, workers=workers, seconds=180.0),)))
         playing.run()
         (row,) = playing.world.table.rows.values()
         assert row.epoch == 2, playing.trace
