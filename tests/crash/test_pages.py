@@ -1,11 +1,13 @@
 """The operator is killed at each of its writes and at each page that it sends, before the effect and after it.
 
-Whatever the moment, each incident is told, and told to be over; what is told twice has the same key.
+Whatever the moment, each incident is told, and told to be over; what is told twice has the same key. A condition that
+flaps is told once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +16,7 @@ from fakes import objects_ports
 from fakes.gate import Gate
 from fakes.manifests import KEY, body
 from fakes.paging import Heard, Paging
-from fakes.stage import Died, Stage
+from fakes.stage import POLICY, Died, Stage
 from fakes.world import World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import SILENCE_ANNOTATION, Reason, write_status
@@ -23,9 +25,12 @@ from fencepost_operator.errors import Unreachable
 STALLED = "fencepost/cluster-1/shop/orders/BadSpec"
 
 
+QUICK = replace(POLICY, page_resolve_after=10.0)
+
+
 def paged() -> Stage:
     world, gate = World(), Gate()
-    stage = Stage(world, gate)
+    stage = Stage(world, gate, config=QUICK)
     stage.paging = Paging(world, gate)
     world.apply(body())
     return stage
@@ -66,7 +71,21 @@ async def stall_and_delete(stage: Stage) -> None:
     assert knows(stage, STALLED, over=True), "told before the object was gone"
 
 
-SCENES = {"recovery": stall_and_recover, "deletion": stall_and_delete}
+async def flap(stage: Stage) -> None:
+    """Each new release of the image lacks the entrypoint, and each rollback of it by hand streams for a while."""
+    await stage.running()
+    for release in (2, 3):
+        stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+        await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+        await stage.until(lambda: knows(stage, STALLED) and recorded(stage))
+        image = {"image": f"registry.example/job:{release}", "entrypoint": "orders.job:transform"}
+        stage.world.change(KEY, job=image)
+        await stage.running()
+        assert not knows(stage, STALLED, over=True), "it may come back"
+    await stage.until(lambda: not stage.pipeline.status.pages)
+
+
+SCENES = {"recovery": stall_and_recover, "deletion": stall_and_delete, "flapping": flap}
 
 
 def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
@@ -84,7 +103,8 @@ async def test_a_kill_at_each_write_and_each_page(scene: str, side: str) -> None
     await SCENES[scene](calm)
     assert [each.is_over for each in heard(calm)] == [False, True], "without a fault, each once"
     assert calm.gate.writes.count("page") == 2
-    for number in range(len(calm.gate.writes)):
+    first = calm.gate.writes.index("page") if scene == "flapping" else 0  # until then it is as a recovery
+    for number in range(first, len(calm.gate.writes)):
         stage = paged()
         setattr(stage.gate, side, failing_at(number, Died))
         await SCENES[scene](stage)

@@ -171,6 +171,8 @@ class Statuses:
     """The statuses of one pipeline object, one after another. `skew` is between the operators' clocks."""
 
     skew: timedelta = timedelta(0)
+    resolve_after: timedelta = timedelta(0)
+    """For how long the cause of an incident is gone until the incident is over."""
     rolled_back: set[tuple[str, int, str]] = field(default_factory=set)
     """Uids, generations and retry tokens of the specs that were rolled back."""
     unpermitted: set[datetime] = field(default_factory=set)
@@ -190,12 +192,23 @@ class Statuses:
         require((after.epoch or 0) >= (before.epoch or 0), f"status.epoch goes back: {before.epoch} to {after.epoch}")
         require(after.restarts >= before.restarts, "status.restarts goes back")
         _paged(pipeline, after)
+        self._ended(pipeline, after)
         self._rollback(pipeline, after)
         began = after.planned_restart_since
         if began in self.unpermitted and began != before.planned_restart_since:
             require(AHEAD in after.message, "a healthy run is replaced without a permit")
         if (before.state, _reason(before)) != (after.state, _reason(after)):
             self.while_stalled.clear()
+
+    def _ended(self, pipeline: Pipeline, after: Status) -> None:
+        """Look whether an incident is over only when its cause has been gone for a while."""
+        open_before = {page.reason: page for page in pipeline.status.pages if page.resolved_at is None}
+        for page in after.pages:
+            if page.resolved_at is None or page.reason not in open_before or page.renewed_at is not None:
+                continue
+            lasted = page.resolved_at - page.quiet_since if page.quiet_since is not None else timedelta(0)
+            enough = lasted >= self.resolve_after - self.skew
+            require(enough or pipeline.deleting_since is not None, f"{page.reason} is over after {lasted}")
 
     def _rollback(self, pipeline: Pipeline, after: Status) -> None:
         """Look whether a spec is rolled back once, and to the stable one."""

@@ -27,7 +27,9 @@ AFTER_ERROR: Final = 1.0
 WAKES_IN: Final = timedelta(seconds=0.5)
 DEATH: Final = 2.0
 """Seconds until an operator that died is there again."""
-CONFIG: Final = ReconcileConfig(cluster_uid="cluster-1", poll_interval=3.0, resync_interval=60.0, refresh_interval=30.0)
+CONFIG: Final = ReconcileConfig(
+    cluster_uid="cluster-1", poll_interval=3.0, resync_interval=60.0, refresh_interval=30.0, page_resolve_after=45.0
+)
 """Seldom passes make short histories; `wake` stands for the watches."""
 LATE: Final = frozenset({"start", "stop", "install", "uninstall", "prune", "write_status", "set_finalizer"})
 """Writes that may take effect long after their caller gave up; the next read settles a late write to the fence."""

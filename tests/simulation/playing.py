@@ -15,7 +15,7 @@ from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
 from simulation.history import TROUBLED, History
 from simulation.invariants import INSTEAD, Broken, Invariants, Statuses, require, transition_skew
-from simulation.operators import Operator
+from simulation.operators import CONFIG, Operator
 from simulation.pages import Inbox
 from simulation.scheduling import without_event_loop
 from simulation.world import SimulatedWorld
@@ -75,7 +75,8 @@ class Play:
     def __post_init__(self) -> None:
         setup = self.history.setup
         skews = [0.0, setup.operator_skew][: setup.operators]
-        invariants = Invariants(Statuses(skew=transition_skew(*skews)))
+        hold = timedelta(seconds=CONFIG.page_resolve_after)
+        invariants = Invariants(Statuses(skew=transition_skew(*skews), resolve_after=hold))
         self.world = SimulatedWorld(
             invariants=invariants,
             rate=setup.rate,

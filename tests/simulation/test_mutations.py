@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import chain, conditions, incidents, liveness, status, takeover
+from fencepost_operator.decision import chain, conditions, incident_ends, incidents, liveness, status, takeover
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
@@ -147,6 +147,10 @@ def stalled_pages_nobody(monkeypatch: Patch) -> None:
     monkeypatch.setattr(incidents, "PAGED", frozenset())
 
 
+def incidents_end_at_once(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(incident_ends.Ends, "_has_lasted", lambda *_: True)
+
+
 def pages_are_not_sent(monkeypatch: Patch) -> None:
     monkeypatch.setattr(reconciler, "due_pages", lambda *_: ())
 
@@ -174,6 +178,7 @@ MUTATIONS = {
         Mutation(acts_before_it_records, ("starts before it is recorded",)),
         Mutation(retries_at_once, ("a hot loop",)),
         Mutation(stalled_pages_nobody, ("without a page",)),
+        Mutation(incidents_end_at_once, ("is over after",)),
         Mutation(pages_are_not_sent, ("nobody knows",)),
         Mutation(transition_times_move, ("Ready did not change",)),
         Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),

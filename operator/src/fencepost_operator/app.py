@@ -144,6 +144,7 @@ async def run(settings: Settings) -> None:
                 resync_interval=settings.resync,
                 max_concurrent_restarts=settings.max_concurrent_restarts,
                 page_not_ready_after=settings.pages_not_ready_after,
+                page_resolve_after=settings.pages_resolve_after,
             ),
         )
         reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())

@@ -47,7 +47,8 @@ class Settings:
     `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
     `max_concurrent_restarts` bounds how many healthy pipelines are replaced by plan at the same time; 0 is any number.
     `pages_secret` is the Secret in `namespace` with the operator's own receivers of pages, '' without one; a pipeline
-    that is not ready for `pages_not_ready_after` seconds pages.  `pagerduty_url` is where PagerDuty's Events API v2 is.
+    that is not ready for `pages_not_ready_after` seconds pages.  An incident is over when its cause has been gone for
+    `pages_resolve_after` seconds.  `pagerduty_url` is where PagerDuty's Events API v2 is.
     `heartbeat_secret` has the URL of a dead man's switch under `heartbeat_key`, '' without one.
     `metrics_tls` is a folder with tls.crt and tls.key: metrics are served over TLS then, on `metrics_tls_port` alone.
     `metrics_authentication` lets those read them who may `get` the path /metrics; it needs `metrics_tls`.
@@ -73,6 +74,7 @@ class Settings:
     runbook_url: str = ""
     pages_secret: str = ""
     pages_not_ready_after: float = 600.0
+    pages_resolve_after: float = 300.0
     pagerduty_url: str = PAGERDUTY_URL
     heartbeat_secret: str = ""
     heartbeat_key: str = "heartbeat"
@@ -102,6 +104,7 @@ class Settings:
             runbook_url=read("RUNBOOK_URL", usual.runbook_url, _url),
             pages_secret=read("PAGES_SECRET", usual.pages_secret, _secret_name),
             pages_not_ready_after=read("PAGES_NOT_READY_FOR", usual.pages_not_ready_after, _duration),
+            pages_resolve_after=read("PAGES_RESOLVE_AFTER", usual.pages_resolve_after, _duration),
             pagerduty_url=read("PAGERDUTY_URL", usual.pagerduty_url, _url),
             heartbeat_secret=read("HEARTBEAT_SECRET", usual.heartbeat_secret, _secret_name),
             heartbeat_key=read("HEARTBEAT_KEY", usual.heartbeat_key, _secret_key),

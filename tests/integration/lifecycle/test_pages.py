@@ -48,6 +48,7 @@ class Told:
         return {
             "FENCEPOST_PAGES_SECRET": "receivers",
             "FENCEPOST_PAGES_NOT_READY_FOR": "4s",
+            "FENCEPOST_PAGES_RESOLVE_AFTER": "2s",
             "FENCEPOST_PAGERDUTY_URL": f"http://127.0.0.1:{self.hub.port}/v2/enqueue",
             "FENCEPOST_HEARTBEAT_SECRET": "receivers",
             "FENCEPOST_HEARTBEAT_INTERVAL_SECONDS": "1",

@@ -35,6 +35,7 @@ ONE: Final = PagingFacts(receivers=("operator/pagerduty/1",))
 UNKNOWN: Final = PagingFacts(receivers=None)
 NOBODY: Final = PagingFacts()
 MINUTE: Final = timedelta(minutes=1)
+HOLD: Final = timedelta(seconds=POLICY.page_resolve_after)
 
 
 def condition(kind: str, reason: str, status: str = "True", message: str = "it happened") -> Condition:
@@ -79,6 +80,11 @@ class Story:
         found = with_pages(self.pipeline, decided, self.facts, POLICY, self.now)
         self.pipeline = replace(self.pipeline, status=found.status)
         return found
+
+    def recovers(self, conditions: tuple[Condition, ...] | None = None) -> None:
+        """The pipeline is ready until nobody waits for the fault to come back."""
+        self.goes(conditions or ready())
+        self.goes(conditions or ready(), after=HOLD)
 
     def told(self, outcome: Told = Told.OPENED) -> None:
         """All receivers were told of all pages; the next decision records it."""
@@ -191,7 +197,7 @@ def test_another_reason_to_stall_takes_the_place_of_the_first() -> None:
     story = Story()
     story.goes(stalled())
     story.told()
-    story.goes(stalled(Reason.TRANSFORM_INVALID))
+    story.recovers(stalled(Reason.TRANSFORM_INVALID))
     assert (story.open(), story.over()) == ([Reason.TRANSFORM_INVALID], [Reason.ENTRYPOINT_NOT_FOUND])
 
 
@@ -199,7 +205,7 @@ def test_recovery_resolves_and_the_page_goes_when_everybody_knows() -> None:
     story = Story()
     story.goes(stalled())
     story.told()
-    story.goes(ready())
+    story.recovers()
     (page,) = story.status.pages
     assert page.resolved_at == story.now
     assert not page.was_told("operator/pagerduty/1")
@@ -213,7 +219,7 @@ def test_recovery_resolves_and_the_page_goes_when_everybody_knows() -> None:
 def test_an_incident_that_ends_before_anybody_was_told_is_told_all_the_same() -> None:
     story = Story()
     story.goes(stalled())
-    story.goes(ready())
+    story.recovers()
     (page,) = due_pages(story.pipeline, story.status, story.now)
     assert page.wanted is Told.RESOLVED
 
@@ -265,7 +271,7 @@ def test_who_is_told_is_forgotten_with_the_receiver() -> None:
 def test_unknown_receivers_are_not_absent() -> None:
     story = Story(UNKNOWN)
     story.goes(stalled())
-    story.goes(ready())
+    story.recovers()
     assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND]
     story.facts = NOBODY
     story.goes(ready())
@@ -275,7 +281,7 @@ def test_unknown_receivers_are_not_absent() -> None:
 def test_nobody_is_told_for_ever_that_it_is_over() -> None:
     story = Story()
     story.goes(stalled())
-    story.goes(ready())
+    story.recovers()
     story.goes(ready(), after=GIVE_UP)
     assert not story.status.pages
 
@@ -284,7 +290,7 @@ def test_the_same_reason_again_is_a_new_incident() -> None:
     story = Story()
     story.goes(stalled())
     story.told()
-    story.goes(ready())
+    story.recovers()
     story.goes(stalled())
     (page,) = story.status.pages
     assert (page.opened_at, page.sent) == (story.now, ()), "an old receipt says nothing of a new incident"
@@ -300,7 +306,7 @@ def test_a_pipeline_that_does_not_come_up_pages_after_its_patience() -> None:
     assert story.open() == [Reason.NOT_READY]
     story.goes(stalled())
     assert story.open() == [Reason.NOT_READY, Reason.ENTRYPOINT_NOT_FOUND]
-    story.goes(ready())
+    story.recovers()
     assert story.open() == []
     assert story.status.not_ready_since is None
 
@@ -361,7 +367,7 @@ def test_a_silence_defers_what_is_new_and_not_what_is_known() -> None:
     silenced(story, at(NOW + timedelta(hours=1)))
     story.goes((*stalled(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)))
     assert [page.reason for page in due_pages(story.pipeline, story.status, story.now)] == ["EntrypointNotFound"]
-    story.goes(ready())
+    story.recovers()
     assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "whoever knows of it hears that it is over"
     story.goes((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)))
     story.goes(story.status.conditions, after=timedelta(hours=1))

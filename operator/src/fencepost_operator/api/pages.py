@@ -30,7 +30,8 @@ class PageStatus(Model):
     """One incident: at most one per reason, until it is over and every receiver was told.
 
     `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
-    an incident is over when none comes for a while.
+    an incident is over when none comes for a while.  `quiet_since` is since when the condition is gone, None while it
+    is there: an incident ends only when that has lasted, so that a condition that flaps is one incident.
     """
 
     reason: str
@@ -39,6 +40,7 @@ class PageStatus(Model):
     message: str
     opened_at: datetime
     renewed_at: datetime | None = None
+    quiet_since: datetime | None = None
     resolved_at: datetime | None = None
     sent: tuple[PageSent, ...] = ()
 

@@ -50,3 +50,5 @@ class ReconcileConfig:
     """How many ended runs are kept for inspection."""
     page_not_ready_after: float = 600.0
     """How long a pipeline may be on its way, apart from planned steps, before somebody is paged."""
+    page_resolve_after: float = 300.0
+    """For how long the cause of an incident must be gone until the incident is over."""

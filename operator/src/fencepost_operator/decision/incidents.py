@@ -20,6 +20,8 @@ from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 STALLED: Final = "Stalled"
 READY: Final = "Ready"
+HELD_UP: Final = frozenset({STALLED, READY})
+"""Where incidents come from that keep a pipeline from its work."""
 PAGED: Final = frozenset({STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK})
 """Conditions whose reasons page, each as urgently as its guidance says."""
 PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}
@@ -79,7 +81,7 @@ def open_incidents(
     found |= dict(_moments(events, pages, now))
     if ready is not None and ready.status != "True":
         found = dict(_lasting(pages, found)) | found
-        if not any(incident.condition in {STALLED, READY} for incident in found.values()):
+        if not any(incident.condition in HELD_UP for incident in found.values()):
             found |= dict(_not_ready(status, ready, config, now))
     return found
 
@@ -117,10 +119,10 @@ def _moments(
 
 
 def _lasting(pages: Mapping[str, PageStatus], found: Mapping[str, Incident]) -> Iterator[tuple[str, Incident]]:
-    """Yield what was open before and is not over, because the pipeline is not ready."""
+    """Yield what was open before and is not over, because the pipeline has not been ready since."""
     stalled = any(incident.condition == STALLED for incident in found.values())
     for reason, page in pages.items():
-        if page.resolved_at is not None or page.condition not in {STALLED, READY}:
+        if page.resolved_at is not None or page.quiet_since is not None or page.condition not in HELD_UP:
             continue
         if page.condition == READY or not stalled:
             yield reason, _of(page)

@@ -52,7 +52,9 @@ def _details(
     yield "What happened", page.message
     yield "Since", _moment(page.opened_at)
     if page.resolved_at is not None:
-        yield "Over since", _moment(page.resolved_at)
+        yield "Over since", _moment(page.quiet_since or page.resolved_at)
+    elif page.quiet_since is not None:
+        yield "Gone since", f"{_moment(page.quiet_since)}; it is over unless it comes back soon"
     yield "Lag", "not known" if status.lag is None else f"{status.lag} records"
     yield "Time to data loss", _time_to_loss(status, backlog, now)
     tried = f"{status.restarts} restarts, epoch {status.epoch or 0}"

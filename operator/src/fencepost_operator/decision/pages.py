@@ -1,13 +1,13 @@
 """The outbox of pages in a status: what is open, what is over, who was told.  Pure.
 
-An incident is recorded in the write that records its condition, before anybody is told, and leaves the status when
-every receiver was told that it is over.  So an operator that dies in between tells again: never nobody, and twice only
-with the same key.
+An incident is recorded in the write that records its condition, before anybody is told.  It is over when its cause has
+been gone for a while, and leaves the status when every receiver was told so.  So an operator that dies in between tells
+again: never nobody, and twice only with the same key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -25,6 +25,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.chain import Decision
 from fencepost_operator.decision.events import condition_of
+from fencepost_operator.decision.incident_ends import Ends
 from fencepost_operator.decision.incidents import Incident, not_ready_since, open_incidents
 from fencepost_operator.decision.messages import SHOWN, with_remedy
 from fencepost_operator.decision.pausing import is_paused
@@ -57,8 +58,14 @@ def with_pages(
     known = {page.reason: page for page in before}
     found = open_incidents(pipeline, status, decision.events, known, config, now)
     told = {event.reason for event in decision.events}
-    pages = tuple(_pages(before, found, told, now))
-    pages = tuple(page for page in pages if not _is_done(page, facts, now, silenced=until is not None))
+    silenced = until is not None
+    ends = Ends(pipeline=pipeline, status=status, found=found, silenced=silenced, config=config, now=now)
+    recorded = (
+        _present(page, found[page.reason], told, now) if page.reason in found else ends.without_cause(page)
+        for page in before
+    )
+    new = (_opened(reason, found[reason], told, now) for reason in found if reason not in known)
+    pages = tuple(page for page in (*recorded, *new) if not _is_done(page, facts, now, silenced=silenced))
     status = replace(status, pages=pages[-MOST_PAGES:])
     problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
     return _held(_with_problem(pipeline, decision, status, problems, now), now)
@@ -87,23 +94,12 @@ def _received(page: PageStatus, facts: PagingFacts) -> PageStatus:
     return replace(page, sent=tuple(sent[name] for name in sorted(there)))
 
 
-def _pages(
-    before: Sequence[PageStatus], found: Mapping[str, Incident], told: Collection[str], now: datetime
-) -> Iterator[PageStatus]:
-    """Yield what was recorded, as it is now, then what is new; `told` are the reasons of this decision's Events."""
-    for page in before:
-        if page.reason not in found:
-            yield page if page.resolved_at is not None else replace(page, resolved_at=now)
-        elif page.resolved_at is not None:
-            yield _opened(page.reason, found[page.reason], told, now)
-        elif page.renewed_at is not None and page.reason in told:
-            yield replace(page, renewed_at=now)
-        else:
-            yield page
-    recorded = {page.reason for page in before}
-    for reason, incident in found.items():
-        if reason not in recorded:
-            yield _opened(reason, incident, told, now)
+def _present(page: PageStatus, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:
+    """Return a recorded page whose cause is there; `told` are the reasons of this decision's Events."""
+    if page.resolved_at is not None:
+        return _opened(page.reason, incident, told, now)
+    renewed_at = now if page.renewed_at is not None and page.reason in told else page.renewed_at
+    return replace(page, quiet_since=None, renewed_at=renewed_at)
 
 
 def _opened(reason: str, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:

@@ -1,0 +1,53 @@
+"""When an incident is over: its cause has been gone for a while, so that one that flaps is one incident.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status
+from fencepost_operator.decision.events import condition_of
+from fencepost_operator.decision.incidents import HELD_UP, READY, Incident
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What ends incidents: the pipeline, its status of this decision, and what is open now."""
+
+    pipeline: Pipeline
+    status: Status
+    found: Mapping[str, Incident]
+    silenced: bool
+    config: ReconcileConfig
+    now: datetime
+
+    def without_cause(self, page: PageStatus) -> PageStatus:
+        """Return a recorded page whose cause is gone: quiet, then over.
+
+        A time ahead is another replica's, whose clock is; this one does not wait for it.
+        """
+        if page.resolved_at is not None:
+            return page
+        quiet = replace(page, quiet_since=min(page.quiet_since or self.now, self.now))
+        is_over = self._is_over_at_once(quiet) or self._has_lasted(quiet)
+        return replace(quiet, resolved_at=self.now) if is_over else quiet
+
+    def _is_over_at_once(self, page: PageStatus) -> bool:
+        """Return whether nobody would be told twice if the cause came back."""
+        is_moment, is_unknown = page.renewed_at is not None, self.silenced and not page.sent
+        return is_moment or is_unknown or self.pipeline.deleting_since is not None
+
+    def _has_lasted(self, page: PageStatus) -> bool:
+        """Return whether the cause has been gone for so long that its return would be another incident.
+
+        One that kept the pipeline from its work is gone when the pipeline is ready, or is kept by another.
+        """
+        since = page.quiet_since or self.now
+        if page.condition in HELD_UP and not any(other.condition in HELD_UP for other in self.found.values()):
+            ready = condition_of(self.status, READY)
+            if ready is None or ready.status != "True":
+                return False
+            if ready.last_transition_time <= self.now:
+                since = max(since, ready.last_transition_time)
+        return (self.now - since).total_seconds() >= self.config.page_resolve_after
