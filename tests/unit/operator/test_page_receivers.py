@@ -190,7 +190,17 @@ def test_no_chats_way_to_call_people_gets_through(call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no JSON\n", '["delivered", 200, 0.0]\n[1]\n', '["stolen", 1, 2]\n', '{"a": 1}\n']
+    "text",
+    [
+        "",
+        "no JSON\n",
+        '[0, "delivered", 200, 0.0]\n[1]\n',
+        '[0, "stolen", 1, 2]\n',
+        '{"a": 1}\n',
+        '[2, "delivered", 200, 0.0]\n',
+        '["1", "delivered", 200, 0.0]\n',
+        '[0, "delivered", 200, 0.0]\n' * 4 + '[1, "delivered", 200, 0.0]\n',
+    ],
 )
 def test_what_is_not_answered_has_failed(text: str) -> None:
     found = answers(text, 2)
@@ -200,4 +210,5 @@ def test_what_is_not_answered_has_failed(text: str) -> None:
 
 def test_answers_are_read_back() -> None:
     told: list[Any] = [Answer(outcome=Outcome.FAILED, status=429, retry_after=7.0), Answer(outcome=Outcome.DELIVERED)]
-    assert answers("".join(map(answer_line, told)) + "more\n", 2) == told
+    lines = [answer_line(0, Answer(outcome=Outcome.PARTLY)), *(answer_line(*each) for each in enumerate(told))]
+    assert answers("".join(lines) + "more\n", 2) == told, "the last one counts"

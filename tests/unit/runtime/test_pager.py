@@ -41,6 +41,7 @@ class World:
     held: asyncio.Event | None = None
     """Until when no receiver answers."""
     sent: list[tuple[str, str]] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
     allowances: list[Allowance] = field(default_factory=list)
     outcomes: list[tuple[str, str]] = field(default_factory=list)
     woken: list[ObjectKey] = field(default_factory=list)
@@ -60,6 +61,7 @@ class World:
         if self.held is not None:
             await self.held.wait()
         self.sent += [(message.url, message.title) for message in messages]
+        self.bodies += [message.body for message in messages]
         return [self.reply(message) for message in messages]
 
     def count(self, kind: str, outcome: str) -> None:
@@ -216,6 +218,31 @@ async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
         await settle(pager, world, seconds=REFUSED_WAIT * 1.3)
         assert len(world.sent) == 3
         assert not pager.facts(KEY).problems
+
+
+async def test_a_page_that_some_have_is_tried_rarely_under_the_same_key_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The status does not say that the receiver knows: some of its recipients do not."""
+    own = replace(receiver("own"), where="fencepost-system/pages, key apprise, line 3")
+    secrets = {"": Receivers(receivers=(own,)), "shop": Receivers(receivers=(receiver("a", "shop"),))}
+    world = World(secrets=secrets, reply=lambda _m: Answer(outcome=Outcome.PARTLY, status=503))
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        await settle(pager, world, seconds=REFUSED_WAIT * 0.7)
+        assert len(world.sent) == 2, "each receiver once"
+        assert not pager.facts(KEY).receipts
+        (problem,) = pager.facts(KEY).problems
+        assert "does not confirm that all its recipients have them. Give each recipient a line" in problem.message
+        (logged,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert "fencepost-system/pages, key apprise, line 3" in logged
+        assert "a line of its own" in logged
+        world.reply = lambda _m: DELIVERED
+        await settle(pager, world, seconds=REFUSED_WAIT)
+        assert len(world.sent) == 4
+        assert len(set(world.bodies)) == 1, "told again with the same key"
+        assert {receipt.sent.outcome for receipt in pager.facts(KEY).receipts} == {"opened"}
 
 
 async def test_a_receiver_that_takes_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ Only the process that sends imports this: Apprise takes a second and 30 MB, and 
 from __future__ import annotations
 
 import smtplib
+from collections.abc import Callable
 from typing import Any, Final
 
 import apprise
@@ -21,6 +22,8 @@ _answers: list[Answer] = []
 """What web services answered to the message."""
 _accepted: list[bool] = []
 """One for each recipient that took the message, and more; empty if it reached nobody."""
+_tells: list[Callable[[Answer], None]] = []
+"""Whoever wants to know at once that one did."""
 
 
 def prepare() -> None:
@@ -55,12 +58,12 @@ def prepare() -> None:
     mark, send_mail = apprise.NotifyBase.mark_delivered, smtplib.SMTP.sendmail
 
     def marking(service: apprise.NotifyBase, *args: Any, **options: Any) -> None:  # noqa: ANN401
-        _accepted.append(True)
+        _note_accepted()
         mark(service, *args, **options)
 
     def mailing(server: smtplib.SMTP, *args: Any, **options: Any) -> dict[str, tuple[int, bytes]]:  # noqa: ANN401
         refused = send_mail(server, *args, **options)
-        _accepted.append(True)  # it raises where all are refused
+        _note_accepted()  # it raises where all are refused
         return refused
 
     apprise.NotifyBase.mark_delivered = marking  # type: ignore[method-assign, assignment]
@@ -69,13 +72,22 @@ def prepare() -> None:
     requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
 
 
-def send(message: Message) -> Answer:
+def _note_accepted() -> None:
+    """Say at the first recipient that somebody has the message: this process may be killed before the last."""
+    if not _accepted:
+        for tell in _tells:
+            tell(Answer(outcome=Outcome.PARTLY))
+    _accepted.append(True)
+
+
+def send(message: Message, tell: Callable[[Answer], None]) -> Answer:
     """Send a message; a URL that is none, or a service that says no, is refused.
 
-    So is a message that some of the URL's recipients took and others did not: a retry tells all of them again.
+    `tell` hears of the first recipient that takes it: a retry tells all of them again.
     """
     _answers.clear()
     _accepted.clear()
+    _tells[:] = [tell]
     asset = apprise.AppriseAsset(async_mode=False, secure_logging=True, storage_mode="memory")
     service = apprise.Apprise.instantiate(message.url, asset=asset)
     if service is None:
@@ -93,5 +105,5 @@ def send(message: Message) -> Answer:
         return Answer(outcome=Outcome.DELIVERED, status=_answers[-1].status if _answers else 0)
     bad = [answer for answer in _answers if answer.outcome is not Outcome.DELIVERED]
     if _accepted:
-        return Answer(outcome=Outcome.REFUSED, status=bad[-1].status if bad else 0)
+        return Answer(outcome=Outcome.PARTLY, status=bad[-1].status if bad else 0)
     return bad[-1] if bad else Answer(outcome=Outcome.FAILED)

@@ -1,4 +1,4 @@
-"""The process that sends a few messages of one receiver: request on standard input, a line for each on standard output.
+"""The process that sends a few messages of one receiver: request on standard input, lines on standard output.
 
 `python -I -m fencepost_operator.paging.child`.  It holds no credentials but the receiver's, and ends after one request.
 """
@@ -8,10 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 from fencepost_operator.paging import delivery, sandbox
 from fencepost_operator.paging.delivery import Answer, Message, Outcome
 from fencepost_operator.paging.http_post import post
+
+Tell: TypeAlias = Callable[[Answer], None]
+"""Answers to a message; the last answer counts."""
 
 
 def main() -> None:
@@ -25,22 +30,31 @@ def main() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
-    send_by_apprise: Callable[[Message], Answer] = post
+    send_by_apprise: Callable[[Message, Tell], Answer] = _post
     if any(message.apprise for message in messages):
         from fencepost_operator.paging import by_apprise  # noqa: PLC0415 - takes a second, and 30 MB
 
         by_apprise.prepare()
         send_by_apprise = by_apprise.send
     sandbox.Sandbox(sandbox.policy_of(allowance)).enter()
-    for message in messages:
-        line = delivery.answer_line(_sent(send_by_apprise if message.apprise else post, message))
-        os.write(answers, line.encode())
+    for number, message in enumerate(messages):
+        tell = partial(_tell, answers, number)
+        tell(_sent(send_by_apprise if message.apprise else _post, message, tell))
 
 
-def _sent(send: Callable[[Message], Answer], message: Message) -> Answer:
+def _tell(descriptor: int, number: int, answer: Answer) -> None:
+    """Answer to a message, at once: this process may be killed the next moment."""
+    os.write(descriptor, delivery.answer_line(number, answer).encode())
+
+
+def _post(message: Message, _tell: Tell) -> Answer:
+    return post(message)
+
+
+def _sent(send: Callable[[Message, Tell], Answer], message: Message, tell: Tell) -> Answer:
     """Send one message; whatever goes wrong says only that there was no answer."""
     try:
-        return send(message)
+        return send(message, tell)
     except Exception:  # noqa: BLE001 - what a service, or its address, made a library raise must not be told apart
         return Answer(outcome=Outcome.FAILED)
 

@@ -1,4 +1,4 @@
-"""What goes to the process that sends, and what it answers: JSON of a bounded size, one line per answer."""
+"""What goes to the process that sends, and what it answers: JSON of a bounded size; a message's last line counts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
     """No answer, or one that may change: it is tried again soon."""
+    PARTLY = "partly"
+    """Some recipients of the URL have it, and others do not: another try tells all of them."""
     REFUSED = "refused"
     """An answer that does not change by itself: the key, the address or the message is wrong."""
 
@@ -77,18 +79,19 @@ def from_json(text: str) -> tuple[list[Message], Allowance]:
     return [Message(**each) for each in request["messages"]], allowance
 
 
-def answer_line(answer: Answer) -> str:
-    """Return an answer as a line."""
-    return json.dumps([str(answer.outcome), answer.status, answer.retry_after]) + "\n"
+def answer_line(number: int, answer: Answer) -> str:
+    """Return an answer to the message of that number as a line; a later line replaces it."""
+    return json.dumps([number, str(answer.outcome), answer.status, answer.retry_after]) + "\n"
 
 
 def answers(text: str, expected: int) -> list[Answer]:
     """Return the answers in a text, as many as expected: what is missing or unreadable failed."""
-    found = []
-    for line in text.splitlines()[:expected]:
+    found = [Answer(outcome=Outcome.FAILED)] * expected
+    for line in text.splitlines()[: 2 * expected]:
         try:
-            outcome, status, retry_after = json.loads(line)
-            found.append(Answer(outcome=Outcome(outcome), status=int(status), retry_after=float(retry_after)))
-        except (ValueError, TypeError):
+            number, outcome, status, retry_after = json.loads(line)
+            answer = Answer(outcome=Outcome(outcome), status=int(status), retry_after=float(retry_after))
+            found[range(expected)[number]] = answer
+        except (ValueError, TypeError, IndexError):
             break
-    return found + [Answer(outcome=Outcome.FAILED)] * (expected - len(found))
+    return found

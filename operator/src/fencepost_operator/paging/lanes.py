@@ -20,7 +20,13 @@ BURST: Final = 20
 PER_MINUTE: Final = 20.0
 """Messages of a lane after those. What is over it waits."""
 REFUSED_WAIT: Final = 600.0
-"""Seconds until a message that was refused is tried again: somebody has to correct something."""
+"""Seconds until a message that was refused is tried again, or one that only some have: somebody has to correct
+something, and who has it is told once more."""
+CORRECT: Final = "Correct the key, the account or the address."
+PARTLY: Final = (
+    "takes pages, and does not confirm that all its recipients have them. "
+    "Give each recipient a line of its own, and correct the one that fails."
+)
 LONGEST_WAIT: Final = 120.0
 """Seconds between two attempts on a receiver that does not answer."""
 SILENCE: Final = timedelta(minutes=2)
@@ -48,7 +54,7 @@ class Lane:
     failing_since: datetime | None = None
     """When the first of the attempts began that failed in a row."""
     refusal: str = ""
-    """How the receiver refuses, '' while it does not."""
+    """How the receiver refuses and what helps, '' while it does not."""
     noticed: str = ""
     """The trouble that was logged last."""
     is_slow: bool = False
@@ -87,7 +93,8 @@ class Lane:
         if self.refusal:
             return f"The receiver in Secret {self.receiver.where}, {self.refusal}"
         if self.failures > 1 and self.failing_since is not None and now - self.failing_since >= SILENCE:
-            return f"The receiver in Secret {self.receiver.where}, takes no messages, or may not be contacted"
+            where = self.receiver.where
+            return f"The receiver in Secret {where}, takes no messages, or may not be contacted. {CORRECT}"
         return ""
 
     def answered(self, page: Page, answer: Answer, now: datetime) -> bool:
@@ -102,11 +109,10 @@ class Lane:
             else:
                 self.repeated.pop(incident, None)
             return True
-        if answer.outcome is Outcome.REFUSED:
+        if answer.outcome in {Outcome.REFUSED, Outcome.PARTLY}:
             self.refused[incident] = now + timedelta(seconds=jittered(REFUSED_WAIT))
             self.repeated[incident] = now
-            status = answer.status
-            self.refusal = f"answers with HTTP status {status}" if status else "cannot be used as it is written"
+            self.refusal = _refusal(answer)
             return False
         if self.retry_at is None or now >= self.retry_at:  # the messages of one process are one attempt
             self.failures += 1
@@ -167,6 +173,13 @@ class Lane:
         """Take the messages that tell that many new pages off the bucket; a repeat costs nothing."""
         messages = min(fresh, 1) if self.receiver.kind is Kind.ALERTMANAGER else fresh
         self.tokens = max(0.0, self.tokens - messages)
+
+
+def _refusal(answer: Answer) -> str:
+    if answer.outcome is Outcome.PARTLY:
+        return PARTLY
+    status = answer.status
+    return f"{f'answers with HTTP status {status}' if status else 'cannot be used as it is written'}. {CORRECT}"
 
 
 def incident_of(page: Page) -> Incident:

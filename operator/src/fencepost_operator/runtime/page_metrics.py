@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 _KINDS: Final = ("apprise", "pagerduty", "alertmanager")
 _OWNERS: Final = {"operator": True, "namespace": False}
-_OUTCOMES: Final = ("delivered", "failed", "refused")
+_OUTCOMES: Final = ("delivered", "failed", "partly", "refused")
 
 
 class PrometheusPageMetrics:

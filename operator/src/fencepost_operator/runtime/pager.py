@@ -88,8 +88,7 @@ class QueuedPager:
         for receiver in others.receivers if others is not None else ():
             lane = self._lanes.get((receiver.id, key.namespace))
             if lane is not None and (trouble := lane.trouble(self.clock.now())):
-                message = f"{trouble}. Correct the key, the account or the address."
-                problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=message))
+                problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=trouble))
         return PagingFacts(
             receivers=None if known is None else tuple(receiver.id for receiver in known),
             receipts=tuple(self._receipts.get(key, ())),
