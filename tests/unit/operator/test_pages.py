@@ -330,6 +330,51 @@ def test_a_loop_of_restarts_pages_at_the_fourth_failure() -> None:
     assert story.open() == [Reason.BACKING_OFF]
 
 
+def restarting(story: Story, *, every: timedelta, times: int, reason: str = "OutOfMemory") -> None:
+    """Each run makes progress, and dies."""
+    for _ in range(times):
+        count = story.status.restarts + 1
+        failed = FailureStatus(count=1, epoch=count, at=story.now, reason=reason, message="m", remedy="r")
+        story.goes(on_its_way(Reason.RUN_STARTED), after=every / 2, restarts=count, failure=failed)
+        story.goes(ready(), after=every / 2)
+
+
+def test_runs_that_die_after_some_progress_each_page_at_the_fourth_within_half_an_hour() -> None:
+    story = Story()
+    restarting(story, every=9 * MINUTE, times=3)
+    assert story.open() == []
+    restarting(story, every=9 * MINUTE, times=1)
+    (page,) = story.status.pages
+    assert (page.reason, page.severity) == (Reason.BACKING_OFF, "critical")
+    assert "OutOfMemory" in page.message
+    story.told()
+    restarting(story, every=9 * MINUTE, times=20)
+    (page,) = story.status.pages
+    assert [sent.outcome for sent in page.sent] == [Told.OPENED], "one incident, told once"
+    assert len(story.status.restarted_at) == 4
+    story.recovers()
+    story.goes(ready(), after=30 * MINUTE)
+    story.goes(ready(), after=HOLD)
+    assert story.over() == [Reason.BACKING_OFF]
+
+
+@pytest.mark.parametrize(
+    ("every", "reason"), [(11 * MINUTE, "OutOfMemory"), (MINUTE, Reason.DRAINED)], ids=["seldom", "drained"]
+)
+def test_restarts_that_nobody_is_paged_for(every: timedelta, reason: str) -> None:
+    story = Story()
+    restarting(story, every=every, times=12, reason=reason)
+    assert not story.status.pages
+
+
+def test_a_loop_that_a_person_stops_is_over() -> None:
+    story = Story()
+    restarting(story, every=MINUTE, times=4)
+    assert story.open() == [Reason.BACKING_OFF]
+    story.recovers((condition("Ready", Reason.SUSPENDED),))
+    assert story.over() == [Reason.BACKING_OFF]
+
+
 @pytest.mark.parametrize("reason", [Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT])
 def test_an_event_pages_until_none_has_come_for_half_an_hour(reason: Reason) -> None:
     event = (Event(EventType.WARNING, reason, "a record was set aside"),)

@@ -410,6 +410,8 @@ class Status(Model):
     """Of a deleted pipeline: since when its Cassandra has not answered, None after any answer, a refusal as well."""
     not_ready_since: datetime | None = None
     """Since when the pipeline is neither ready, stalled, nor in a planned step."""
+    restarted_at: tuple[datetime, ...] = ()
+    """When the last four runs replaced one that had failed."""
     pages: tuple[PageStatus, ...] = ()
     """What somebody is told; written together with the condition that causes it."""
     planned_restart_since: datetime | None = None

@@ -16,6 +16,7 @@ from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reaso
 from fencepost_operator.decision.conditions import FALLING_BEHIND, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.events import condition_of
+from fencepost_operator.decision.restart_loop import is_looping, loop_message
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 STALLED: Final = "Stalled"
@@ -73,7 +74,7 @@ def open_incidents(
         return {}
     ready = condition_of(status, READY)
     suspended = ready is not None and ready.status == "True" and ready.reason == Reason.SUSPENDED
-    found = {
+    found: dict[str, Incident] = {
         c.reason: Incident(condition=c.type, severity=severity_of(c), message=c.message)
         for c in status.conditions
         if _pages(c, now, suspended=suspended)
@@ -83,6 +84,9 @@ def open_incidents(
         found = dict(_lasting(pages, found)) | found
         if not any(incident.condition in HELD_UP for incident in found.values()):
             found |= dict(_not_ready(status, ready, config, now))
+    if is_looping(status, now) and not suspended and not any(each.condition == STALLED for each in found.values()):
+        looping = Incident(condition=READY, severity=Severity.CRITICAL, message=loop_message(status))
+        found.setdefault(Reason.BACKING_OFF, looping)
     return found
 
 

@@ -29,6 +29,7 @@ from fencepost_operator.decision.incident_ends import Ends
 from fencepost_operator.decision.incidents import Incident, not_ready_since, open_incidents
 from fencepost_operator.decision.messages import SHOWN, with_remedy
 from fencepost_operator.decision.pausing import is_paused
+from fencepost_operator.decision.restart_loop import restarted_at
 from fencepost_operator.decision.silence_until import silenced_until
 from fencepost_operator.paging.page import PagingFacts, PagingProblem
 from fencepost_operator.text import single_line
@@ -53,7 +54,8 @@ def with_pages(
     if is_paused(pipeline):
         return replace(decision, status=replace(decision.status, pages=before))
     since = not_ready_since(pipeline.status, decision.status, now)
-    status = replace(decision.status, not_ready_since=since)
+    restarts = restarted_at(pipeline.status, decision.status, now)
+    status = replace(decision.status, not_ready_since=since, restarted_at=restarts)
     until, wrong = silenced_until(pipeline, now)
     known = {page.reason: page for page in before}
     found = open_incidents(pipeline, status, decision.events, known, config, now)
