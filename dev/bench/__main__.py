@@ -18,6 +18,7 @@ from bench import (
     latency,
     memtables,
     operator_memory,
+    pages,
     peers,
     recovery,
     zombie,
@@ -48,8 +49,9 @@ STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     "zombie": zombie.measure,
 }
 """Programs that can measure an earlier build in turns with this one."""
-WITH_OPTIONS: Final = {**IN_PARTS, **STARTS}
-ALL: Final = (*BENCHES, *STARTS, *IN_PARTS)
+IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {"pages": pages.measure}
+WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS}
+ALL: Final = (*BENCHES, *STARTS, *IN_ROUNDS, *IN_PARTS)
 LINE_SECONDS: Final = 10.0
 
 
@@ -89,7 +91,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parts.add_argument("--only", action="append", default=[], metavar="PART", help="measure this part; may be repeated")
     parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables)")
     parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")
-    top.add_argument("--rounds", type=int, help=f"rounds (peers, memtables, {', '.join(STARTS)})")
+    top.add_argument("--rounds", type=int, help=f"rounds (peers, memtables, {', '.join([*STARTS, *IN_ROUNDS])})")
     starts = top.add_argument_group(f"for {', '.join(STARTS)}, which measure an earlier build in turns with this one")
     starts.add_argument("--before-job", metavar="IMAGE", help="a local image of driver, master and workers")
     starts.add_argument("--before-operator", metavar="IMAGE", help="a local image of the operator, with its charts")

@@ -126,6 +126,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "recovery": distributions,
     "zombie": distributions,
     "apply": distributions,
+    "pages": distributions,
     "operator-memory": distributions,
     "images": distributions,
 }
@@ -168,6 +169,8 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
         found = results.get(bench)
         share = 0.95 if what.endswith("p95") else 0.5
         yield what, bound, "s", False, found.sample(sample).at(share) if found else None
+    paged = results.get("pages")
+    yield "fault to page, p99", 30, "s", False, paged.sample("fault to page").at(0.99) if paged else None
     commit = results.get("commit")
     ratio = commit.sample("fence commit").at(0.5) / commit.sample("bare conditional update").at(0.5) if commit else None
     yield "fence commit, p50, against a bare lightweight transaction", 1.1, "times", False, ratio

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -79,10 +80,20 @@ class Alertmanager:
 
 
 @contextmanager
-def alertmanager(environment: Environment, folder: Path, *, webhook: str) -> Iterator[Alertmanager]:
-    """Run Alertmanager; it tells `webhook` of each alert by itself, at once."""
+def alertmanager(
+    environment: Environment,
+    folder: Path,
+    *,
+    webhook: str = "",
+    host: str = "127.0.0.1",
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Alertmanager]:
+    """Run Alertmanager on an address of this machine.
+
+    Without `settings`, the content of its file, it tells `webhook` of each alert by itself, at once.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {
+    content = settings or {
         "route": {
             "receiver": "webhook",
             "group_by": ["..."],
@@ -92,8 +103,8 @@ def alertmanager(environment: Environment, folder: Path, *, webhook: str) -> Ite
         },
         "receivers": [{"name": "webhook", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
     }
-    (folder / "alertmanager.yaml").write_text(yaml.safe_dump(settings))
-    address = f"127.0.0.1:{free_port()}"
+    (folder / "alertmanager.yaml").write_text(yaml.safe_dump(content))
+    address = f"{host}:{free_port()}"
     command = [
         str(environment.kubectl.parent / "alertmanager"),
         f"--config.file={folder / 'alertmanager.yaml'}",

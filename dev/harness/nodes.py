@@ -36,6 +36,11 @@ class Nodes:
             raise NodeError(f"{' '.join(words)}: code {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
+    def host(self, node: str) -> str:
+        """Return the address under which a node, and a pod on it, reaches this machine."""
+        route = self.run(node, "ip", "-4", "route", "show", "default").split()
+        return route[route.index("via") + 1]
+
     def processes(self, container: Container) -> list[int]:
         """Return the container's process ids in its node, by the container's id in their cgroup's path."""
         # grep ends with 2 when a process went away under it: not an error here.

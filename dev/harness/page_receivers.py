@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ class Hooks:
 
     port: int = 0
     posted: dict[str, list[Any]] = field(default_factory=dict)
+    arrived: dict[str, list[float]] = field(default_factory=dict)
+    """When, in seconds since 1970, as `posted` has it."""
     statuses: dict[str, int] = field(default_factory=dict)
     """What a path answers, 202 where nothing is said."""
     silent: dict[str, threading.Event] = field(default_factory=dict)
@@ -37,11 +40,17 @@ class Hooks:
             content = body.decode(errors="replace")
         with self._guard:
             self.posted.setdefault(path, []).append(content)
+            self.arrived.setdefault(path, []).append(time.time())
 
     def got(self, path: str) -> list[Any]:
         """Return what a path got."""
         with self._guard:
             return list(self.posted.get(path, ()))
+
+    def arrivals(self, path: str) -> list[tuple[float, Any]]:
+        """Return what a path got, and when."""
+        with self._guard:
+            return list(zip(self.arrived.get(path, ()), self.posted.get(path, ()), strict=True))
 
     def events(self, action: str) -> list[Object]:
         """Return the events that PagerDuty got, of one action."""
@@ -49,8 +58,8 @@ class Hooks:
 
 
 @contextmanager
-def hooks() -> Iterator[Hooks]:
-    """Serve web hooks on a free port."""
+def hooks(host: str = "127.0.0.1") -> Iterator[Hooks]:
+    """Serve web hooks on a free port of an address of this machine."""
     kept = Hooks()
 
     class Handler(BaseHTTPRequestHandler):
@@ -67,7 +76,7 @@ def hooks() -> Iterator[Hooks]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     kept.port = server.server_port
     thread = threading.Thread(target=server.serve_forever)
