@@ -15,14 +15,26 @@ def commands(pages: Iterable[Path]) -> list[str]:
         blocks = re.findall(r"^ *\$ (.+?)(?: +#.*)?$", text, re.MULTILINE)
         # Fewer than four words, such as `kubectl logs --previous`, name a command and are none.
         prose = re.findall(
-            r"`((?:kubectl|fencepost)(?:\s+[^`\s]+){3,})`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+            r"`((?:kubectl|fencepost|promtool)(?:\s+[^`\s]+){3,})`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         )
         found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in (*blocks, *prose)))
     return list(found)
 
 
+def statements(pages: Iterable[Path]) -> list[str]:
+    """Return each CQL statement of these pages once."""
+    found: dict[str, None] = {}
+    for page in pages:
+        spans = re.findall(r"`((?:SELECT|ALTER) [^`]+? (?:FROM|WITH) [^`]+)`", page.read_text())
+        found.update(dict.fromkeys(re.sub(r"\s+", " ", statement) for statement in spans))
+    return list(found)
+
+
 def filled(command: str, values: dict[str, str]) -> str:
-    """Return a command with its placeholders replaced: words in capitals, also as a part of a name."""
+    """Return a command with its placeholders replaced: words in capitals, also as a part of a name.
+
+    `POD` is not a part of `WORKER-POD`.
+    """
     for name, value in values.items():
-        command = re.sub(rf"(?<![\w-]){name}(?![\w-])|(?<=-){name}(?=-)|\b{name}(?=-run-)", value, command)
+        command = re.sub(rf"(?<!\w)(?<![A-Z]-){name}(?!\w)(?!-[A-Z])", value, command)
     return command

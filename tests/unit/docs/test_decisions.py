@@ -76,7 +76,7 @@ def test_what_a_command_names_exists(command: str) -> None:
         for patch in re.findall(r"-p '(\{.*\})'", command):
             for path in leaves(yaml.safe_load(patch)):
                 assert field(path) is not None, path
-    known = {*ANNOTATIONS.findall(VOCABULARY.read_text()), "pipeline"}
+    known = {*ANNOTATIONS.findall(VOCABULARY.read_text()), "pipeline", "namespace"}
     assert set(re.findall(r"streaming\.fencepost\.dev/([a-z-]*[a-z])", command)) <= known
 
 

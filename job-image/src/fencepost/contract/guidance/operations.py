@@ -17,7 +17,11 @@ RESTART: Final = Step(
     "Restart it, which is always safe", "kubectl rollout restart -n fencepost-system deploy/fencepost"
 )
 JOBS: Final = Step("The Jobs of the pipeline", "kubectl get jobs -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME")
-RELEASES: Final = Step("The Helm releases of the namespace", "helm list -n NAMESPACE --all")
+RELEASES: Final = Step(
+    "The pipeline's Helm releases, which are in the operator's namespace",
+    "helm list -n fencepost-system --all "
+    "-l streaming.fencepost.dev/namespace=NAMESPACE,streaming.fencepost.dev/pipeline=NAME",
+)
 
 ACTION: Final = {
     Reason.INSTALL_FAILED: Guidance(
@@ -137,7 +141,7 @@ OPERATOR: Final = {
             LEASE,
             Step(
                 "May it write the Lease",
-                "kubectl auth can-i update leases -n fencepost-system "
+                "kubectl auth can-i update lease/fencepost -n fencepost-system "
                 "--as system:serviceaccount:fencepost-system:fencepost",
             ),
         ),

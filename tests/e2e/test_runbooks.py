@@ -1,0 +1,139 @@
+"""Each command of each runbook, tried out on a pipeline that streams: read as it is, change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from e2e.reader import Printed, Reader
+from e2e.stream import SCOPE, Stream, cassandra
+from generators.decisions import RUNBOOKS
+from harness.kubectl import Kubectl
+from harness.pipelines import PIPELINE_LABEL
+from harness.prometheus import prometheus
+from harness.waiting import eventually
+from testbed.environment import Environment
+from testbed.release import NAMESPACE, RELEASE
+from unit.docs.runbook_commands import commands, filled, statements
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+OF_A_CONTAINER_THAT_ENDED: Final = ("--previous", "rollout restart")
+"""Tried out on a Deployment of the test's own: kubectl has no dry run of a restart, and the operator's pod is new."""
+NAMED: Final = ("kubectl get pods -n NAMESPACE", "kubectl get jobs", "kubectl describe spl", "helm list", "grep NAME")
+"""What these print names the pipeline."""
+MAY_FIND_NOTHING: Final = (
+    *("events", "pvc", "rw", "resourcequota", "webhookconfigurations"),
+    *("(jvm_", "'fencepost_worker_"),  # this Prometheus scrapes the operator alone
+)
+PAGES: Final = sorted(RUNBOOKS.glob("*.md"))
+COMMANDS: Final = commands(PAGES)
+
+
+@contextmanager
+def restarted(kubectl: Kubectl, environment: Environment) -> Iterator[str]:
+    """A Deployment of the operator's name whose container has ended once; its pod's name."""
+    labels = {"app": RELEASE}
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {
+        "name": "operator",
+        "image": environment.job_image,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", "test -e /seen/once || { touch /seen/once; echo ends; exit 3; }; exec sleep 3600"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "seen", "mountPath": "/seen"}],
+    }
+    pod = {
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": security,
+        "containers": [container],
+        "volumes": [{"name": "seen", "emptyDir": {}}],
+    }
+    kubectl.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": RELEASE},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        }
+    )
+
+    def again() -> str | None:
+        for one in kubectl.items("pods", f"--selector=app={RELEASE}"):
+            for status in one["status"].get("containerStatuses", []):
+                if status["restartCount"] and "running" in status["state"]:
+                    return str(one["metadata"]["name"])
+        return None
+
+    try:
+        yield eventually("a container runs after it ended", again, seconds=120)
+    finally:
+        kubectl.delete("deployment", RELEASE)
+
+
+def test_every_command_of_every_runbook_works(
+    stream: Stream, kubectl: Kubectl, environment: Environment, tmp_path: Path
+) -> None:
+    """Placeholders are replaced; what changes something is a dry run. A healthy pipeline has empty fields."""
+    pipeline = stream.pipeline
+    selector = f"--selector={PIPELINE_LABEL}={pipeline.name},streaming.fencepost.dev/component=worker"
+    worker = kubectl.items("pods", selector)[0]["metadata"]["name"]
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fencepost-pages"}}
+    with restarted(kubectl, environment) as ended, prometheus(environment, tmp_path / "prometheus") as asked:
+        kubectl.apply(secret)
+        reader = Reader.of(
+            environment,
+            pipeline,
+            POD=worker,
+            JOB=pipeline.run_name(pipeline.epoch()),
+            ID="3f0c5a9b7d21",
+            CLUSTER_UID="3f0c5a9b-7d21-4c11-9d5e-000000000000",
+            PROMETHEUS_URL=asked.url,
+        )
+        beside = Reader.of(environment, pipeline, POD=ended)
+
+        def tried(command: str) -> Printed | AssertionError:
+            try:
+                if any(mark in command for mark in OF_A_CONTAINER_THAT_ENDED):
+                    return beside.run(command.replace(f"-n {NAMESPACE}", "-n NAMESPACE"))
+                return reader.try_out(command)
+            except AssertionError as error:
+                return error
+
+        with ThreadPoolExecutor(4) as several:
+            answers = dict(zip(COMMANDS, several.map(tried, COMMANDS), strict=True))
+        kubectl.delete("secret", "fencepost-pages")
+    failed = [str(answer) for answer in answers.values() if isinstance(answer, AssertionError)]
+    assert not failed, "\n".join(failed)
+    printed = {command: answer for command, answer in answers.items() if isinstance(answer, Printed)}
+    for command, answer in printed.items():
+        found = answer.output.strip() and "No resources found" not in answer.warnings
+        if not any(kind in command for kind in MAY_FIND_NOTHING) and "jsonpath=" not in command:
+            assert found, f"{command} finds nothing: {answer.warnings}"
+        if any(mark in command for mark in NAMED):
+            assert pipeline.name in answer.output, f"{command}: {answer.output}"
+
+
+def test_every_statement_of_every_runbook_works(stream: Stream) -> None:
+    """In CQL: the pipeline is as healthy as before, so that most rows are not there."""
+    place = stream.place
+    values = {
+        "SCOPE": SCOPE,
+        "NAMESPACE": place.namespace,
+        "NAME": stream.pipeline.name,
+        "TOPIC": stream.load.ledger.topic,
+        "N": "0",
+    }
+    asked = statements(PAGES)
+    assert len(asked) >= 3
+    with cassandra(place) as opened:
+        for statement in asked:
+            opened.execute(filled(statement, values).replace("fencepost", place.fences, 1))
