@@ -14,9 +14,11 @@ from fencepost.batch import SinkWork
 from fencepost.driver.exposition import DriverCollector
 from fencepost.driver.figures import Figures
 from fencepost.driver.report import Report
+from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
+from fencepost_operator.runtime.memory_metrics import MemoryCollector
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from generators.reference import ROOT
@@ -46,7 +48,7 @@ counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count
 A driver whose transform keeps 4 MiB per batch, and a Python worker that keeps 2 MiB per task, as Prometheus draws them. The heap reaches
 its limit after half a minute; the share of time in garbage collection climbs for two and a half minutes, to 60 %, until the JVM gives up.
 Nothing else is wrong meanwhile: batches are committed, ever more slowly. In a pipeline that takes days, and both curves show it. Watch
-`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_memory_bytes` beside its limit.
+`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_working_set_bytes` beside its limit: two alerts do.
 """
 
 
@@ -80,6 +82,7 @@ def operator() -> Iterator[Described]:
             if isinstance(collector, MetricWrapperBase):
                 (family,) = collector.describe()
                 yield _described(family.name, family.type, family.documentation, collector._labelnames)
+    yield from _sampled(MemoryCollector(lambda: _MEMORY).collect)
 
 
 def driver() -> Iterator[Described]:
@@ -97,7 +100,7 @@ def driver() -> Iterator[Described]:
 def worker() -> Iterator[Described]:
     """Yield what is served beside a worker."""
     process = Process(Kind.PYTHON, 1, "")
-    return _sampled(WorkerCollector(Counted(), lambda: iter([process]), number=lambda _: 1).collect)
+    return _sampled(WorkerCollector(Counted(), lambda: iter([process]), memory=lambda: _MEMORY).collect)
 
 
 def page() -> str:
@@ -154,6 +157,7 @@ def _described(name: str, kind: str, words: str, labels: Iterable[str]) -> Descr
     return Described(f"{name}_total" if kind == "counter" else name, kind, words, tuple(labels))
 
 
+_MEMORY: Final = ContainerMemory(used=1, working_set=1, limit=1)
 _AREA: Final = Area(used=1, committed=1, limit=1)
 _COLLECTIONS: Final = Collections(count=1, seconds=1.0)
 _JVM: Final = JvmFigures(

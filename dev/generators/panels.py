@@ -129,7 +129,7 @@ FLEET: Final = Board(
                 title="Memory of workers' containers, share of the limit",
                 unit="percentunit",
                 queries={
-                    "topk(10, max by (namespace, name, pod) (fencepost_worker_container_memory_bytes"
+                    "topk(10, max by (namespace, name, pod) (fencepost_worker_container_working_set_bytes"
                     " / fencepost_worker_container_memory_limit_bytes))": "{{namespace}}/{{pod}}"
                 },
             ),
@@ -209,6 +209,7 @@ ONE: Final = Board(
                 unit="short",
                 queries={
                     f"60 * {rate('fencepost_driver_fence_retries_total')}": "requests to the fence",
+                    f"60 * {rate('fencepost_driver_sink_retries_total', 'sink')}": "requests to {{sink}}",
                     f"60 * {rate('fencepost_executor_tasks_total', where=FAILED)}": "tasks",
                 },
             ),
@@ -264,7 +265,7 @@ ONE: Final = Board(
                 title="Container, share of the limit",
                 unit="percentunit",
                 queries={
-                    f"max by (pod) (fencepost_worker_container_memory_bytes{{{CHOSEN}}}"
+                    f"max by (pod) (fencepost_worker_container_working_set_bytes{{{CHOSEN}}}"
                     f" / fencepost_worker_container_memory_limit_bytes{{{CHOSEN}}})": "{{pod}}"
                 },
             ),

@@ -114,12 +114,14 @@ class SinkWork:
     """What the tasks of a batch did for one sink: rows, their bytes in Arrow's format, and seconds summed over tasks.
 
     `reading` is what they waited for rows, which are read and transformed meanwhile; `writing` is the sink's own time.
+    `retries` are requests that they repeated.
     """
 
     rows: int = 0
     size: int = 0
     reading: float = 0.0
     writing: float = 0.0
+    retries: int = 0
 
     def __add__(self, other: SinkWork) -> SinkWork:
         """Return the work of both."""
@@ -128,6 +130,7 @@ class SinkWork:
             self.size + other.size,
             self.reading + other.reading,
             self.writing + other.writing,
+            self.retries + other.retries,
         )
 
 

@@ -36,7 +36,7 @@ def main(folder: Path, count: int) -> None:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     )
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 2 * count
     while newest(folder / "work") < count and time.monotonic() < deadline:
         time.sleep(0.1)
     print(newest(folder / "work"))

@@ -24,6 +24,7 @@ from fencepost.driver.exposition import exposition as of_driver
 from fencepost.driver.figures import Figures
 from fencepost.driver.report import Report
 from fencepost.fence import FenceRow
+from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.exposition import exposition as of_worker
@@ -53,11 +54,11 @@ class Fleet:
         self.ticks = 0
         self.operator, self.figures, self.counted = PrometheusMetrics(), Figures(["rows"]), Counted()
         self.operator.leads(lambda: True)
-        limit = 1 << 30
+        memory = ContainerMemory(used=1 << 29, working_set=1 << 28, limit=1 << 30)
         self.servers: dict[str, Callable[[], bytes]] = {
             "operator": self.operator.exposition,
             "driver": of_driver(DriverCollector(self.figures, epoch=3, jvm=self.jvm, jvm_process=1)),
-            "worker": of_worker(WorkerCollector(self.counted, lambda: processes(work), number=lambda _: limit)),
+            "worker": of_worker(WorkerCollector(self.counted, lambda: processes(work), memory=lambda: memory)),
             "spark-master": (HERE / "spark-master.prom").read_bytes,
             "spark-worker": (HERE / "spark-worker.prom").read_bytes,
         }

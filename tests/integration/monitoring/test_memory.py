@@ -1,4 +1,4 @@
-"""Memory that runs out is seen while everything still works, on a real Spark and a real Prometheus.
+"""Memory that runs out is seen, and alerts, while everything still works, on a real Spark and a real Prometheus.
 
 The picture in docs/metrics is of the same program, `slow` and to its end, by the console template beside this file.
 """
@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import yaml
 
+from gitops.alerts import rules
 from harness.processes import free_port, tail
 from harness.prometheus import Prometheus
 from harness.waiting import eventually
@@ -23,10 +25,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 REPOSITORY = Path(__file__).parents[3]
 GROWN = 130 << 20
 """Bytes of Python workers: they begin with less than 100 MiB."""
+PLACE = {"namespace": "shop", "name": "orders"}
+SHARE = 0.05
+"""Of the time in garbage collection: this heap is full within a minute, and the alert waits for a spiral of five."""
 QUERIES = {
-    "a spiral of collections": "sum(rate(jvm_gc_collection_seconds_sum[10s])) > 0.05",
+    "a spiral of collections": f"sum(rate(jvm_gc_collection_seconds_sum[10s])) > {SHARE}",
     "a full heap": 'jvm_memory_used_bytes{area="heap"} > 0.8 * jvm_memory_max_bytes{area="heap"}',
     "a growing Python worker": f'fencepost_worker_resident_memory_bytes{{process="python"}} > {GROWN}',
+    "the alert": 'ALERTS{alertname="FencepostGarbageCollection", alertstate="firing"}',
 }
 
 
@@ -65,5 +71,12 @@ def test_a_gc_spiral_and_a_growing_python_worker_are_seen_before_the_driver_ends
 
 def scraped(folder: Path, *ports: int) -> AbstractContextManager[Prometheus]:
     """Run a Prometheus that scrapes both."""
-    jobs = [{"job_name": str(port), "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]} for port in ports]
-    return at(folder, {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})
+    jobs = [
+        {"job_name": pod, "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {**PLACE, "pod": pod}}]}
+        for pod, port in zip(("driver", "worker"), ports, strict=True)
+    ]
+    values = {"lookback.memory": "10s", "collectionShare": SHARE, "for": {"FencepostGarbageCollection": "1s"}}
+    groups = rules({f"metrics.prometheusRule.{name}": value for name, value in values.items()})
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    return at(folder, {"global": every, "rule_files": ["rules.yaml"], "scrape_configs": jobs})

@@ -25,7 +25,10 @@ from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 
 REPORT = Report(
     epoch=7, version=12, records=1000, size=20_000, limit=5000, lag=3, clock_skew_ms=-20,
-    work={"orders": SinkWork(rows=900, size=7_000, reading=0.5, writing=1.5), "not in the spec": SinkWork(rows=1)},
+    work={
+        "orders": SinkWork(rows=900, size=7_000, reading=0.5, writing=1.5, retries=3),
+        "not in the spec": SinkWork(rows=1),
+    },
     phases={"plan": 2, "record": 5, "write": 400, "transform": 30, "job": 350, "commit": 8, "total": 420, "new": 1},
 )  # fmt: skip
 JVM = JvmFigures(
@@ -77,6 +80,8 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
         "fencepost_driver_written_bytes_total{sink=orders}": 7_000,
         "fencepost_driver_task_seconds_total{phase=read}{sink=orders}": 0.5,
         "fencepost_driver_task_seconds_total{phase=write}{sink=orders}": 1.5,
+        "fencepost_driver_sink_retries_total{sink=orders}": 3,
+        "fencepost_driver_sink_retries_total{sink=idle}": 0,
         "fencepost_driver_batch_limit_records": 5000,
         "fencepost_driver_clock_skew_seconds": -0.02,
         "fencepost_driver_batch_duration_seconds_count": 2,

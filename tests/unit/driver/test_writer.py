@@ -21,7 +21,7 @@ from cassandra.query import BoundStatement, PreparedStatement
 
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
-from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
+from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError
 from fencepost.sinks import BatchToken, requests, tasks, writer
 from fencepost.sinks.cassandra import TableTask
 from fencepost.sinks.requests import BATCH_ROWS as ROWS
@@ -293,6 +293,24 @@ def test_what_may_pass_is_tried_again(session: Session, error: Exception) -> Non
     assert write(batch([1], ["a"])) == 1
     assert len(session.prepared) == 3
     assert len(session.executed) == 3
+
+
+def test_what_is_tried_again_is_reported_with_the_rows(session: Session) -> None:
+    """Once: the next task of this worker begins at 0, also after one that failed."""
+    task, token = TableTask(TARGET), BatchToken(pipeline="s/ns/n", epoch=1, version=1, token=7, offsets={})
+
+    def retries() -> int:
+        reports = list(tasks.write(task, token, "s", iter([batch([1], ["a"])])))
+        return sum(report.column("retries").to_pylist()[0] for report in reports)
+
+    session.executing = answers(OperationTimedOut(), OverloadedErrorMessage(code=0, message="", info={}))
+    assert retries() == 2
+    assert retries() == 0
+    session.executing = always(OperationTimedOut())
+    with pytest.raises(WorkerError):
+        retries()
+    session.executing = answers(OperationTimedOut())
+    assert retries() == 1
 
 
 @pytest.mark.parametrize("step", ["preparing", "executing"])

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.context import WARM_TOKEN
 from fencepost.errors import BatchFailed, WorkerError, from_text
-from fencepost.sinks import BatchToken, tasks
+from fencepost.sinks import BatchToken, retried, tasks
 from fencepost.spark.fan_out import write_all
 
 TOKEN = BatchToken(pipeline="p", epoch=1, version=1, token=5, offsets={"t/0": (0, 3)})
@@ -47,6 +47,31 @@ def test_so_they_do_where_several_sinks_share_the_rows() -> None:
     }
     with pytest.raises(WorkerError, match="sink 'one' ended before it had read all rows"):
         list(write_all(({"all": rows, "one": rows} for rows in ROWS), writes))
+
+
+@dataclass
+class Repeats:
+    """A sink that repeats so many requests for each batch."""
+
+    times: int
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        assert batch == TOKEN
+        for rows in batches:
+            retried(self.times)
+            yield rows.num_rows
+
+
+def test_what_a_sink_repeats_is_its_own_where_several_share_the_rows() -> None:
+    writes = {
+        name: lambda rows, sink=sink, name=name: tasks.write(sink, TOKEN, name, rows)
+        for name, sink in {"calm": Takes(9), "few": Repeats(1), "many": Repeats(5)}.items()
+    }
+    counted = dict.fromkeys(writes, 0)
+    for report in write_all((dict.fromkeys(writes, rows) for rows in ROWS), writes):
+        (one,) = report.to_pylist()
+        counted[one["sink"]] += one["retries"]
+    assert counted == {"calm": 0, "few": 3, "many": 15}
 
 
 def test_in_a_warm_up_the_rows_are_read_for_a_sink_that_reads_none() -> None:

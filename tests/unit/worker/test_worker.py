@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.worker.executor_logs import ExecutorLogs
-from fencepost.worker.exposition import Counted, WorkerCollector, exposition, number_in
+from fencepost.worker.exposition import Counted, WorkerCollector, exposition
 from fencepost.worker.lines import LONGEST, entries
 from fencepost.worker.processes import Kind, processes
 from fencepost.worker.scratch import KEPT, sweep, used
@@ -175,13 +175,6 @@ def test_a_folder_that_has_just_changed_stays(place: Place) -> None:
         place.folder(number)
     assert sweep(place.work, ()) == 0  # their executors may be about to start
     assert sweep(place.work, (), now=time.time() + 60) == 10 - KEPT
-
-
-@pytest.mark.parametrize(("text", "number"), [("5\n", 5), ("max\n", None), ("9223372036854771712\n", None), ("", None)])
-def test_a_container_without_a_limit_has_none(tmp_path: Path, text: str, number: int | None) -> None:
-    (tmp_path / "limit").write_text(text)
-    assert number_in(tmp_path / "limit") == number
-    assert number_in(tmp_path / "absent") is None
 
 
 def test_a_growing_python_worker_is_seen_by_its_memory(place: Place) -> None:

@@ -6,7 +6,6 @@ Labels are bounded: phases, sinks of the spec, pools and collectors of a JVM, ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -20,6 +19,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost.driver.figures import Counts, Figures
+from fencepost.memory import resident
 from fencepost.spark.jvm_figures import Area, Executor, JvmFigures
 
 
@@ -57,15 +57,6 @@ def exposition(collector: DriverCollector) -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def resident(process: int, proc: Path = Path("/proc")) -> int | None:
-    """Return the resident memory of a process in bytes, None when it is gone."""
-    try:
-        lines = (proc / str(process) / "status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")), None)
-
-
 def _counted(counts: Counts) -> Iterator[Metric]:
     yield _counter("fencepost_driver_batches", "Committed batches.", counts.batches)
     yield _counter("fencepost_driver_records", "Offsets of committed batches, as in the fence row.", counts.records)
@@ -82,12 +73,15 @@ def _counted(counts: Counts) -> Iterator[Metric]:
         "Seconds of tasks: while they read and transformed rows, and while the sink wrote them.",
         labels=["sink", "phase"],
     )
+    words = "Requests that tasks repeated to write these rows."
+    repeated = CounterMetricFamily("fencepost_driver_sink_retries", words, labels=["sink"])
     for sink, work in counts.work.items():
         rows.add_metric([sink], work.rows)
         size.add_metric([sink], work.size)
+        repeated.add_metric([sink], work.retries)
         seconds.add_metric([sink, "read"], work.reading)
         seconds.add_metric([sink, "write"], work.writing)
-    yield from (rows, size, seconds)
+    yield from (rows, size, repeated, seconds)
     durations = HistogramMetricFamily("fencepost_driver_batch_duration_seconds", "From the plan to the commit.")
     durations.add_metric([], counts.durations.cumulative(), counts.durations.total)
     sizes = HistogramMetricFamily("fencepost_driver_batch_records", "Offsets of a committed batch.")

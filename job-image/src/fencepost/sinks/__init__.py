@@ -14,5 +14,6 @@ from fencepost.sinks.interface import (
     SinkContext,
     SinkTask,
 )
+from fencepost.sinks.retries import retried
 
-__all__ = ["BatchToken", "OpenSink", "PurgeToken", "PurgeableSink", "Sink", "SinkContext", "SinkTask"]
+__all__ = ["BatchToken", "OpenSink", "PurgeToken", "PurgeableSink", "Sink", "SinkContext", "SinkTask", "retried"]

@@ -80,6 +80,7 @@ class SinkTask(Protocol):
         Yield at least every few seconds: it shows that the task makes progress. All rows must be stored when the
         iterator ends. Raises DriverError: PoisonRecord for a row that no retry can write, DependencyDown when the
         store does not answer, BadSpec when it cannot take such columns. Spark repeats a task that raises.
+        A task that repeats a request may say so with `retried`, for the driver's metrics.
         """
         ...
 

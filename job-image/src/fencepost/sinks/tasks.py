@@ -11,17 +11,18 @@ import pyarrow as pa
 from fencepost.contract import Reason
 from fencepost.errors import BatchFailed, DriverError, as_worker_error
 from fencepost.sinks.interface import BatchToken, SinkTask
+from fencepost.sinks.retries import take_retries
 
 REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
 FILLER: Final = bytes(65_536)
 """As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
-_FIGURES: Final = ("rows", "size", "reading", "writing")
+_FIGURES: Final = ("rows", "size", "reading", "writing", "retries")
 """As in `fencepost.batch.SinkWork`, with microseconds."""
 RESULT_SCHEMA: Final = pa.schema(
     [("sink", pa.string()), *((name, pa.int64()) for name in _FIGURES), ("filler", pa.binary())]
 )
-RESULT_COLUMNS: Final = "sink string, rows long, size long, reading long, writing long, filler binary"
+RESULT_COLUMNS: Final = f"sink string, {', '.join(f'{name} long' for name in _FIGURES)}, filler binary"
 """RESULT_SCHEMA as Spark's DDL."""
 REPORTED: Final = ("sink", *_FIGURES)
 """What the driver reads of it."""
@@ -32,6 +33,7 @@ def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.Rec
 
     Raises WorkerError of the DriverError that the sink raised, or of BatchFailed when it left rows unread.
     """
+    take_retries()  # of a task that failed
     stream = _Measured(batches)
     try:
         for written in task.write(stream, batch):
@@ -75,7 +77,7 @@ class _Measured:
         """Return a row of RESULT_SCHEMA for what was done since the last one."""
         now = time.monotonic()
         writing = max(0.0, now - self.since - self._reading)
-        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6))
+        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6), take_retries())
         self.rows, self._size, self._reading, self.since = 0, 0, 0.0, now
         columns = [pa.array([sink]), *(pa.array([figure], pa.int64()) for figure in figures), pa.array([filler])]
         return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)

@@ -36,6 +36,7 @@ from fencepost.sinks.cql import full_name
 from fencepost.sinks.entries import entries
 from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
 from fencepost.sinks.requests import Change, Request, send_encoded, steps
+from fencepost.sinks.retries import retried
 from fencepost.sinks.types import encoder
 
 IN_FLIGHT: Final = 8
@@ -159,6 +160,7 @@ def _connected(target: Target) -> Session:
         except FenceUnavailable as error:
             if time.monotonic() > deadline:
                 raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
+            retried()
             time.sleep(1.0)
         else:
             session.add_request_init_listener(send_encoded)
@@ -238,6 +240,7 @@ class _Patience:
         """Wait before the next try. Raises DependencyDown when there is no time for it."""
         if time.monotonic() + self._pause > self._deadline:
             raise self._given_up(error) from error
+        retried()
         time.sleep(self._pause)
         self._pause = min(self._pause * 2, 2.0)
 

@@ -299,12 +299,12 @@ def _work_done(written: DataFrame, sinks: Sequence[str]) -> dict[str, SinkWork]:
     """
     text = str(written._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
     work = dict.fromkeys(sinks, SinkWork())
-    for name, rows, size, reading, writing in _REPORT.findall(text):
-        work[name] += SinkWork(int(rows), int(size), int(reading) / 1e6, int(writing) / 1e6)
+    for name, rows, size, reading, writing, retries in _REPORT.findall(text):
+        work[name] += SinkWork(int(rows), int(size), int(reading) / 1e6, int(writing) / 1e6, int(retries))
     return work
 
 
-_REPORT: Final = re.compile(r"\[([^\[\],]+),(\d+),(\d+),(\d+),(\d+)\]")
+_REPORT: Final = re.compile(r"\[([^\[\],]+),(\d+),(\d+),(\d+),(\d+),(\d+)\]")
 """A report of a task as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
 
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from fencepost.memory import ContainerMemory
 from fencepost.worker.processes import Kind, Process
-
-CGROUP: Final = Path("/sys/fs/cgroup")
-UNLIMITED: Final = 1 << 60
-"""Bytes. With cgroup v1 a container without a limit has a larger one."""
 
 
 @dataclass(slots=True)
@@ -27,15 +22,6 @@ class Counted:
     lines: int = 0
 
 
-def number_in(path: Path) -> int | None:
-    """Return the number that a file holds; None where there is none, or one that says that there is no limit."""
-    try:
-        found = int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return found if found < UNLIMITED else None
-
-
 class WorkerCollector:
     """Reads the processes at a scrape; the rest was counted before."""
 
@@ -44,11 +30,11 @@ class WorkerCollector:
         counted: Counted,
         processes: Callable[[], Iterator[Process]],
         *,
-        number: Callable[[Path], int | None] = number_in,
+        memory: Callable[[], ContainerMemory] = ContainerMemory.here,
     ) -> None:
         self._counted = counted
         self._processes = processes
-        self._number = number
+        self._memory = memory
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric."""
@@ -66,10 +52,7 @@ class WorkerCollector:
             largest.add_metric([kind], max(sizes, default=0))
             count.add_metric([kind], len(sizes))
         yield from (memory, largest, count)
-        for name, words, files in _CONTAINER:
-            known = (self._number(CGROUP / file) for file in files)
-            if (figure := next((number for number in known if number is not None), None)) is not None:
-                yield GaugeMetricFamily(name, words, value=figure)
+        yield from self._memory().metrics("worker")
         counted = self._counted
         yield GaugeMetricFamily(
             "fencepost_worker_scratch_bytes", "Disk space that the scratch volume takes.", value=counted.scratch
@@ -92,18 +75,3 @@ def exposition(collector: WorkerCollector) -> Callable[[], bytes]:
     registry = CollectorRegistry()
     registry.register(collector)
     return lambda: generate_latest(registry)
-
-
-_CONTAINER: Final = (
-    (
-        "fencepost_worker_container_memory_bytes",
-        "Memory of the container, with the page cache.",
-        ("memory.current", "memory/memory.usage_in_bytes"),
-    ),
-    (
-        "fencepost_worker_container_memory_limit_bytes",
-        "The container's limit.",
-        ("memory.max", "memory/memory.limit_in_bytes"),
-    ),
-)
-"""Files of cgroup v2, and of v1."""

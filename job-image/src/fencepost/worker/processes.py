@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
 
-PROC: Final = Path("/proc")
+from fencepost.memory import PROC, resident
 
 
 class Kind(StrEnum):
@@ -34,16 +33,15 @@ class Process:
 
 def processes(work: Path, proc: Path = PROC) -> Iterator[Process]:
     """Yield the processes that this user may look at; one that ends meanwhile is left out."""
-    page = os.sysconf("SC_PAGE_SIZE")
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            pages = int((entry / "statm").read_text(encoding="ascii").split()[1])
             program, folder = os.readlink(entry / "exe"), os.readlink(entry / "cwd")  # noqa: PTH115 - may not exist
-        except (OSError, IndexError, ValueError):
+        except OSError:
             continue
-        yield Process(_kind(Path(program).name, is_inside=folder.startswith(f"{work}/")), pages * page, folder)
+        if (size := resident(int(entry.name), proc)) is not None:
+            yield Process(_kind(Path(program).name, is_inside=folder.startswith(f"{work}/")), size, folder)
 
 
 def _kind(program: str, *, is_inside: bool) -> Kind:

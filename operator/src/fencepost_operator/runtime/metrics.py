@@ -22,6 +22,7 @@ from fencepost_operator.decision.durability import SETTINGS
 from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.batch_metrics import BatchHistograms
+from fencepost_operator.runtime.memory_metrics import MemoryCollector
 from fencepost_operator.runtime.partition_metrics import PartitionGauge
 from fencepost_operator.runtime.restart_metrics import RestartCounter
 
@@ -45,6 +46,7 @@ class PrometheusMetrics:
         self._is_leading: Callable[[], bool] = lambda: True
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
+        self._registry.register(MemoryCollector())
         registry = self._registry
         self._reconciles = Counter(
             "fencepost_reconcile", "Passes of the loop, by outcome.", ["outcome"], registry=registry
