@@ -79,8 +79,8 @@ class Reader:
 
     def _line(self, command: str) -> str:
         line = filled(command, dict(self.values))
-        unknown = _PLACEHOLDER.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", line))
-        assert unknown is None, f"{unknown and unknown[0]} stands for nothing that the test knows: {command}"
+        unknown = _PLACEHOLDER.findall(re.sub(r"'[^']*'|\"[^\"]*\"", "", line))
+        assert not unknown, f"{unknown} stand for nothing that the test knows: {command}"
         if line.startswith("fencepost "):
             # The addresses of the spec are the cluster's; the testbed's host has its own.
             if _ASKS_KAFKA.match(line):
