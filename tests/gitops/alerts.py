@@ -16,7 +16,7 @@ from harness.waiting import eventually
 from testbed.environment import Environment
 from unit.charts.rendering import objects, one
 
-LOOKBACK: Final = {"gap": "5s", "trend": "10s", "count": "10m", "stuck": "20s"}
+LOOKBACK: Final = {"gap": "5s", "trend": "10s", "count": "5m", "stuck": "20s", "undelivered": "10s"}
 LAG: Final = 10
 _DURATION: Final = re.compile(r"\[\w+|> \d+")
 

@@ -39,7 +39,9 @@ def test_the_rules_do_over_time_what_their_tests_say(program: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("program", PROMTOOLS)
-@pytest.mark.parametrize("lookback", [{}, {"gap": "5s", "trend": "10s", "count": "1h", "stuck": "20s"}])
+@pytest.mark.parametrize(
+    "lookback", [{}, {"gap": "5s", "trend": "10s", "count": "1h", "stuck": "20s", "undelivered": "1m"}]
+)
 def test_prometheus_accepts_the_rules(program: str, lookback: dict[str, str], tmp_path: Path) -> None:
     values = {f"metrics.prometheusRule.lookback.{name}": value for name, value in lookback.items()}
     rules = one(objects("fencepost", "full", values), "PrometheusRule", "fencepost")["spec"]
