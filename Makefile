@@ -75,9 +75,9 @@ test: check ## Run every test on the real parts
 	@$(BIN)/pytest $(SIDE_BY_SIDE) tests --durations=12
 
 .PHONY: test-gitops
-test-gitops: venv ## Run all of the tests of alerts and GitOps, also those that take minutes
-	@$(BIN)/python -m testbed up --until tests
-	@$(BIN)/pytest -m '' tests/gitops --durations=12
+test-gitops: venv ## Run all of the tests of alerts and GitOps, also those that take minutes, with newer versions too
+	@$(BIN)/python -m testbed up --until gitops
+	@$(BIN)/pytest -m '' tests/gitops tests/unit/charts/test_alerts.py --durations=30
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster

@@ -1,4 +1,4 @@
-"""Flux and Argo CD from their Go modules, and the CRDs of both: for the tests of GitOps.
+"""Flux, Argo CD, Helm 4 and others from their Go modules, and the CRDs of the first two: for the tests of GitOps.
 
 Each wrapper's go.mod carries the `replace` lines of the program's module, which Go ignores in a dependency.
 """
@@ -99,5 +99,27 @@ def argo_cd(home: Home) -> tuple[Program | ModuleFiles, ...]:
                     "manifests/crds/appproject-crd.yaml",
                 ),
             },
+        ),
+    )
+
+
+def newer(home: Home) -> tuple[Program | ModuleFiles, ...]:
+    """What `make test-gitops` alone runs: newer versions of Argo CD, Helm and promtool, and kstatus by itself."""
+    argo = f"github.com/argoproj/argo-cd/v3@v{versions.ARGO_CD_3}"
+    return (
+        Program(home, "argo-cd-3", nice=_LAST),
+        ModuleFiles(
+            home,
+            "argo-cd-3-crds",
+            {argo: ("manifests/crds/application-crd.yaml", "manifests/crds/appproject-crd.yaml")},
+        ),
+        Program(home, "helm-4", f"helm.sh/helm/v4/cmd/helm@v{versions.HELM_4}", command="helm", nice=_LAST),
+        Program(home, "kstatus", nice=_LAST),
+        Program(
+            home,
+            "promtool-3",
+            main="github.com/prometheus/prometheus/cmd/promtool",
+            tags="remove_all_sd",
+            nice=_LAST,
         ),
     )

@@ -11,7 +11,7 @@ from testbed.credentials import Credentials, KafkaUser
 from testbed.dataservices import DataService
 from testbed.debian_programs import monitoring_programs, redis_program
 from testbed.engine import Docker, Engine
-from testbed.gitops_programs import argo_cd, flux
+from testbed.gitops_programs import argo_cd, flux, newer
 from testbed.golang import Go
 from testbed.home import Home
 from testbed.images import REPOSITORY, Image, Loaded
@@ -27,7 +27,11 @@ READY: Final = "ready"
 """The testbed without what only `make check` and the tests need."""
 TESTS: Final = "tests"
 """The testbed with all that `make test` needs."""
-BESIDE: Final = frozenset({"kustomize-controller", "argo-cd", "kustomize"})
+GITOPS: Final = "gitops"
+"""The testbed with all that `make test-gitops` needs."""
+BESIDE: Final = frozenset(
+    {"kustomize-controller", "argo-cd", "kustomize", "argo-cd-3", "helm-4", "kstatus", "promtool-3"}
+)
 """Long builds that only tests wait for."""
 _FOLDER: Final = Path(__file__).parent
 
@@ -53,6 +57,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
     kubectl = Kubectl(home)
     tools: tuple[Step, ...] = (*host_tools(home), monitoring_programs(home))
     gitops: tuple[Step, ...] = (*flux(home), *argo_cd(home), redis_program(home))
+    later = newer(home)
     node_image = NodeImage(home, docker, registry)
     cluster = Cluster(home, docker, node_image)
     kafka, cassandra = (_service_image(docker, service, keys) for service in ("kafka", "cassandra"))
@@ -115,4 +120,6 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka", "kafka-user")),
         *gitops,
         Milestone(TESTS, (READY, "tools", *(step.name for step in gitops))),
+        *later,
+        Milestone(GITOPS, (TESTS, *(step.name for step in later))),
     ]

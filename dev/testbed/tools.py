@@ -38,6 +38,8 @@ class Program:
     """Whether the program holds C code: then a C compiler is installed where there is none."""
     main: str = "."
     """The package to build in the folder here: its own, or one that its go.mod names."""
+    command: str = ""
+    """What `go install` calls it, its own name when empty."""
     tags: str = ""
     """Build constraints that are met, separated by commas."""
     nice: int = 5
@@ -67,7 +69,7 @@ class Program:
             scratch.mkdir(parents=True, exist_ok=True)
             self._build(scratch, log)
             program.parent.mkdir(parents=True, exist_ok=True)
-            (scratch / self.name).replace(program)
+            (scratch / (self.command or self.name)).replace(program)
         for name in self._names():
             fresh = self.home.scratch / f"link-{name}"
             fresh.unlink(missing_ok=True)
@@ -83,7 +85,7 @@ class Program:
             env = {**QUIET, "GOBIN": str(scratch), "CGO_ENABLED": "1" if self.cgo else "0"}
             log.run([*go, "install", *options, self.package], env=env)
         else:
-            built = ["build", *options, "-o", str(scratch / self.name), self.main]
+            built = ["build", *options, "-o", str(scratch / (self.command or self.name)), self.main]
             log.run([*go, *built], env=QUIET, cwd=_FOLDER / self.name)
 
     def _stored(self, key: str) -> Path:

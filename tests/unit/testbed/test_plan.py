@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.home import Home
-from testbed.plan import BESIDE, READY, TESTS, steps
+from testbed.plan import BESIDE, GITOPS, READY, TESTS, steps
 from testbed.steps import closure
 
 
@@ -13,7 +13,10 @@ def names(until: str | None) -> set[str]:
 
 def test_only_the_tests_wait_for_the_programs_of_gitops() -> None:
     assert not names(READY) & {*BESIDE, "redis", "flux-crds", "argo-cd-crds"}
-    assert names(READY) | BESIDE < names(TESTS)
+    newer = {"argo-cd-3", "helm-4", "kstatus", "promtool-3"}
+    assert names(READY) | (BESIDE - newer) < names(TESTS)
+    assert not names(TESTS) & newer
+    assert names(TESTS) | newer < names(GITOPS)
 
 
 def test_every_step_needs_steps_that_exist() -> None:
