@@ -19,6 +19,7 @@ from testbed.environment import Environment
 APPLICATION: Final = "applications.argoproj.io"
 SETTINGS: Final = "argocd-cm"
 _LABELS: Final = {"app.kubernetes.io/part-of": "argocd"}
+_NO_ACTIONS: Final = "discovery.lua: return {}"
 _AUTHOR: Final = ("-c", "user.name=test", "-c", "user.email=test@fencepost.test", "-c", "commit.gpgsign=false")
 
 
@@ -94,12 +95,26 @@ class ArgoCD:
         return eventually(f"{name} is {sync} {health} {phase} at {commit[:8]}", reached, seconds=seconds)
 
 
-def lua(environment: Environment, given: Object, customizations: Mapping[str, str], action: str = "") -> Object:
+def lua(
+    environment: Environment,
+    given: Object,
+    customizations: Mapping[str, str],
+    action: str = "",
+    *,
+    program: str = "argo-cd",
+) -> Object:
     """Return what Argo CD's own Lua says of an object: `health`, the `actions` offered, and `object` after `action`."""
-    scripts = {name.split(".")[2]: text for name, text in customizations.items()}
-    asked = {"object": given, "action": action, **{name: scripts[name] for name in ("health", "actions")}}
-    program = environment.kubectl.parent / "argo-cd"
-    ended = subprocess.run([program, "lua"], input=json.dumps(asked), capture_output=True, text=True, check=False)
+    kind = f"{given['apiVersion'].partition('/')[0]}_{given['kind']}"
+    health, actions = (f"resource.customizations.{name}.{kind}" for name in ("health", "actions"))
+    scripts = {"health": customizations[health], "actions": customizations.get(actions, _NO_ACTIONS)}
+    asked = {"object": given, "action": action, **scripts}
+    ended = subprocess.run(
+        [environment.kubectl.parent / program, "lua"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 
@@ -108,7 +123,7 @@ def lua(environment: Environment, given: Object, customizations: Mapping[str, st
 def argo_cd(environment: Environment, folder: Path, *, namespace: str, program: str = "argo-cd") -> Iterator[ArgoCD]:
     """Run Argo CD for Applications in `namespace`; its kinds stay in the cluster."""
     kubectl = Kubectl.of(environment, namespace)
-    crds = (environment.kubectl.parent.parent / "share" / "argo-cd-crds").resolve()
+    crds = (environment.kubectl.parent.parent / "share" / f"{program}-crds").resolve()
     kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
     kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
     kubectl.apply(*_settings())
@@ -170,6 +185,8 @@ def _variables(environment: Environment, folder: Path) -> dict[str, str]:
         "ARGOCD_FAKE_IN_CLUSTER": "true",
         "KUBECONFIG": str(environment.kubeconfig),
         "ARGOCD_GPG_ENABLED": "false",
+        # In the Application, as version 2 has it: version 3 keeps it in Redis by default.
+        "ARGOCD_APPLICATION_CONTROLLER_PERSIST_RESOURCE_HEALTH": "true",
         "ARGOCD_TLS_DATA_PATH": str(folders["tls"]),
         "ARGOCD_SSH_DATA_PATH": str(folders["ssh"]),
         "ARGOCD_GPG_DATA_PATH": str(folders["gpg"]),

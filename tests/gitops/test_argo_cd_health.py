@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from fencepost_operator.api import GROUP, KIND, VERSION
+from gitops.customizations import PROGRAMS, customizations
 from harness.argo_cd import lua
 from harness.kubectl import Object
 from testbed.environment import Environment
-from unit.charts.rendering import objects, one
 
 
-def customizations() -> dict[str, str]:
-    """Return the data of the ConfigMap that the chart installs."""
-    found = objects("fencepost", values={"argoCD.customizations": True})
-    data: dict[str, str] = one(found, "ConfigMap", "argo-cd")["data"]
-    return data
+@pytest.fixture(params=PROGRAMS)
+def program(request: pytest.FixtureRequest) -> str:
+    """Return a version of Argo CD."""
+    return str(request.param)
 
 
 def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, **spec: Any) -> Object:
@@ -35,6 +34,13 @@ def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, *
         "spec": {"job": {"entrypoint": "a:b"}, **spec},
         "status": {"observedGeneration": seen, "conditions": made},
     }
+
+
+def rewound(*conditions: str) -> Object:
+    """Return the status of a rewind with conditions such as Ready=True."""
+    pairs = [each.split("=") for each in conditions]
+    made = [{"type": kind, "status": value, "reason": "x", "message": "on its way"} for kind, value in pairs]
+    return {"observedGeneration": 1, "conditions": made}
 
 
 def now(given: Object) -> Object:
@@ -64,8 +70,8 @@ def now(given: Object) -> Object:
         "paused",
     ],
 )  # fmt: skip
-def test_health(environment: Environment, given: Object, status: str, message: str) -> None:
-    found = lua(environment, now(given), customizations())["health"]
+def test_health(environment: Environment, program: str, given: Object, status: str, message: str) -> None:
+    found = lua(environment, now(given), customizations(), program=program)["health"]
     assert (found["status"], found["message"]) == (status, message)
 
 
@@ -78,17 +84,17 @@ def test_health(environment: Environment, given: Object, status: str, message: s
     ],
     ids=["running", "stalled", "suspended"],
 )
-def test_actions_that_are_offered(environment: Environment, given: Object, offered: set[str]) -> None:
-    actions = lua(environment, now(given), customizations())["actions"]
+def test_actions_that_are_offered(environment: Environment, program: str, given: Object, offered: set[str]) -> None:
+    actions = lua(environment, now(given), customizations(), program=program)["actions"]
     assert {each["name"] for each in actions} == {"restart", "suspend", "resume"}
     assert {each["name"] for each in actions if not each.get("disabled")} == offered
 
 
-def test_actions_change_what_they_are_for_and_nothing_else(environment: Environment) -> None:
+def test_actions_change_what_they_are_for_and_nothing_else(environment: Environment, program: str) -> None:
     given = now(pipeline(("Ready", "False", "BadSpec")))
 
     def after(action: str, one: Object = given) -> Object:
-        changed = lua(environment, one, customizations(), action)["object"]
+        changed = lua(environment, one, customizations(), action, program=program)["object"]
         assert {**changed, "spec": None} == {**one, "spec": None}
         spec: Object = changed["spec"]
         return spec
@@ -98,3 +104,19 @@ def test_actions_change_what_they_are_for_and_nothing_else(environment: Environm
     nonce = after("restart")["restart"]["nonce"]
     assert nonce.startswith("argo-cd 20")
     assert after("restart", pipeline(restart={"maxBackoff": "9s"}))["restart"].keys() == {"maxBackoff", "nonce"}
+
+
+@pytest.mark.parametrize(
+    ("status", "health"),
+    [
+        ({"observedGeneration": -1}, ("Progressing", "Waiting for the operator")),
+        (rewound("Ready=False", "Reconciling=True"), ("Progressing", "on its way")),
+        (rewound("Ready=True"), ("Healthy", "on its way")),
+        (rewound("Ready=False", "Stalled=True"), ("Degraded", "on its way")),
+    ],
+    ids=["created", "on its way", "completed", "failed"],
+)
+def test_health_of_a_rewind(environment: Environment, program: str, status: Object, health: tuple[str, str]) -> None:
+    given = {**pipeline(), "kind": "PipelineRewind", "metadata": {"name": "back", "generation": 1}, "status": status}
+    found = lua(environment, given, customizations(), program=program)["health"]
+    assert (found["status"], found["message"]) == health

@@ -1,0 +1,24 @@
+"""What the chart installs for Argo CD, and the versions of Argo CD that the tests run it with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from harness.kubectl import Object
+from unit.charts.rendering import objects, one
+
+PROGRAMS: Final = ("argo-cd", pytest.param("argo-cd-3", marks=pytest.mark.long))
+"""Both versions, the newer one in the long tests alone."""
+
+
+def config_map() -> Object:
+    """Return the ConfigMap that the chart installs."""
+    return one(objects("fencepost", values={"argoCD.customizations": True}), "ConfigMap", "argo-cd")
+
+
+def customizations() -> dict[str, str]:
+    """Return its data."""
+    data: dict[str, str] = config_map()["data"]
+    return data
