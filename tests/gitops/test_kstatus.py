@@ -1,0 +1,72 @@
+"""kstatus and Argo CD's Lua on what the operator writes in every phase: the table of docs/gitops.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+
+from fencepost_operator.api import GROUP, KIND, VERSION, State, write_status
+from gitops.customizations import customizations
+from harness.argo_cd import lua
+from harness.kstatus import SEEN_AS, condition, kstatus
+from harness.kubectl import Object
+from testbed.environment import Environment
+from unit.operator.test_every_phase import scenes
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+RUNS: Final = ("alive", "none", "unlisted", "without a pod", "failed")
+ARGO_CD: Final = {"InProgress": "Progressing", "Current": "Healthy", "Failed": "Degraded"}
+
+
+def judged() -> Iterator[Object]:
+    """Yield a pipeline of each shape that decisions give a status: state, conditions, seen or not, deleted or not."""
+    shapes: set[object] = set()
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name, world in scenes():
+        _, run, fence, _ = name.split(" | ")
+        if fence != "held" or run not in RUNS:
+            continue
+        metadata: Object = {"name": "orders", "generation": world.pipeline.generation}
+        if world.pipeline.deleting_since:
+            metadata["deletionTimestamp"] = now
+        status = write_status(world.decide().status)
+        for each in status["conditions"]:
+            each["lastTransitionTime"] = now  # Argo CD's Lua looks at the clock
+        types = sorted((each["type"], each["status"]) for each in status["conditions"])
+        shape = (status["state"], *types, status.get("observedGeneration"), "deletionTimestamp" in metadata)
+        if shape not in shapes:
+            shapes.add(shape)
+            yield {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": {}, "status": status}
+
+
+def test_every_phase_is_seen_as_the_docs_say(environment: Environment) -> None:
+    given = list(judged())
+    seen: dict[str, set[str]] = {}
+    texts = customizations()
+    for pipeline, found in zip(given, kstatus(environment, given), strict=True):
+        status = pipeline["status"]
+        paused = condition(pipeline, "Paused") == "True"
+        if found != "Terminating":
+            health = lua(environment, pipeline, texts)["health"]["status"]
+            assert health == ("Healthy" if paused else ARGO_CD[found]), pipeline
+        if paused:  # its status stays as it was, and it may be older than the spec
+            continue
+        is_ready = condition(pipeline, "Ready") == "True"
+        assert (found == "Current") == is_ready, pipeline
+        seen.setdefault(status["state"], set()).add(found)
+    assert seen.keys() == {*State} - {State.REWINDING}
+    assert seen == {state: SEEN_AS[state] for state in seen}
+
+
+def test_a_pipeline_that_nobody_looked_at_is_in_progress(environment: Environment) -> None:
+    made = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": "orders", "generation": 1},
+        "status": {"observedGeneration": -1},
+    }
+    assert kstatus(environment, [made]) == ["InProgress"]
