@@ -1,0 +1,170 @@
+"""Helm 3, Helm 4 and `kubectl wait` on live objects: the operator's chart, and a user's chart with a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from e2e.stream import Stream, create_table
+from flights.topics import Topics
+from harness.helm import Helm, HelmError, write_chart
+from harness.kstatus import SEEN_AS, Versions, condition, kstatus, watched
+from harness.kubectl import Kubectl, Object
+from harness.load import Load
+from harness.pipelines import KIND, Pipeline, Place
+from testbed.dataservices import restricted_namespace
+from testbed.release import CHART, NAMESPACE, RELEASE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
+
+REWIND: Final = "pipelinerewinds"
+RELEASED: Final = "flights"
+PATIENCE: Final = "--timeout=5m"
+
+
+@pytest.fixture(scope="module")
+def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
+    """A pipeline that nobody has applied, over a topic that is there."""
+    name, bootstrap = "charted", place.environment.kafka_host
+    topic = f"{place.namespace}-{name}"
+    loaded = Load.to(bootstrap, topic)
+    create_table(place, name)
+    made = Stream(place=place, pipeline=Pipeline(kubectl, name), load=loaded, table=name)
+    yield made
+    made.pipeline.delete()
+    Topics(bootstrap).delete(topic)
+
+
+@pytest.mark.parametrize("program", ["helm", "helm-4"])
+def test_the_operators_chart_is_installed_when_helm_says_so(place: Place, program: str) -> None:
+    """A second operator, which watches nothing that is there, in a namespace of its own."""
+    kubectl = Kubectl.of(place.environment, f"{place.namespace}-{program}")
+    helm = Helm.of(place.environment, kubectl.namespace, program)
+    kubectl.run("apply", "--filename=-", text=restricted_namespace(kubectl.namespace))
+    with removed(kubectl):
+        helm.run("install", kubectl.namespace, str(CHART), *own_values(place, kubectl), "--wait", PATIENCE)
+        (deployment,) = kubectl.items("deployments")
+        assert deployment["status"].get("readyReplicas") == deployment["spec"]["replicas"]
+        helm.run("uninstall", kubectl.namespace, "--wait", PATIENCE)
+        assert not kubectl.items("deployments")
+
+
+def own_values(place: Place, kubectl: Kubectl) -> tuple[str, ...]:
+    """Return the values of an operator for one namespace, of the image that the testbed's runs."""
+    image = "{.spec.template.spec.containers[0].image}"
+    found = Kubectl.of(place.environment, NAMESPACE).run("get", "deployment", RELEASE, f"--output=jsonpath={image}")
+    repository, _, tag = found.rpartition(":")
+    values = {
+        "image.repository": repository,
+        "image.tag": tag,
+        "image.pullPolicy": "Never",
+        "fullnameOverride": kubectl.namespace,
+        "watchNamespaces": f"{{{kubectl.namespace}}}",
+        "scope": kubectl.namespace,
+    }
+    return tuple(f"--set={name}={value}" for name, value in values.items())
+
+
+@contextmanager
+def removed(kubectl: Kubectl) -> Iterator[None]:
+    """Delete the namespace at the end."""
+    try:
+        yield
+    finally:
+        kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+def test_helm_and_kubectl_wait_for_a_pipeline_as_the_docs_say(
+    stream: Stream, place: Place, kubectl: Kubectl, folder: Path
+) -> None:
+    """Waits for a topic, streams, goes back, names code that is not there, is suspended, and is uninstalled."""
+    three, four = (Helm.of(place.environment, place.namespace, program) for program in ("helm", "helm-4"))
+    pipeline = stream.pipeline
+
+    def charted(**spec: Any) -> str:
+        return write_chart(folder / "chart", stream.manifest(**spec))
+
+    def wait(resource: str, state: str, *, seconds: int = 240) -> None:
+        kubectl.run("wait", resource, f"--for={state}", f"--timeout={seconds}s", seconds=seconds + 30)
+
+    missing = {"source": {"kafka": {"topics": ["no-such-topic"]}}}
+    live = f"{KIND}/{pipeline.name}"
+    stream.load.burst(300)
+    with watched(kubectl, f"{KIND},{REWIND}") as seen:
+        three.run("install", RELEASED, charted(**missing), "--wait", "--timeout=20s")
+        pipeline.wait_condition("Ready", "False", reason="TopicNotFound")  # Helm 3 did not wait for it
+        three.run("uninstall", RELEASED, "--wait", PATIENCE)
+        wait(live, "delete")
+
+        with pytest.raises(HelmError, match=r"status: InProgress, message: .*no-such-topic"):
+            four.run("install", RELEASED, charted(**missing), "--wait", "--timeout=20s")
+        four.run("upgrade", RELEASED, charted(), "--wait", PATIENCE)
+        assert condition(pipeline.object(), "Ready") == "True", "Helm 4 came back before the pipeline streamed"
+        wait(live, "condition=Ready", seconds=1)
+        wait(live, "condition=Streaming", seconds=1)
+
+        row = stream.check_every_row()
+        back = {key: offset // 2 for key, offset in row.offsets.items()}
+        kubectl.apply(rewind(pipeline, "back", back), rewind(pipeline, "nowhere", {"no-such-topic/0": 1}))
+        wait(f"{REWIND}/nowhere", "condition=Stalled")
+        wait(f"{REWIND}/back", "condition=Ready")
+
+        with pytest.raises(HelmError, match=r"status: Failed, message: .*no_such_module"):
+            four.run("upgrade", RELEASED, charted(job={"entrypoint": "no_such_module:transform"}), "--wait", PATIENCE)
+        wait(live, "condition=Stalled", seconds=1)
+        four.run("upgrade", RELEASED, charted(suspend=True), "--wait", PATIENCE)
+        wait(live, "condition=Ready", seconds=1)
+        wait(live, "jsonpath={.status.state}=Suspended", seconds=1)
+        assert condition(pipeline.object(), "Streaming") == "False"
+        four.run("uninstall", RELEASED, "--wait", PATIENCE)
+        assert kubectl.get(KIND, pipeline.name) is None, "Helm 4 came back before the pipeline was gone"
+    judge(place, seen)
+
+
+def rewind(pipeline: Pipeline, name: str, offsets: dict[str, int]) -> Object:
+    """Return a PipelineRewind of the pipeline to these offsets."""
+    return {
+        "apiVersion": "streaming.fencepost.dev/v1alpha1",
+        "kind": "PipelineRewind",
+        "metadata": {"name": name},
+        "spec": {"pipeline": pipeline.name, "to": {"offsets": offsets}},
+    }
+
+
+def judge(place: Place, seen: Versions) -> None:
+    """Ask kstatus about every version that there was: what it says goes by the phase."""
+    pipelines = seen.of("StreamingPipeline")
+    phases: dict[str, set[str]] = {}
+    for found, status in zip(pipelines, kstatus(place.environment, pipelines), strict=True):
+        state = phase(found)
+        phases.setdefault(state, set()).add(status)
+        if "deletionTimestamp" not in found["metadata"] and state != UNSEEN:
+            assert (status == "Current") == (condition(found, "Ready") == "True"), found
+    through = {"Pending", "Provisioning", "Starting", "Running", "Rewinding", "Stalled", "Suspended", "Deleting"}
+    assert through <= phases.keys(), "the story did not go through it"
+    assert all(statuses <= {**SEEN_AS, UNSEEN: {"InProgress"}}[state] for state, statuses in phases.items()), phases
+
+    rewinds = seen.of("PipelineRewind")
+    ends = {(found["metadata"]["name"], found["status"].get("phase")): status for found, status in
+            zip(rewinds, kstatus(place.environment, rewinds), strict=True)}  # fmt: skip
+    assert {name: status for (name, at), status in ends.items() if at in {"Completed", "Failed"}} == {
+        "back": "Current",
+        "nowhere": "Failed",
+    }
+    assert {status for (_, at), status in ends.items() if at not in {"Completed", "Failed"}} == {"InProgress"}
+
+
+UNSEEN: Final = "not seen"
+
+
+def phase(found: Object) -> str:
+    """Return `status.state` of a pipeline whose status is about its spec."""
+    if "deletionTimestamp" in found["metadata"]:
+        return "Deleting"
+    if found["status"].get("observedGeneration") != found["metadata"]["generation"]:
+        return UNSEEN
+    return str(found["status"]["state"])
