@@ -19,6 +19,7 @@ from harness.kubectl import Kubectl, Object
 from harness.pipelines import KIND, Pipeline, Place, manifest
 from harness.topics import produce, set_retention
 from harness.waiting import eventually
+from testbed.release import NAMESPACE, RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -89,6 +90,101 @@ def test_each_fault_is_told_and_so_is_its_end(monitor: Monitoring, place: Place,
     behind.delete()
     told("FencepostDurabilityAtRisk", behind, "resolved")
     assert not monitor.prometheus.failing_rules()
+
+
+@pytest.mark.long
+def test_a_receiver_that_takes_no_pages_is_told(
+    monitor: Monitoring, place: Place, kubectl: Kubectl, topic: str
+) -> None:
+    """A receiver of the operator and one of a namespace that do not answer, until somebody starts them."""
+    operator = kubectl.within(NAMESPACE)
+    environment = place.environment
+    set_retention(environment.kafka_host, topic, hours=1)
+    paged = Pipeline(kubectl, "paged")
+    of_operator, of_namespace = "FencepostPagesNotDelivered", "FencepostNamespacePagesNotDelivered"
+    with receiver_down(kubectl, place) as address, operator_pages(operator, address):
+        kubectl.apply(secret("fencepost-pages", address))
+        kubectl.apply(manifest(place, name=paged.name, topic=topic, table="none", job=ABSENT))
+        for alert in (of_operator, of_namespace):
+            monitor.wait_told(alert, seconds=240, namespace=NAMESPACE)
+            read(environment, alert, paged)
+        paged.wait_condition("PagingDegraded", "True", seconds=300)
+        kubectl.run("scale", "deployment/receiver", "--replicas=1")
+        for alert in (of_operator, of_namespace):
+            monitor.wait_told(alert, "resolved", seconds=300, namespace=NAMESPACE)
+        paged.delete()
+
+
+def secret(name: str, address: str) -> Object:
+    """Return a Secret with one receiver of pages."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "stringData": {"alertmanager": address},
+    }
+
+
+@contextmanager
+def receiver_down(kubectl: Kubectl, place: Place) -> Iterator[str]:
+    """Make a receiver in the cluster that nobody has started; return its base URL."""
+    script = (
+        "import http.server as h\n"
+        "class Taker(h.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.rfile.read(int(self.headers['Content-Length']))\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        "h.ThreadingHTTPServer(('', 9093), Taker).serve_forever()\n"
+    )
+    labels = {"app": "receiver"}
+    container = {
+        "name": "receiver",
+        "image": place.environment.job_image,
+        "command": ["python3", "-c", script],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "resources": {"requests": {"cpu": "10m"}},
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = {"terminationGracePeriodSeconds": 0, "securityContext": security, "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    metadata = {"name": "receiver"}
+    kubectl.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": labels, "ports": [{"port": 9093}]},
+        },
+    )
+    try:
+        yield f"http://receiver.{kubectl.namespace}.svc:9093"
+    finally:
+        kubectl.delete("deployment,service", "receiver")
+
+
+@contextmanager
+def operator_pages(operator: Kubectl, address: str) -> Iterator[None]:
+    """Let the operator page this receiver, as `pages.secretName` of its chart does."""
+    name = "pages-of-a-test"
+
+    def use(chosen: str) -> None:
+        operator.run("set", "env", f"deployment/{RELEASE}", f"FENCEPOST_PAGES_SECRET={chosen}")
+        operator.run("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s", seconds=130)
+
+    operator.apply(secret(name, address))
+    try:
+        use(name)
+        yield
+    finally:
+        use("")
+        operator.delete("secret", name)
 
 
 @contextmanager
