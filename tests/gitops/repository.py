@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import yaml
 
-from harness.pipelines import EXAMPLES, SECRET, Place, merged
+from harness.pipelines import EXAMPLES, SECRET, Place, example_file, merged
 
 ROOT: Final = EXAMPLES / "gitops"
 PATH: Final = "overlays/testbed"
 PIPELINE: Final = "departures"
+CODE: Final = example_file("departures", "departures.py")
+"""Of the example without GitOps, whose rows the tests can check."""
 
 
 def example(file: str) -> list[dict[str, Any]]:
@@ -24,10 +26,16 @@ def files(
     overlay: str = "production",
     with_pipelines: bool = True,
     more: tuple[dict[str, Any], ...] = (),
+    code: str | None = None,
     **spec: Any,
 ) -> dict[str, str]:
-    """Return the repository: `overlay` for this place, with `spec` merged into the pipeline's, and `more` manifests."""
+    """Return the repository: `overlay` for this place, with `spec` merged into the pipeline's, and `more` manifests.
+
+    `code` takes the place of the example's transform.
+    """
     found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(ROOT.rglob("*")) if path.is_file()}
+    if code is not None:
+        found[f"base/{PIPELINE}.py"] = code
     here = {
         "job": {"image": place.environment.job_image},
         "source": {"kafka": {"bootstrapServers": place.environment.kafka_cluster}},

@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import pytest
 
+from e2e.stream import Stream, create_table
 from fencepost_operator.api import GROUP
-from gitops.repository import PATH, PIPELINE, example, files
+from flights.topics import Topics
+from gitops.customizations import PROGRAMS, config_map, customizations
+from gitops.repository import CODE, PATH, PIPELINE, example, files
 from harness.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
 from harness.kubectl import Kubectl, Object
+from harness.load import Load
 from harness.pipelines import KIND, Pipeline, Place
 from harness.waiting import eventually
-from unit.charts.rendering import objects, one
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -22,13 +25,16 @@ WAVE: Final = "argocd.argoproj.io/sync-wave"
 WORKERS: Final[Object] = {"cluster": {"workers": 1}}
 
 
-@pytest.fixture(scope="module")
-def argo(place: Place, folder: Path) -> Iterator[ArgoCD]:
+@pytest.fixture(scope="module", params=PROGRAMS)
+def argo(request: pytest.FixtureRequest, place: Place, folder: Path) -> Iterator[ArgoCD]:
     """Argo CD with the chart's customizations merged into its settings by the command of docs/gitops.md."""
-    kubectl = Kubectl.of(place.environment, f"{place.namespace}-argocd")
+    program = str(request.param)
+    kubectl = Kubectl.of(place.environment, f"{place.namespace}-{program}")
     kubectl.run("create", "namespace", kubectl.namespace)
+    logs = folder / program
+    logs.mkdir()
     try:
-        with argo_cd(place.environment, folder, namespace=kubectl.namespace) as running:
+        with argo_cd(place.environment, logs, namespace=kubectl.namespace, program=program) as running:
             install_customizations(kubectl)
             yield running
             # Its finalizer needs the controller.
@@ -37,12 +43,8 @@ def argo(place: Place, folder: Path) -> Iterator[ArgoCD]:
         kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
 
 
-def customizations() -> Object:
-    return one(objects("fencepost", values={"argoCD.customizations": True}), "ConfigMap", "argo-cd")
-
-
 def install_customizations(kubectl: Kubectl) -> None:
-    found = customizations()
+    found = config_map()
     kubectl.apply({**found, "metadata": {"name": found["metadata"]["name"]}})
     data = kubectl.run("get", "configmap", "fencepost-argo-cd", "--output=jsonpath={.data}")
     kubectl.run("patch", "configmap", "argocd-cm", "--type=merge", f'--patch={{"data":{data}}}')
@@ -92,10 +94,14 @@ def application(place: Place, argo: ArgoCD, repository: Repository) -> Object:
 
 
 def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
-    argo: ArgoCD, place: Place, kubectl: Kubectl, folder: Path
+    argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """Applied with hooks and waves, scaled by an autoscaler, changed by hand, changed by a commit, pruned, deleted."""
-    repository, pipeline, flights = Repository.made(folder / "repository"), Pipeline(kubectl, PIPELINE), place.namespace
+    repository, pipeline, flights = (
+        Repository.made(tmp_path / "repository"),
+        Pipeline(kubectl, PIPELINE),
+        place.namespace,
+    )
     hooks = (hook(place, "before", "PreSync"), hook(place, "behind", "PostSync"))
 
     def push(*, text: str, **spec: Any) -> str:
@@ -124,6 +130,7 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     pipeline.patch({"batchInterval": "9s"})
     eventually("the change by hand is undone", lambda: interval(pipeline) == "3s", seconds=60)
     assert workers(pipeline) == 3, "the autoscaler's number is no drift"
+    kubectl.delete("horizontalpodautoscalers", PIPELINE)
 
     run_action(place, kubectl, "resume")
     eventually("the commit takes precedence", lambda: pipeline.object()["spec"]["suspend"], seconds=60)
@@ -140,10 +147,73 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     assert kubectl.get("configmap", "after-the-pipeline") is None
 
 
+@pytest.fixture(scope="module")
+def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
+    """The example's pipeline over a topic and a table of its own; a second Argo CD goes on where the first one was."""
+    bootstrap = place.environment.kafka_host
+    topic = f"{place.namespace}-{PIPELINE}"
+    loaded = Load.to(bootstrap, topic)
+    create_table(place, PIPELINE)
+    yield Stream(place=place, pipeline=Pipeline(kubectl, PIPELINE), load=loaded, table=PIPELINE)
+    Topics(bootstrap).delete(topic)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_run_is_restarted_suspended_resumed_and_waited_for(
+    argo: ArgoCD, place: Place, kubectl: Kubectl, stream: Stream, tmp_path: Path
+) -> None:
+    """Code that is not there, a restart by the action, its correction, suspend and resume, deletion under load."""
+    repository, pipeline, flights = Repository.made(tmp_path / "repository"), stream.pipeline, place.namespace
+    app = application(place, argo, repository)
+    app["spec"]["syncPolicy"]["automated"]["selfHeal"] = False  # it would take the actions' changes back
+
+    def push(text: str, **spec: Any) -> str:
+        found = {**stream.manifest(**spec)["spec"], "suspend": False}
+        commit = repository.commit(files(place, overlay="staging", code=CODE, **found), text)
+        if argo.kubectl.get(APPLICATION, flights):
+            argo.refresh(flights)
+        return commit
+
+    bad = push("bad", job={"entrypoint": "no_such_module:transform"})
+    argo.kubectl.apply(app)
+    argo.wait(flights, bad, health="Degraded", seconds=300)
+    assert pipeline.condition("Stalled")["reason"] == "BadSpec"
+    epoch = pipeline.epoch()
+    run_action(place, kubectl, "restart")
+    eventually("the action starts a run", lambda: pipeline.epoch() > epoch, seconds=120)
+
+    stream.load.burst(300)
+    argo.wait(flights, push("good"), health="Healthy", seconds=300)
+    pipeline.wait_ready()
+    row = stream.check_every_row()
+    run_action(place, kubectl, "suspend")
+    pipeline.wait_condition("Ready", "True", reason="Suspended")
+    stream.load.burst(300)
+    run_action(place, kubectl, "resume")
+    pipeline.wait_ready(epoch=row.epoch + 1)
+    row = stream.check_every_row()
+
+    with stream.load.flowing():
+        stream.commits_past(row)
+        argo.kubectl.run("delete", APPLICATION, flights, "--wait=false")
+
+        def gone() -> bool:
+            if argo.kubectl.get(APPLICATION, flights):
+                return False
+            assert kubectl.get(KIND, PIPELINE) is None, "the Application went before its pipeline"
+            return True
+
+        eventually("the Application is deleted", gone, seconds=180)
+    kept = stream.fence()
+    assert kept is not None
+    assert sum(kept.offsets.values()) > sum(row.offsets.values()), "the last batches are committed"
+
+
 def run_action(place: Place, kubectl: Kubectl, action: str) -> None:
     """Run an action on the live pipeline, and write what it returns, as Argo CD's API server does."""
     live = Pipeline(kubectl, PIPELINE).object()
-    changed = lua(place.environment, live, customizations()["data"], action)["object"]
+    changed = lua(place.environment, live, customizations(), action)["object"]
     kubectl.patch(KIND, PIPELINE, {"spec": changed["spec"]})
 
 

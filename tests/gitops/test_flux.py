@@ -8,10 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from gitops.repository import PATH, PIPELINE, example, files
+from e2e.stream import Stream, create_table
+from flights.topics import Topics
+from gitops.repository import CODE, PATH, PIPELINE, example, files
 from harness.flux import KUSTOMIZATION, Flux, flux
 from harness.kubectl import Kubectl, Object
-from harness.pipelines import KIND, SECRET, Pipeline, Place
+from harness.load import Load
+from harness.pipelines import KIND, SECRET, Pipeline, Place, events
 from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
@@ -103,6 +106,84 @@ def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: P
     running.wait(PIPELINES, publish(with_pipelines=False))
     eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=60)
     assert kubectl.get("secret", SECRET), "what Flux did not apply stays"
+
+
+@pytest.fixture
+def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
+    """The example's pipeline over a topic and a table of its own, which nobody has applied."""
+    bootstrap = place.environment.kafka_host
+    topic = f"{place.namespace}-{PIPELINE}"
+    loaded = Load.to(bootstrap, topic)
+    create_table(place, PIPELINE)
+    yield Stream(place=place, pipeline=Pipeline(kubectl, PIPELINE), load=loaded, table=PIPELINE)
+    Topics(bootstrap).delete(topic)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_commit_that_cannot_work_is_reported_and_a_prune_loses_no_record(
+    running: Flux, place: Place, kubectl: Kubectl, stream: Stream
+) -> None:
+    """A topic and code that are not there, pruned while it streams, applied again, and pruned with its Secret."""
+    pipeline = stream.pipeline
+
+    def publish(*, with_pipelines: bool = True, more: tuple[Object, ...] = (unrelated(),), **spec: Any) -> str:
+        found = stream.manifest(**spec)["spec"]
+        return running.publish(
+            PIPELINES,
+            files(place, overlay="staging", with_pipelines=with_pipelines, more=more, code=CODE, **found),
+        )
+
+    def streams(revision: str) -> None:
+        running.wait(PIPELINES, revision, seconds=400)
+        assert pipeline.condition("Streaming").get("status") == "True", "Flux was Ready before the pipeline"
+
+    on: Object = {"suspend": False}
+    running.publish(CREDENTIALS, credentials(place))
+    revision = publish(**on, source={"kafka": {"topics": ["no-such-topic"]}})
+    running.kubectl.apply(*kustomizations(running))
+    failed = running.wait(PIPELINES, revision, ready=False)
+    assert failed["reason"] == "HealthCheckFailed"
+    assert f"StreamingPipeline/{place.namespace}/{PIPELINE}" in failed["message"]
+
+    running.kubectl.apply(*kustomizations(running, timeout="6m"))
+    stream.load.burst(300)
+    streams(publish(**on))
+    row = stream.check_every_row()
+    bad = publish(**on, job={"entrypoint": "no_such_module:transform"})
+    failed = running.wait(PIPELINES, bad, ready=False, seconds=300)  # at once, not after the timeout
+    assert "stalled" in failed["message"].lower(), failed
+    assert pipeline.condition("Stalled")["reason"] == "BadSpec"
+    streams(publish(**on))
+
+    with stream.load.flowing():
+        row = stream.commits_past(row)
+        running.wait(PIPELINES, publish(with_pipelines=False))
+        eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=120)
+        streams(publish(**on))
+        stream.commits_past(row)
+    row = stream.check_every_row()
+
+    account = {**own_account(place), "metadata": {"name": "pruned-too"}}
+    dropped: Object = {
+        **on,
+        "deletionPolicy": "Delete",
+        "checkpoint": {"cassandra": {"credentialsFrom": {"secretName": "pruned-too"}}},
+    }
+    streams(publish(more=(account,), **dropped))
+    running.wait(PIPELINES, publish(with_pipelines=False))
+    eventually("the Secret is pruned", lambda: kubectl.get("secret", "pruned-too") is None, seconds=60)
+    eventually("the pipeline is pruned, too", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=240)
+    assert "its checkpoint is kept, because its credentials are deleted" in events(kubectl)
+    kept = stream.fence()
+    assert kept is not None
+    assert kept.offsets == row.offsets
+
+
+def own_account(place: Place) -> Object:
+    """Return a Secret with the testbed's account of Cassandra, as a commit has it."""
+    account = {"username": place.environment.cassandra_username, "password": place.environment.cassandra_password}
+    return {"apiVersion": "v1", "kind": "Secret", "stringData": account}
 
 
 def unrelated() -> Object:
