@@ -17,6 +17,7 @@ from bench import (
     image_sizes,
     latency,
     memtables,
+    metrics,
     operator_memory,
     pages,
     peers,
@@ -41,6 +42,7 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     growth.NAME: growth.measure,
     peers.NAME: peers.measure,
     memtables.NAME: memtables.measure,
+    metrics.NAME: metrics.measure,
 }
 """Programs whose parts can be measured one by one, and go on where they were interrupted."""
 STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
@@ -89,9 +91,10 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     top.add_argument("--into", type=Path, default=FOLDER, help="folder for the JSON (default: %(default)s)")
     parts = top.add_argument_group(f"for {', '.join(IN_PARTS)}, which go on where they were interrupted")
     parts.add_argument("--only", action="append", default=[], metavar="PART", help="measure this part; may be repeated")
-    parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables)")
+    parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables, metrics)")
     parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")
-    top.add_argument("--rounds", type=int, help=f"rounds (peers, memtables, {', '.join([*STARTS, *IN_ROUNDS])})")
+    rounds = ", ".join(["peers", "memtables", "metrics", *STARTS, *IN_ROUNDS])
+    top.add_argument("--rounds", type=int, help=f"rounds ({rounds})")
     starts = top.add_argument_group(f"for {', '.join(STARTS)}, which measure an earlier build in turns with this one")
     starts.add_argument("--before-job", metavar="IMAGE", help="a local image of driver, master and workers")
     starts.add_argument("--before-operator", metavar="IMAGE", help="a local image of the operator, with its charts")

@@ -1,0 +1,70 @@
+"""The leaking program and what runs beside its worker, with a Prometheus that scrapes both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from harness.processes import free_port
+from harness.prometheus import Prometheus
+from integration.monitoring.local import at
+
+REPOSITORY: Final = Path(__file__).parents[3]
+PLACE: Final = {"namespace": "shop", "name": "orders"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """The program: its process, its log, and the ports of the driver's and the worker's metrics."""
+
+    driver: subprocess.Popen[bytes]
+    log: Path
+    ports: Mapping[str, int]
+
+
+@contextmanager
+def leaking(folder: Path, *options: str) -> Iterator[Leak]:
+    """Run it until it ends, or the block does; `slow` lets it take minutes."""
+    spark, ports = folder / "spark", {"driver": free_port(), "worker": free_port()}
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": f"{REPOSITORY / 'dev'}:{REPOSITORY / 'tests'}",  # Python workers work in another folder
+    }
+    program = [sys.executable, "-m", "integration.monitoring.leaks", str(spark), str(ports["driver"]), *options]
+    log = folder / "leaks.log"
+    with log.open("wb") as output:
+        driver = subprocess.Popen(program, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    beside = subprocess.Popen(
+        [sys.executable, "-Im", "fencepost.worker", str(spark / "work")],
+        env={**os.environ, "FENCEPOST_METRICS_PORT": str(ports["worker"])},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield Leak(driver, log, ports)
+    finally:
+        for process in (driver, beside):
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def scraped(folder: Path, leak: Leak, *, groups: Sequence[Mapping[str, Any]]) -> Iterator[Prometheus]:
+    """Scrape both each second; `groups` are rules."""
+    jobs = [
+        {"job_name": pod, "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {**PLACE, "pod": pod}}]}
+        for pod, port in leak.ports.items()
+    ]
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": list(groups)}))
+    every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    with at(folder, {"global": every, "rule_files": ["rules.yaml"], "scrape_configs": jobs}) as found:
+        yield found
