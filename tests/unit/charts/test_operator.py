@@ -3,21 +3,19 @@
 import json
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import fencepost_operator.uninstall
 from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
-from fencepost_operator.api import ObjectKey, ReconcileConfig, Status
+from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from fencepost_operator.settings import SLOWEST_RESYNC, Settings
 from fencepost_operator.uninstall import refusal
+from generators import metrics
 from unit.charts.rendering import CHARTS, REPOSITORY, HelmError, Object, objects, one
 
 DEFAULT = objects("fencepost", "default")
@@ -199,13 +197,16 @@ def test_the_service_serves_what_is_probed() -> None:
     assert monitor["selector"]["matchLabels"].items() <= one(FULL, "Service", "-metrics")["metadata"]["labels"].items()
 
 
+PARTS = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+"""Series of a metric, by its type."""
+
+
 def test_alerts_ask_for_metrics_that_exist() -> None:
-    metrics = PrometheusMetrics()
-    PrometheusPageMetrics(metrics.registry)
-    key = ObjectKey("flights", "departures")
-    metrics.observed(key, Status(epoch=1, lag=0), {"flights/0": 1}, None)
-    metrics.heartbeat(key, datetime.now(UTC))
-    served = set(re.findall(r"^(fencepost_\w+)", metrics.exposition().decode(), flags=re.MULTILINE))
+    served = {
+        f"{each.name}{part}"
+        for each in (*metrics.operator(), *metrics.driver(), *metrics.worker())
+        for part in PARTS.get(each.kind, ("",))
+    }
     groups = one(FULL, "PrometheusRule", "fencepost")["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"]]
     asked = {name for rule in alerts for name in re.findall(r"\bfencepost_\w+", rule["expr"])}
