@@ -239,6 +239,17 @@ def test_a_rewind_without_proof_of_a_drivers_end_asks_a_person() -> None:
     assert play(History(7023, Setup(), happens)) is None
 
 
+def test_a_run_that_was_never_seen_is_not_taken_for_asked_to_stop() -> None:
+    """Found in seed 5001487, from which this history is shrunk."""
+    happens = (
+        events.Stale(2.0, fact="runs", seconds=20.0),
+        events.Kill(4.0),
+        events.DeleteJob(13.0),
+        events.LoseTopic(16.0, missing=False),
+    )
+    assert play(History(5001487, Setup(operators=2, waits=True), happens)) is None
+
+
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
     found = first_failure()

@@ -46,6 +46,17 @@ def test_with_wait_nothing_else_is_done_while_there_is_no_proof(claimed: bool) -
     assert (decision.reason, decision.action) == (Reason.DEATH_UNPROVEN, None)
 
 
+def test_a_run_of_which_nothing_was_seen_does_not_count_as_asked_to_stop() -> None:
+    """Found by the simulation, seed 5001487: a cache did not show its Job, and to have asked it was taken for proof."""
+    unseen = replace(RUN, pod_uid=None, pod_name=None, node_name=None, node_uid=None, ended_at=NOW, dead=False)
+    world = GONE.said(run=unseen).asked(**WAIT).seen(fence=replace(ROW, driver=None))
+    recorded = world.decide().status.run
+    assert recorded is not None
+    assert (recorded.stop_requested_at, recorded.dead) == (None, False)
+    again = world.said(run=recorded).decide()
+    assert (again.reason, again.action) == (Reason.DEATH_UNPROVEN, None)
+
+
 def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
     world = WELL.asked(**WAIT).said(**LOST).seen(runs=(replace(JOB, deleting=True, pod=AWAY),))
     assert world.decide().action is None

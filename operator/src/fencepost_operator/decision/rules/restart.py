@@ -39,6 +39,9 @@ def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
         return None
     where = f" on node {run.node_name}" if run.node_name else ""
     to_delete = job is not None and not job.deleting
+    if run.stop_requested_at is None and (job is not None or run.pod_uid is not None):
+        # Asked to stop, so that a node that comes back proves the driver's end. Of what was never seen, it proves none.
+        run = replace(run, stop_requested_at=context.now)
     return reconciling(
         context,
         Reason.DEATH_UNPROVEN,
@@ -47,8 +50,7 @@ def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
         remedy=f"{how_to_prove(context, run)}; or set restart.onUnprovenDeath to fence",
         state=State.RESTARTING,
         action=StopRun(name=run.name) if to_delete else None,
-        # Asked to stop, so that a node that comes back proves the driver's end.
-        status=replace(context.status, run=replace(run, stop_requested_at=run.stop_requested_at or context.now)),
+        status=replace(context.status, run=run),
         warning=True,
         requeue_after=context.config.resync_interval,
     )
