@@ -226,9 +226,15 @@ class Play:
         require(reason in expected, f"stalled for no reason: {reason}")
         return True
 
+    def _pages_by(self) -> datetime:
+        """Return until when a pipeline that waits for something, such as a topic, has been paged for it."""
+        pipeline = self.world.pipeline(KEY)
+        since = pipeline.status.not_ready_since if pipeline is not None else None
+        return since + timedelta(seconds=CONFIG.page_not_ready_after + QUIET) if since is not None else START
+
     def _be_quiet(self) -> None:
         self.world.tick = SLOW_TICK
-        self._until(self.world.now + timedelta(seconds=SETTLES_IN))
+        self._until(max(self.world.now + timedelta(seconds=SETTLES_IN), self._pages_by()))
         before, rows = [len(operator.writes) for operator in self.operators], len(self.world.table.history)
         self._until(self.world.now + timedelta(seconds=QUIET))
         for operator, count in zip(self.operators, before, strict=True):
