@@ -66,7 +66,8 @@ class FakeFences:
         else:
             await self._write("take_over", lambda: fence.take_over(row, owner=owner))
         after = await self.read(connection, pipeline)
-        assert after is not None
+        if after is None:
+            raise Conflict("the row was deleted meanwhile")
         return after
 
     async def read_loss(
