@@ -8,17 +8,19 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from contract.cassandra import open_session
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost_operator.api import GROUP
+from fencepost_operator.api import GROUP, SILENCE_ANNOTATION
 from flights.topics import Topics
 from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
 from harness.kubectl import Kubectl, Object
 from harness.page_receivers import Hooks, Mailbox, hooks, mailbox
+from harness.topics import produce, set_retention
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
 from integration.lifecycle.operators import HOME, Installed
@@ -197,3 +199,46 @@ def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolve
         assert "SilenceInvalid" in reasons, "a silence needs an end within thirty days"
         told.kubectl.delete("spl", name)
         assert told.events("resolve", name, "InvalidSpec"), "told before the object is gone"
+
+
+def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
+    """Silenced for hours, then for seconds. Beside it a suspended pipeline whose records Kafka is about to delete."""
+    name, forgotten, hub = "silent", "forgotten", told.hub
+    topic, bootstrap = f"{told.stage.topic}-old", told.stage.environment.kafka_host
+    Topics(bootstrap).create(topic, 1)
+    with told.stage.installed.killable(**told.settings):
+        manifest = told.stage.manifest(name, suspend=True)
+        manifest["metadata"]["annotations"] = {SILENCE_ANNOTATION: moment(hours=2)}
+        told.kubectl.apply(manifest)
+        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
+        told.kubectl.patch("spl", name, {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}})
+        eventually("it is recorded", lambda: told.pages(name), seconds=60)
+
+        reading = told.stage.manifest(forgotten)
+        reading["spec"]["source"]["kafka"]["topics"] = [topic]
+        told.kubectl.apply(reading)
+        eventually("it streams", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
+        told.kubectl.patch("spl", forgotten, {"spec": {"suspend": True}})
+        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
+        set_retention(bootstrap, topic, hours=1)
+        produce(bootstrap, topic, count=20, age=50 * 60)
+        eventually("the risk is paged", lambda: told.events("trigger", forgotten, "DataExpiresSoon"), seconds=120)
+        eventually("and recorded", lambda: told.sent(forgotten, "DataExpiresSoon", "opened"), seconds=60)
+        assert is_ready(told.kubectl.get("spl", forgotten)), "suspended all the time"
+        assert not told.events("trigger", name, "InvalidSpec"), "nobody was told of the silenced one meanwhile"
+
+        until = datetime.now(UTC) + timedelta(seconds=5)
+        told.kubectl.patch("spl", name, {"metadata": {"annotations": {SILENCE_ANNOTATION: until.isoformat()}}})
+        eventually("it is told", lambda: told.events("trigger", name, "InvalidSpec"), seconds=90)
+        (at, *_) = [
+            at for at, event in hub.arrivals("/v2/enqueue") if event["dedup_key"].endswith(f"/{name}/InvalidSpec")
+        ]
+        assert at >= until.timestamp(), "not before the silence ended"
+        for each in (name, forgotten):
+            told.kubectl.delete("spl", each)
+        assert told.events("resolve", name, "InvalidSpec")
+    Topics(bootstrap).delete(topic)
+
+
+def moment(*, hours: float) -> str:
+    return (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
