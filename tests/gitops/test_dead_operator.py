@@ -1,0 +1,146 @@
+"""A dead operator is noticed from outside, in the two ways that docs/pages.md names, with the settings that it gives.
+
+What a dead man's switch does is left to say: it tells somebody when it was not called for its timeout.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from gitops.alerts import rules
+from harness.alertmanager import alertmanager
+from harness.faults import Faults
+from harness.kubectl import Kubectl
+from harness.nodes import Nodes
+from harness.page_receivers import Hooks, hooks
+from harness.prometheus import prometheus
+from harness.waiting import eventually
+from testbed.cluster import WORKERS
+from testbed.environment import Environment
+from testbed.images import REPOSITORY
+from testbed.release import NAMESPACE, RELEASE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
+
+BEAT: Final = "/beat/4b3f"
+WATCHDOG: Final = "/watchdog/9c1a"
+SECRET: Final = "heartbeat-of-a-test"  # noqa: S105 - an object's name
+SWITCHES: Final = {BEAT: 40.0, WATCHDOG: 30.0}
+"""Seconds without a call after which each tells somebody: period and grace of 20 s, and a timeout of 30 s."""
+SCRAPES: Final = "15s"
+"""The chart's default."""
+
+
+@pytest.fixture(scope="module")
+def nodes(environment: Environment) -> Nodes:
+    return Nodes.of(environment)
+
+
+@pytest.fixture(scope="module")
+def operator(environment: Environment) -> Kubectl:
+    return Kubectl.of(environment, NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def hub(nodes: Nodes) -> Iterator[Hooks]:
+    """What both dead man's switches get, where pods reach it."""
+    with hooks(nodes.host(WORKERS[0])) as found:
+        yield found
+
+
+def as_documented(switch: str) -> dict[str, Any]:
+    """Return Alertmanager's settings of docs/pages.md, with the switch's URL, and a receiver for all other alerts."""
+    text = (REPOSITORY / "docs" / "pages.md").read_text()
+    (block,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "dead-mans-switch" in each]
+    found: dict[str, Any] = yaml.safe_load(re.sub(r"https://hc-ping.com/\w+", switch, block))
+    found["route"]["receiver"] = "others"
+    found["receivers"].append({"name": "others"})
+    return found
+
+
+@contextmanager
+def beating(operator: Kubectl, faults: Faults, url: str) -> Iterator[None]:
+    """Give the operator a heartbeat, as `pages.heartbeat.secretName` of the chart does, and take it away again."""
+    name = "FENCEPOST_HEARTBEAT_SECRET"
+    operator.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"heartbeat": url}}
+    )
+    found = operator.get("deployment", RELEASE)
+    assert found is not None
+    before = {each["name"]: each.get("value", "") for each in found["spec"]["template"]["spec"]["containers"][0]["env"]}
+    try:
+        operator.run("set", "env", f"deployment/{RELEASE}", f"{name}={SECRET}")
+        faults.operator_ready()
+        yield
+    finally:
+        operator.run("set", "env", f"deployment/{RELEASE}", f"{name}={before[name]}")
+        faults.operator_ready()
+        operator.delete("secret", SECRET)
+
+
+def last(hub: Hooks, path: str) -> float:
+    """When a switch was called last."""
+    return max((at for at, _ in hub.arrivals(path)), default=0.0)
+
+
+def test_a_dead_operator_is_told_by_both_switches(
+    environment: Environment,
+    nodes: Nodes,
+    operator: Kubectl,
+    hub: Hooks,
+    tmp_path: Path,
+    record_property: Any,
+) -> None:
+    """Its Deployment is scaled to zero: calls end, somebody is told, and calls come again with the operator."""
+    faults = Faults(kubectl=operator, nodes=nodes)
+    place = f"http://{nodes.host(WORKERS[0])}:{hub.port}"
+    with (
+        beating(operator, faults, f"{place}{BEAT}"),
+        alertmanager(environment, tmp_path / "am", settings=as_documented(f"{place}{WATCHDOG}")) as manager,
+        prometheus(
+            environment, tmp_path / "prometheus", groups=rules(), alertmanager=manager.address, interval=SCRAPES
+        ),
+    ):
+
+        def called(path: str, since: float) -> None:
+            def twice() -> bool:
+                return sum(at > since for at, _ in hub.arrivals(path)) > 1
+
+            eventually(f"{path} is called again and again", twice, seconds=240)
+
+        for path in SWITCHES:
+            called(path, 0.0)
+        assert not hub.got(f"{BEAT}/fail")
+        assert all(alert["labels"]["alertname"] == "FencepostWatchdog" for alert in told(hub))
+
+        died = time.time()
+        operator.run("scale", f"deployment/{RELEASE}", "--replicas=0")
+        try:
+            for path, timeout in SWITCHES.items():
+
+                def tells(path: str = path, timeout: float = timeout) -> bool:
+                    return time.time() - max(died, last(hub, path)) > timeout
+
+                eventually(f"the switch {path} tells", tells, seconds=300)
+                seconds = round(last(hub, path) + timeout - died, 1)
+                record_property(f"seconds until {path} tells", seconds)
+                print(f"{path}: somebody is told {seconds} s after the operator's end")
+        finally:
+            operator.run("scale", f"deployment/{RELEASE}", "--replicas=1")
+            back = time.time()
+            faults.operator_ready()
+        for path in SWITCHES:
+            called(path, back)
+
+
+def told(hub: Hooks) -> list[dict[str, Any]]:
+    """Return the alerts that the watchdog's switch got."""
+    return [alert for post in hub.got(WATCHDOG) for alert in post["alerts"]]
