@@ -75,16 +75,19 @@ def _without_driver(node: str, stream: Stream, kubectl: Kubectl, loss: NodeLoss)
 @contextmanager
 def _exit_codes(kubectl: Kubectl, pod: str) -> Iterator[set[str]]:
     """Watch how a pod's container ends; the set is filled when the block has ended."""
-    path = "{.status.containerStatuses[0].state.terminated.exitCode}"
+    path = "{.metadata.name} {.status.containerStatuses[0].state.terminated.exitCode}"
     words = ("get", "pod", pod, "--watch", f'--output=jsonpath={path}{{"\\n"}}')
     command = [*kubectl.command, f"--namespace={kubectl.namespace}", *words]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     codes: set[str] = set()
     try:
+        assert watching.stdout is not None
+        assert watching.stdout.readline().split() == [pod], "it is watched while it still runs"
         yield codes
     finally:
         watching.terminate()
-        codes.update(filter(None, watching.communicate(timeout=10)[0].split("\n")))
+        codes.update(line.removeprefix(pod).strip() for line in watching.communicate(timeout=10)[0].splitlines())
+        codes.discard("")
 
 
 def _ready_workers(kubectl: Kubectl, stream: Stream) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -107,10 +108,14 @@ def test_every_command_of_every_runbook_works(
                 return reader.try_out(command)
             except AssertionError as error:
                 return error
+            except subprocess.TimeoutExpired as error:
+                return AssertionError(str(error))
 
-        with ThreadPoolExecutor(4) as several:
-            answers = dict(zip(COMMANDS, several.map(tried, COMMANDS), strict=True))
-        kubectl.delete("secret", "fencepost-pages")
+        try:
+            with ThreadPoolExecutor(4) as several:
+                answers = dict(zip(COMMANDS, several.map(tried, COMMANDS), strict=True))
+        finally:
+            kubectl.delete("secret", "fencepost-pages")
     failed = [str(answer) for answer in answers.values() if isinstance(answer, AssertionError)]
     assert not failed, "\n".join(failed)
     printed = {command: answer for command, answer in answers.items() if isinstance(answer, Printed)}

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +23,7 @@ import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from fencepost_operator.adapters.page_sender import ProcessSender
+from fencepost_operator.paging import child
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.receivers import SecretSource, parse_receivers
 
@@ -439,6 +440,17 @@ async def test_of_several_in_one_line_those_who_were_told_are_not_soon_told_agai
     place = f"127.0.0.1:{listener.port}"
     assert await send(only(place), apprise(f"ntfy://{place}/a/b/c/d")) == [answer]
     assert len(listener.requests) == 4
+
+
+def test_a_library_that_fails_after_the_first_recipient_does_not_hide_that_one() -> None:
+    answers: list[Answer] = []
+
+    def send(_message: Message, tell: Callable[[Answer], None]) -> Answer:
+        tell(Answer(outcome=Outcome.PARTLY))
+        raise OSError("the second recipient")
+
+    message = apprise("json://x.example")
+    assert child._sent(send, message, answers.append) == answers[0] == Answer(outcome=Outcome.PARTLY)
 
 
 async def test_who_was_told_before_the_process_was_killed_is_not_soon_told_again(listener: Listener) -> None:

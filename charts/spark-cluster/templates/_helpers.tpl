@@ -156,27 +156,38 @@ os.execv(sys.argv[3], sys.argv[3:])
 {{- /*
 Becomes the master once no worker runs an executor of one before it. Arguments: folder of the recovery files, host and port of the
 workers' web pages, program. A master without the files of the one before it knows no application, and workers that find it end
-the executors of those, in the middle of a batch. A worker that does not answer counts as one without executors.
+the executors of those, in the middle of a batch. A worker that refuses connections has none; one that does not answer, or a DNS
+that does not, is asked again for 20 s.
 */}}
 {{- define "spark-cluster.succeed" -}}
 import concurrent.futures, http.client, json, os, signal, socket, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 recovery, host, port, *program = sys.argv[1:]
+NONE, SOME, UNKNOWN = "none", "some", "unknown"
 def executors(address):
     try:
         connection = http.client.HTTPConnection(address, int(port), timeout=2)
         connection.request("GET", "/json/")
-        return bool(json.loads(connection.getresponse().read(1 << 20))["executors"])
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
-        return False
-def workers():
+        return SOME if json.loads(connection.getresponse().read(1 << 24))["executors"] else NONE
+    except (ConnectionRefusedError, ValueError, LookupError, TypeError):
+        return NONE
+    except (OSError, http.client.HTTPException):
+        return UNKNOWN
+def found(pool):
     try:
-        return {found[4][0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return set()
+        workers = {each[4][0] for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except socket.gaierror as error:
+        return {NONE if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA) else UNKNOWN}
+    return set(pool.map(executors, workers))
+patience, told = time.monotonic() + 20, 0
 with concurrent.futures.ThreadPoolExecutor(16) as pool:
-    while not os.listdir(recovery) and any(list(pool.map(executors, workers()))):
-        print(f"workers of {host} still run executors of the master before this one; waiting for their end", flush=True)
+    while not os.listdir(recovery):
+        states = found(pool)
+        if SOME not in states and (UNKNOWN not in states or time.monotonic() > patience):
+            break
+        if SOME in states and time.monotonic() > told:
+            print(f"workers of {host} still run executors of the master before this one; waiting for their end", flush=True)
+            told = time.monotonic() + 30
         time.sleep(1)
 os.execv(program[0], program)
 {{- end }}

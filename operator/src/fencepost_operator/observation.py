@@ -201,11 +201,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone."""
+    """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone.
+
+    `ready_since` is when it became ready, None where that is not known.
+    """
 
     name: str
     uid: str | None
     ready: bool
+    ready_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

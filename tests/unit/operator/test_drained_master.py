@@ -9,11 +9,13 @@ import pytest
 from fencepost_operator.actions import Action, InstallCluster, StopRun, TakeOverFence
 from fencepost_operator.api import State
 from fencepost_operator.observation import SparkCluster
-from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, World
+from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, POD, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, World
 
 DRAINED = STRANDED_MASTER.message
 SINCE_1_33 = "0/3 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."
 NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
+ROOM_MAY_COME = f"{DRAINED} 1 Insufficient cpu."
+"""Its zone has no room at the moment; nodes of other zones never reach the volume."""
 
 
 def pending(world: World, message: str = DRAINED, *, workers: int = 1) -> World:
@@ -24,7 +26,13 @@ def pending(world: World, message: str = DRAINED, *, workers: int = 1) -> World:
 
 @pytest.mark.parametrize(
     ("message", "ready", "replaced"),
-    [(DRAINED, True, True), (SINCE_1_33, True, True), (DRAINED, False, False), (NO_ROOM, True, False)],
+    [
+        (DRAINED, True, True),
+        (SINCE_1_33, True, True),
+        (DRAINED, False, False),
+        (NO_ROOM, True, False),
+        (ROOM_MAY_COME, True, False),
+    ],
 )
 def test_between_two_runs_the_cluster_is_replaced_once(message: str, ready: bool, replaced: bool) -> None:
     recorded = RECORDED if ready else replace(RECORDED, ready_at=None)
@@ -51,18 +59,6 @@ def test_the_run_after_it_gets_a_new_cluster() -> None:
     assert decision.action.values["generation"] == 2
 
 
-STOPPING = WELL.said(run=replace(RUN, stop_requested_at=NOW))
-
-
-@pytest.mark.parametrize("world", [WELL, STOPPING], ids=["commits", "is being stopped"])
-def test_a_run_without_a_worker_is_fenced_at_once(world: World) -> None:
-    """It can finish no batch, so its grace period would only be waited for."""
-    decision = pending(world, workers=0).decide()
-    assert isinstance(decision.action, TakeOverFence)
-    assert decision.action.epoch == ROW.epoch
-    assert decision.reason == "Drained"
-
-
 OURS, ANOTHER = replace(CLUSTER, master_uid="a"), replace(CLUSTER, master_uid="b", master_ready=False)
 REGISTERED = WELL.said(run=replace(RUN, master_uid="a"))
 
@@ -74,6 +70,11 @@ def test_the_first_master_that_is_ready_is_that_of_the_run() -> None:
     found = WELL.seen(cluster=OURS).decide().status.run
     assert found is not None
     assert found.master_uid == "a"
+    queued = replace(JOB, pod=replace(POD, started_at=None, node=None, phase="Pending"))
+    placed = YOUNG.said(run=replace(RUN, started_at=None, claimed_at=None)).seen(cluster=OURS, runs=(queued,))
+    unknown = placed.decide().status.run
+    assert unknown is not None
+    assert unknown.master_uid is None, "a driver that does not run yet may meet another one"
 
 
 @pytest.mark.parametrize(
@@ -100,3 +101,12 @@ def test_a_run_whose_master_is_another_pod_now_moves(cluster: SparkCluster, acti
 )
 def test_a_run_goes_on_where_another_cluster_would_be_no_better_off(world: World) -> None:
     assert world.decide().action is None
+
+
+def test_a_run_that_is_being_stopped_is_fenced_once_it_has_no_executor() -> None:
+    """It can finish no batch, so its grace period would only be waited for; nothing counts as a failure."""
+    stopping = REGISTERED.said(run=replace(RUN, master_uid="a", stop_requested_at=NOW))
+    decision = stopping.seen(cluster=replace(ANOTHER, ready_workers=0)).decide()
+    assert isinstance(decision.action, TakeOverFence)
+    assert decision.action.epoch == ROW.epoch
+    assert decision.status.failure == stopping.pipeline.status.failure

@@ -94,6 +94,12 @@ CASES: dict[str, Case] = {
     "gone, its end was watched on a node that is lost by now": Case(DEAD, terminated=True, node=Known(None)),
     "gone before its grace period was over": Case(UNKNOWN, run=replace(SEEN, stop_requested_at=ago(GRACE - 1))),
     "gone after its grace period": Case(DEAD, run=replace(SEEN, stop_requested_at=ago(GRACE))),
+    "gone while its node was away, which has just come back": Case(
+        UNKNOWN, run=replace(SEEN, stop_requested_at=ago(600)), node=Known(replace(READY, ready_since=ago(GRACE - 1)))
+    ),
+    "gone while its node was away, which has had the grace period since": Case(
+        DEAD, run=replace(SEEN, stop_requested_at=ago(600)), node=Known(replace(READY, ready_since=ago(GRACE)))
+    ),
     "gone after its grace period, node unknown": Case(
         None, run=replace(SEEN, stop_requested_at=ago(GRACE)), node=SILENT
     ),

@@ -28,8 +28,9 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import Decision
 from fencepost_operator.decision.page_text import page_of
 from fencepost_operator.decision.pages import GIVE_UP, LAST_WORDS, PAGING_DEGRADED, due_pages, with_pages
+from fencepost_operator.decision.restart_loop import restarted_at
 from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
-from unit.operator.scenes import GOOD, NOW, POLICY
+from unit.operator.scenes import GOOD, NOW, POLICY, RUN
 
 ONE: Final = PagingFacts(receivers=("operator/pagerduty/1",))
 UNKNOWN: Final = PagingFacts(receivers=None)
@@ -365,6 +366,15 @@ def test_restarts_that_nobody_is_paged_for(every: timedelta, reason: str) -> Non
     story = Story()
     restarting(story, every=every, times=12, reason=reason)
     assert not story.status.pages
+
+
+def test_another_spec_begins_the_count_again_and_runs_without_progress_are_not_in_it() -> None:
+    failed = FailureStatus(count=1, epoch=1, at=NOW, reason="BadSpec", message="m", remedy="r")
+    before = Status(restarts=3, failure=failed, run=RUN, restarted_at=(NOW, NOW, NOW))
+    again = replace(before, restarts=4)
+    assert len(restarted_at(before, again, NOW)) == 4
+    assert len(restarted_at(before, replace(again, failure=replace(failed, count=2)), NOW)) == 3
+    assert restarted_at(before, replace(again, run=replace(RUN, spec_hash="another")), NOW) == ()
 
 
 def test_a_loop_that_a_person_stops_is_over() -> None:

@@ -105,8 +105,8 @@ class _Transaction:
 
     def commit(self) -> None:
         """Wait until every record is stored, and commit."""
+        self._producer.poll(0)  # for the statistics; not after the commit, when nothing may fail any more
         self._try(self._producer.commit_transaction)
-        self._producer.poll(0)
 
     def abort(self) -> None:
         """Drop the transaction, as far as Kafka answers; the next producer of this id ends it otherwise."""
@@ -131,8 +131,8 @@ class _Transaction:
 
     def _count_repeated(self, statistics: str) -> None:
         """Count the requests that librdkafka has repeated by itself since it last said so."""
-        brokers = json.loads(statistics)["brokers"].values()
-        repeated = sum(broker["txretries"] for broker in brokers)
+        brokers = json.loads(statistics).get("brokers", {}).values()
+        repeated = sum(broker.get("txretries", 0) for broker in brokers)
         retried(max(0, repeated - self._repeated))
         self._repeated = repeated
 

@@ -109,7 +109,7 @@ class HelmReleases:
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master_ready,
             master_runs=master is not None and any(_runs(pod, master) for pod in mine),
-            master_uid=next((pod["metadata"]["uid"] for pod in mine if _forgets(pod)), None),
+            master_uid=next((pod["metadata"]["uid"] for pod in mine if master and _forgets(pod, master)), None),
             master_node=next(iter(_nodes_of(mine, _MASTER)), None),
             worker_nodes=_nodes_of(mine, labels.WORKER),
             issues=await self._issues(key, list(current.values()), mine, master_ready=master_ready),
@@ -261,10 +261,11 @@ def _nodes_of(members: Sequence[Json], component: str) -> frozenset[str]:
     return frozenset(filter(None, placed))
 
 
-def _forgets(pod: Json) -> bool:
-    """Return whether this is a master's pod whose successor knows nothing of its applications."""
+def _forgets(pod: Json, master: Json) -> bool:
+    """Return whether this is the master's pod, and its successor knows nothing of its applications."""
     volumes = pod["spec"].get("volumes") or []
-    return _component(pod) == _MASTER and not any("persistentVolumeClaim" in volume for volume in volumes)
+    is_its = master["metadata"]["uid"] in pods.owner_uids(pod)
+    return is_its and not any("persistentVolumeClaim" in volume for volume in volumes)
 
 
 def _component(found: Json) -> str:

@@ -116,7 +116,13 @@ class KubernetesRuns:
         found = await self.api.get(NODES, name=name)
         if found is None:
             return NodeState(name=name, uid=None, ready=False)
-        return NodeState(name=name, uid=found["metadata"]["uid"], ready=pods.is_true(found, "Ready"))
+        ready = pods.condition(found, "Ready") or {}
+        return NodeState(
+            name=name,
+            uid=found["metadata"]["uid"],
+            ready=pods.is_true(found, "Ready"),
+            ready_since=pods.instant(ready.get("lastTransitionTime")),
+        )
 
     async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
         """Return those of the nodes whose kubelet has not been heard of for some time, at each of several looks."""

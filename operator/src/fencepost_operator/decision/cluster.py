@@ -14,6 +14,8 @@ from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseSt
 
 VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")
 """What the scheduler says of a volume that no node can reach which takes pods; the second since Kubernetes 1.33."""
+NO_ROOM: Final = "Insufficient "
+"""What it says of a node that is full."""
 
 
 def target_cluster(context: RunContext) -> ClusterStatus | None:
@@ -68,24 +70,29 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
 
 def has_lost_its_master(context: RunContext) -> bool:
     """Return whether the recorded cluster's master is gone, and no successor knows the applications and workers."""
-    return stranded_master(context) is not None or _has_another_master(context)
+    return stranded_master(context) is not None or has_another_master(context)
 
 
 def stranded_master(context: RunContext) -> PodIssue | None:
     """Return why the recorded cluster's master starts nowhere: its volume is on a node that takes no pods.
 
     That is so after a drain.  A new master needs nothing of the old volume.  Once for each cluster: where the volume of
-    one that never got ready is in the wrong place, so is the next one's.
+    one that never got ready is in the wrong place, so is the next one's.  A node without room may get some.
     """
     recorded = context.status.cluster
     seen = _seen(context, recorded)
     if recorded is None or recorded.ready_at is None or seen is None or seen.master_ready:
         return None
-    unschedulable = (issue for issue in seen.issues if issue.reason == "Unschedulable")
-    return next((issue for issue in unschedulable if any(text in issue.message for text in VOLUME_ELSEWHERE)), None)
+    return next((issue for issue in seen.issues if _is_tied_to_a_node(issue)), None)
 
 
-def _has_another_master(context: RunContext) -> bool:
+def _is_tied_to_a_node(issue: PodIssue) -> bool:
+    if issue.reason != "Unschedulable" or NO_ROOM in issue.message:
+        return False
+    return any(text in issue.message for text in VOLUME_ELSEWHERE)
+
+
+def has_another_master(context: RunContext) -> bool:
     """Return whether the master is not the one that the newest run started with.
 
     Workers look for it again after 5 to 15 s, and less and less often; a new cluster is there sooner.

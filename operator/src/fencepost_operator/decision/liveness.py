@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
-from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, Observation, Run
+from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, NodeState, Observation, Run
 
 
 def liveness_of(run: RunStatus, job: Run | None, observation: Observation, *, stop_margin: float) -> Liveness | None:
@@ -66,7 +66,8 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     """Judge a run whose pod is gone: its node, still the same and Ready, has ended it unless it was deleted by force.
 
     A pod that is deleted by force after its Job leaves no trace of that, except that it vanishes before its grace
-    period is over and nobody saw its container terminate.
+    period is over and nobody saw its container terminate.  A node that was away hears of it when it is back: the grace
+    period begins then.
     """
     node = observation.run_node
     if observation.run_terminated:
@@ -76,8 +77,9 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     if not isinstance(node, Known):
         return None
     same = node.value is not None and node.value.uid is not None and node.value.uid == run.node_uid
-    ended = same and node.value is not None and node.value.ready and not run.force_deleted
-    return Liveness.DEAD if ended and _had_its_grace(run, observation.now) else Liveness.UNKNOWN
+    if not same or node.value is None or not node.value.ready or run.force_deleted:
+        return Liveness.UNKNOWN
+    return Liveness.DEAD if _had_its_grace(run, node.value, observation.now) else Liveness.UNKNOWN
 
 
 def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
@@ -87,9 +89,12 @@ def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
     return fence.value is None or fence.value.driver != run.pod_uid
 
 
-def _had_its_grace(run: RunStatus, now: datetime) -> bool:
+def _had_its_grace(run: RunStatus, node: NodeState, now: datetime) -> bool:
     requested, grace = run.stop_requested_at, run.termination_grace
-    return requested is not None and grace is not None and (now - requested).total_seconds() >= grace
+    if requested is None or grace is None:
+        return False
+    known = max(requested, node.ready_since or requested)
+    return (now - known).total_seconds() >= grace
 
 
 def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:

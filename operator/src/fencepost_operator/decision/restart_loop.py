@@ -15,9 +15,14 @@ BY_HAND: Final = frozenset({Reason.DRAINED})
 
 
 def restarted_at(before: Status, after: Status, now: datetime) -> tuple[datetime, ...]:
-    """Return when the last runs replaced one that failed, at most LOOP; `after` is what is to be recorded."""
+    """Return when the last runs replaced one that failed, at most LOOP; `after` is what is to be recorded.
+
+    It begins again with another spec.  Runs that fail without progress have a count of their own.
+    """
     known, failure = before.restarted_at, after.failure
-    if after.restarts <= before.restarts or (failure is not None and failure.reason in BY_HAND):
+    if before.run is not None and after.run is not None and before.run.spec_hash != after.run.spec_hash:
+        return ()
+    if after.restarts <= before.restarts or (failure is not None and (failure.reason in BY_HAND or failure.count > 1)):
         return known
     return (*known, now.replace(microsecond=0))[-LOOP:]
 

@@ -266,9 +266,11 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
 
 
 def _record_master(run: RunStatus, observation: Observation) -> RunStatus:
-    """Record the first master that was ready while the run was active: its driver registers with no other."""
+    """Record the first master that was ready while the driver ran: it registers with no other."""
     seen = observation.cluster.value if isinstance(observation.cluster, Known) else None
-    if run.master_uid is not None or not run.is_active or seen is None or not seen.master_ready:
+    if run.master_uid is not None or run.started_at is None or not run.is_active:
+        return run
+    if seen is None or not seen.master_ready:
         return run
     return replace(run, master_uid=seen.master_uid) if seen.generation == run.cluster_generation else run
 

@@ -52,11 +52,18 @@ def _post(message: Message, _tell: Tell) -> Answer:
 
 
 def _sent(send: Callable[[Message, Tell], Answer], message: Message, tell: Tell) -> Answer:
-    """Send one message; whatever goes wrong says only that there was no answer."""
+    """Send one message; whatever goes wrong says only that there was no answer, or what was told before it."""
+    told = Answer(outcome=Outcome.FAILED)
+
+    def note(answer: Answer) -> None:
+        nonlocal told
+        told = answer
+        tell(answer)
+
     try:
-        return send(message, tell)
+        return send(message, note)
     except Exception:  # noqa: BLE001 - what a service, or its address, made a library raise must not be told apart
-        return Answer(outcome=Outcome.FAILED)
+        return told
 
 
 if __name__ == "__main__":

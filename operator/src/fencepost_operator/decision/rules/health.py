@@ -11,7 +11,7 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
-from fencepost_operator.decision.cluster import has_lost_its_master
+from fencepost_operator.decision.cluster import has_another_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.lag import readable, unanswered
@@ -101,7 +101,7 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
     seen = cluster.value if isinstance(cluster, Known) else None
     if seen is None or seen.generation != run.cluster_generation:
         return None
-    if has_lost_its_master(context) and (seen.master_ready or not seen.ready_workers):
+    if has_another_master(context) and (seen.master_ready or not seen.ready_workers):
         return Diagnosis(
             category=Reason.DRAINED,
             summary=f"{run.name} has no executor left, and the Spark master that it started with is gone",
