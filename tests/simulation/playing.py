@@ -227,14 +227,23 @@ class Play:
         return True
 
     def _pages_by(self) -> datetime:
-        """Return until when a pipeline that waits for something, such as a topic, has been paged for it."""
+        """Return until when a pipeline that waits, as for a topic, has been paged for it, and incidents have ended."""
         pipeline = self.world.pipeline(KEY)
-        since = pipeline.status.not_ready_since if pipeline is not None else None
-        return since + timedelta(seconds=CONFIG.page_not_ready_after + QUIET) if since is not None else START
+        if pipeline is None:
+            return START
+        since, pages = pipeline.status.not_ready_since, pipeline.status.pages
+        opened = [since + timedelta(seconds=CONFIG.page_not_ready_after)] if since is not None else []
+        ended = [
+            page.quiet_since + timedelta(seconds=CONFIG.page_resolve_after)
+            for page in pages
+            if page.quiet_since is not None
+        ]
+        return max((*opened, *ended), default=START) + timedelta(seconds=QUIET)
 
     def _be_quiet(self) -> None:
         self.world.tick = SLOW_TICK
-        self._until(max(self.world.now + timedelta(seconds=SETTLES_IN), self._pages_by()))
+        self._until(self.world.now + timedelta(seconds=SETTLES_IN))
+        self._until(self._pages_by())
         before, rows = [len(operator.writes) for operator in self.operators], len(self.world.table.history)
         self._until(self.world.now + timedelta(seconds=QUIET))
         for operator, count in zip(self.operators, before, strict=True):
