@@ -315,8 +315,9 @@ def test_a_pipeline_moves_to_another_cluster_and_goes_on_there(stage: Stage) -> 
         table = CassandraFenceTable.over(stage.session, stage.keyspace)
         with Kubelet(plane, table).at_work(), stage.installed.operator(), other.operator():
             documented(first, f"""kubectl patch spl {name} --type=merge --patch='{{"spec":{{"suspend":true}}}}'""")
-            state = "--for=jsonpath='{.status.state}'=Suspended"
-            documented(first, f"kubectl wait spl/{name} {state} --timeout=2m")
+            # Not state: it is Suspended while the driver still stops, and may yet be fenced in another epoch.
+            ended = """--for=jsonpath='{.status.conditions[?(@.type=="Ready")].reason}'=Suspended"""
+            documented(first, f"kubectl wait spl/{name} {ended} --timeout=2m")
             kubectl.apply(stage.manifest(name))
 
             def refused() -> str | None:
