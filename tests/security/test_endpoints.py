@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 
+from fencepost_operator.adapters.cassandra_sessions import Limits
 from fencepost_operator.adapters.dialing import Dialing
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.offsets import KafkaOffsets
@@ -143,8 +144,8 @@ async def test_failures_to_connect_read_the_same_where_endpoints_are_restricted(
     assert kind is Unreachable
 
 
-async def cassandra_says(point: str, port: int, policy: EndpointPolicy) -> PortError:
-    store = CassandraFenceStore(NoSecrets(), policy=policy)
+async def cassandra_says(point: str, port: int, policy: EndpointPolicy, limits: Limits | None = None) -> PortError:
+    store = CassandraFenceStore(NoSecrets(), limits, policy=policy)
     connection = CassandraConnection(
         namespace="n",
         contact_points=(point,),
@@ -174,3 +175,13 @@ async def test_cassandra_elsewhere_is_not_dialled_and_all_refusals_read_the_same
     ((_, words),) = found
     assert "spec.checkpoint.cassandra.contactPoints" in words
     assert "allowedEndpoints" in words
+
+
+async def test_a_contact_point_that_takes_long_reads_as_one_that_is_not_there() -> None:
+    """A name whose lookup hangs takes as long as this one, which accepts and says nothing."""
+    policy = EndpointPolicy(entries=parse_entries(["127.0.0.0/8:*"]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        hurried = await cassandra_says("127.0.0.1", port, policy, Limits(connect_wait=0.1))
+        absent = await cassandra_says("127.0.0.1", 1, policy)
+    assert shape(hurried, f"127.0.0.1:{port}") == shape(absent, "127.0.0.1:1")

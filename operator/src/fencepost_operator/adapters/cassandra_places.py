@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from cassandra.cluster import Session
 
@@ -16,6 +17,11 @@ from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Rejected
 from fencepost_operator.ports import SecretReader
+
+NONE_ANSWERS: Final = (
+    "spec.checkpoint.cassandra.contactPoints: no contact point answers that is one of the operator's allowedEndpoints"
+)
+"""Said of whatever is or is not at an address that is not allowed, and of one that is allowed and does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +66,7 @@ class Place:
         except FenceUnavailable:
             if not policy.restricts:
                 raise
-            raise FenceUnavailable(
-                "spec.checkpoint.cassandra.contactPoints: no contact point answers that is one of the operator's"
-                " allowedEndpoints"
-            ) from None
+            raise FenceUnavailable(NONE_ANSWERS) from None
 
 
 async def place_of(connection: CassandraConnection, secrets: SecretReader) -> Place:

@@ -33,7 +33,7 @@ from cassandra.protocol import ErrorMessage
 
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost_operator.adapters.cassandra_places import Place
+from fencepost_operator.adapters.cassandra_places import NONE_ANSWERS, Place
 from fencepost_operator.adapters.daemon_threads import in_thread, then
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
@@ -184,6 +184,8 @@ class Sessions:
             async with asyncio.timeout(self._limits.connect_wait):
                 return await asyncio.shield(opening.result)
         except TimeoutError as error:
+            if opening.namespace and self._policy.restricts:  # nor may the time that a name takes show the network
+                raise FenceUnavailable(NONE_ANSWERS) from error
             state = "is connecting" if opening.namespace else "waits for its turn to connect"
             raise FenceUnavailable(f"no session within {self._limits.connect_wait:.0f} s; one {state}") from error
         finally:
