@@ -66,7 +66,7 @@ def measure(console: Console, options: Options, *, kills: int = KILLS) -> Result
     return Result(
         "recovery",
         list(samples("kill to commit", ("killed", "committed"), STEPS, found)),
-        {"rows a second": RATE, "kills": kills, "rounds": rounds},
+        {"rows per second": RATE, "kills": kills, "rounds": rounds},
         [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
     )
 

@@ -39,7 +39,7 @@ def measure(console: Console, options: Options, *, freezes: int = FREEZES) -> Re
     return Result(
         "zombie",
         list(samples("freeze to commit", ("killed", "committed"), STEPS, found)),
-        {"stallTimeout": STALL_TIMEOUT, "rows a second": RATE, "freezes": freezes, "rounds": rounds},
+        {"stallTimeout": STALL_TIMEOUT, "rows per second": RATE, "freezes": freezes, "rounds": rounds},
         [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
     )
 
