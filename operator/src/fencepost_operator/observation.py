@@ -416,3 +416,8 @@ class Observation:
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()
     """Of the rewind that is next."""
+
+    def cluster_of(self, generation: int) -> SparkCluster | None:
+        """Return the Spark cluster of a generation; None where it is unknown, or another one is there."""
+        seen = self.cluster.value if isinstance(self.cluster, Known) else None
+        return seen if seen is not None and seen.generation == generation else None

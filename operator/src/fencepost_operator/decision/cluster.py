@@ -10,7 +10,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, SparkCluster, Unknown
+from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, Unknown
 
 VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")
 """What the scheduler says of a volume that no node can reach which takes pods; the second since Kubernetes 1.33."""
@@ -62,7 +62,7 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     """
     if has_lost_its_master(context):
         return True
-    seen = _seen(context, recorded)
+    seen = context.observation.cluster_of(recorded.generation)
     if seen is None or (seen.master_ready and seen.ready_workers):
         return False
     return any(issue.reason == NODE_LOST for issue in seen.issues)
@@ -80,8 +80,10 @@ def stranded_master(context: RunContext) -> PodIssue | None:
     one that never got ready is in the wrong place, so is the next one's.  A node without room may get some.
     """
     recorded = context.status.cluster
-    seen = _seen(context, recorded)
-    if recorded is None or recorded.ready_at is None or seen is None or seen.master_ready:
+    if recorded is None or recorded.ready_at is None:
+        return None
+    seen = context.observation.cluster_of(recorded.generation)
+    if seen is None or seen.master_ready:
         return None
     return next((issue for issue in seen.issues if _is_tied_to_a_node(issue)), None)
 
@@ -98,17 +100,10 @@ def has_another_master(context: RunContext) -> bool:
     Workers look for it again after 5 to 15 s, and less and less often; a new cluster is there sooner.
     """
     run, recorded = context.run, context.status.cluster
-    seen = _seen(context, recorded)
-    if run is None or recorded is None or seen is None or run.cluster_generation != recorded.generation:
+    if run is None or recorded is None or run.cluster_generation != recorded.generation or run.master_uid is None:
         return False
-    return run.master_uid is not None and seen.master_uid not in {None, run.master_uid}
-
-
-def _seen(context: RunContext, recorded: ClusterStatus | None) -> SparkCluster | None:
-    """Return what is known of the recorded generation."""
-    cluster = context.observation.cluster
-    seen = cluster.value if isinstance(cluster, Known) else None
-    return seen if seen is not None and recorded is not None and seen.generation == recorded.generation else None
+    seen = context.observation.cluster_of(recorded.generation)
+    return seen is not None and seen.master_uid not in {None, run.master_uid}
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:

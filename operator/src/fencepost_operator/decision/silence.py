@@ -63,7 +63,7 @@ def issue_of_silence(context: RunContext) -> PodIssue | None:
     waits = context.spec.restart.on_unproven_death is UnprovenDeath.WAIT
     if run.node_name in silent and not waits:
         return _issue(run.pod_name or run.name, str(run.node_name))
-    cluster = _cluster(context, run.cluster_generation)
+    cluster = context.observation.cluster_of(run.cluster_generation)
     if cluster is None:
         return None
     if cluster.worker_nodes and cluster.worker_nodes <= silent:
@@ -78,7 +78,7 @@ def has_lost_its_nodes(context: RunContext, generation: int) -> bool:
 
     Nodes that the cluster avoids already do not count: another one would be no better off.
     """
-    recorded, cluster = context.status.cluster, _cluster(context, generation)
+    recorded, cluster = context.status.cluster, context.observation.cluster_of(generation)
     if cluster is None or recorded is None:
         return False
     silent = silent_nodes(context) - set(recorded.avoided_nodes)
@@ -93,12 +93,6 @@ def nodes_to_avoid(context: RunContext) -> tuple[str, ...]:
         return tuple(sorted(silent))
     run = context.unconfirmed_run
     return (run.node_name,) if run is not None and run.node_name else ()
-
-
-def _cluster(context: RunContext, generation: int) -> SparkCluster | None:
-    fact = context.observation.cluster
-    cluster = fact.value if isinstance(fact, Known) else None
-    return cluster if cluster is not None and cluster.generation == generation else None
 
 
 def _issue(pod: str, nodes: str) -> PodIssue:

@@ -267,12 +267,10 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
 
 def _record_master(run: RunStatus, observation: Observation) -> RunStatus:
     """Record the first master that was ready while the driver ran: it registers with no other."""
-    seen = observation.cluster.value if isinstance(observation.cluster, Known) else None
     if run.master_uid is not None or run.started_at is None or not run.is_active:
         return run
-    if seen is None or not seen.master_ready:
-        return run
-    return replace(run, master_uid=seen.master_uid) if seen.generation == run.cluster_generation else run
+    seen = observation.cluster_of(run.cluster_generation)
+    return replace(run, master_uid=seen.master_uid) if seen is not None and seen.master_ready else run
 
 
 def _record_claim(run: RunStatus, row: FenceRow | None, now: datetime) -> RunStatus:

@@ -97,9 +97,8 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
     It would only wait for a timeout. A run that claimed its epoch needs no master while it has an executor.
     """
-    cluster = context.observation.cluster
-    seen = cluster.value if isinstance(cluster, Known) else None
-    if seen is None or seen.generation != run.cluster_generation:
+    seen = context.observation.cluster_of(run.cluster_generation)
+    if seen is None:
         return None
     if has_another_master(context) and (seen.master_ready or not seen.ready_workers):
         return Diagnosis(
