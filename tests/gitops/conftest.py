@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from e2e.places import prepared
+from e2e.stream import Stream, create_table
+from flights.topics import Topics
+from gitops.repository import PIPELINE
 from harness.kubectl import Kubectl
-from harness.pipelines import Place
+from harness.load import Load
+from harness.pipelines import Pipeline, Place
 from testbed.environment import Environment, load
 
 
@@ -36,3 +40,14 @@ def kubectl(place: Place) -> Kubectl:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for the data and logs of programs."""
     return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
+    """The example's pipeline over a topic and a table of its own, not applied yet; a module's tests share it."""
+    bootstrap = place.environment.kafka_host
+    topic = f"{place.namespace}-{PIPELINE}"
+    loaded = Load.to(bootstrap, topic)
+    create_table(place, PIPELINE)
+    yield Stream(place=place, pipeline=Pipeline(kubectl, PIPELINE), load=loaded, table=PIPELINE)
+    Topics(bootstrap).delete(topic)

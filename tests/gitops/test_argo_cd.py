@@ -8,14 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.stream import Stream, create_table
+from e2e.stream import Stream
 from fencepost_operator.api import GROUP
-from flights.topics import Topics
 from gitops.customizations import PROGRAMS, config_map, customizations
 from gitops.repository import CODE, PATH, PIPELINE, example, files
 from harness.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
 from harness.kubectl import Kubectl, Object
-from harness.load import Load
 from harness.pipelines import KIND, Pipeline, Place
 from harness.waiting import eventually
 
@@ -145,17 +143,6 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     argo.kubectl.run("delete", APPLICATION, flights, "--timeout=90s", seconds=100)
     assert kubectl.get(KIND, PIPELINE) is None, "the Application went before its pipeline"
     assert kubectl.get("configmap", "after-the-pipeline") is None
-
-
-@pytest.fixture(scope="module")
-def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
-    """The example's pipeline over a topic and a table of its own; a second Argo CD goes on where the first one was."""
-    bootstrap = place.environment.kafka_host
-    topic = f"{place.namespace}-{PIPELINE}"
-    loaded = Load.to(bootstrap, topic)
-    create_table(place, PIPELINE)
-    yield Stream(place=place, pipeline=Pipeline(kubectl, PIPELINE), load=loaded, table=PIPELINE)
-    Topics(bootstrap).delete(topic)
 
 
 @pytest.mark.long

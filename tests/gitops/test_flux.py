@@ -8,12 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.stream import Stream, create_table
-from flights.topics import Topics
+from e2e.stream import Stream
 from gitops.repository import CODE, PATH, PIPELINE, example, files
 from harness.flux import KUSTOMIZATION, Flux, flux
 from harness.kubectl import Kubectl, Object
-from harness.load import Load
 from harness.pipelines import KIND, SECRET, Pipeline, Place, events
 from harness.waiting import eventually
 
@@ -106,17 +104,6 @@ def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: P
     running.wait(PIPELINES, publish(with_pipelines=False))
     eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=60)
     assert kubectl.get("secret", SECRET), "what Flux did not apply stays"
-
-
-@pytest.fixture
-def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
-    """The example's pipeline over a topic and a table of its own, which nobody has applied."""
-    bootstrap = place.environment.kafka_host
-    topic = f"{place.namespace}-{PIPELINE}"
-    loaded = Load.to(bootstrap, topic)
-    create_table(place, PIPELINE)
-    yield Stream(place=place, pipeline=Pipeline(kubectl, PIPELINE), load=loaded, table=PIPELINE)
-    Topics(bootstrap).delete(topic)
 
 
 @pytest.mark.long
