@@ -196,9 +196,10 @@ END: Final = {
     Reason.KILLED: Guidance(
         category=Category.END,
         severity=Severity.CRITICAL,
-        situation="Something killed the driver (137, 143), and Kubernetes does not say what",
+        situation="Something killed the driver (137, 143), and Kubernetes does not say what; a container runtime can "
+        "miss that the kernel killed it for memory",
         does=AGAIN,
-        remedy="read the driver's log with kubectl logs",
+        remedy="read the driver's log with kubectl logs; raise job.resources if its memory was close to the limit",
         steps=(LOG, EVENTS),
     ),
     Reason.DRAINED: Guidance(
