@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,19 +10,18 @@ import pytest
 
 from e2e.stream import Stream, create_table
 from flights.topics import Topics
+from gitops.operators import PATIENCE, flags, own_namespace, own_values
 from harness.helm import Helm, HelmError, write_chart
 from harness.kstatus import SEEN_AS, Versions, condition, kstatus, watched
 from harness.kubectl import Kubectl, Object
 from harness.load import Load
 from harness.pipelines import KIND, Pipeline, Place
-from testbed.dataservices import restricted_namespace
-from testbed.release import CHART, NAMESPACE, RELEASE
+from testbed.release import CHART
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
 
 REWIND: Final = "pipelinerewinds"
 RELEASED: Final = "flights"
-PATIENCE: Final = "--timeout=5m"
 
 
 @pytest.fixture(scope="module")
@@ -42,40 +40,14 @@ def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
 @pytest.mark.parametrize("program", ["helm", "helm-4"])
 def test_the_operators_chart_is_installed_when_helm_says_so(place: Place, program: str) -> None:
     """A second operator, which watches nothing that is there, in a namespace of its own."""
-    kubectl = Kubectl.of(place.environment, f"{place.namespace}-{program}")
-    helm = Helm.of(place.environment, kubectl.namespace, program)
-    kubectl.run("apply", "--filename=-", text=restricted_namespace(kubectl.namespace))
-    with removed(kubectl):
-        helm.run("install", kubectl.namespace, str(CHART), *own_values(place, kubectl), "--wait", PATIENCE)
+    with own_namespace(place.environment, f"{place.namespace}-{program}") as kubectl:
+        helm = Helm.of(place.environment, kubectl.namespace, program)
+        values = flags(own_values(place.environment, kubectl.namespace))
+        helm.run("install", kubectl.namespace, str(CHART), *values, "--wait", PATIENCE)
         (deployment,) = kubectl.items("deployments")
         assert deployment["status"].get("readyReplicas") == deployment["spec"]["replicas"]
         helm.run("uninstall", kubectl.namespace, "--wait", PATIENCE)
         assert not kubectl.items("deployments")
-
-
-def own_values(place: Place, kubectl: Kubectl) -> tuple[str, ...]:
-    """Return the values of an operator for one namespace, of the image that the testbed's runs."""
-    image = "{.spec.template.spec.containers[0].image}"
-    found = Kubectl.of(place.environment, NAMESPACE).run("get", "deployment", RELEASE, f"--output=jsonpath={image}")
-    repository, _, tag = found.rpartition(":")
-    values = {
-        "image.repository": repository,
-        "image.tag": tag,
-        "image.pullPolicy": "Never",
-        "fullnameOverride": kubectl.namespace,
-        "watchNamespaces": f"{{{kubectl.namespace}}}",
-        "scope": kubectl.namespace,
-    }
-    return tuple(f"--set={name}={value}" for name, value in values.items())
-
-
-@contextmanager
-def removed(kubectl: Kubectl) -> Iterator[None]:
-    """Delete the namespace at the end."""
-    try:
-        yield
-    finally:
-        kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
 
 
 def test_helm_and_kubectl_wait_for_a_pipeline_as_the_docs_say(
