@@ -97,11 +97,16 @@ class FakeRewinds:
         )
 
     async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
+        answer = rewind
+
         def effect() -> None:
-            self._touched(rewind)["status"] = write_rewind_status(status)
+            nonlocal answer
+            found = self._touched(rewind)
+            found["status"] = write_rewind_status(status)
+            answer = self._read(found)
 
         await self.gate.write("write_rewind", effect)
-        return self._read(self.world.rewinds[rewind.key])
+        return answer
 
     async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
         def effect() -> None:

@@ -1,4 +1,4 @@
-"""The installed chart serves the operator's metrics over TLS, to those whom a token review lets in; Prometheus scrapes."""
+"""The installed chart serves metrics over TLS to those whom a token review lets in, and Prometheus scrapes them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from fakes.manifests import KEY
 from fakes.world import START
-from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, State, Status
+from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
 from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
@@ -169,7 +169,7 @@ class Play:
             return False
         if status.state is State.STALLED:
             return self._is_lawful(reason := conditions["Stalled"].reason) and (
-                reason not in INSTEAD or self._is_driven() or self._is_still()
+                reason not in INSTEAD or (self._are_rewinds_over() and (self._is_driven() or self._is_still()))
             )
         if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
             return True
@@ -240,10 +240,23 @@ class Play:
         ]
         return max((*opened, *ended), default=START) + timedelta(seconds=QUIET)
 
+    def _snapshot_by(self) -> datetime:
+        """Return until when the scheduled snapshot is taken that falls into the quiet time, START where none does."""
+        pipeline, row = self.world.pipeline(KEY), next(iter(self.world.table.rows.values()), None)
+        if pipeline is None or row is None or not isinstance(pipeline.spec, Spec):
+            return START
+        known, run = pipeline.status.snapshots, pipeline.status.run
+        last = known.last if known is not None else None
+        since = last.at if last is not None else run and run.claimed_at
+        if not since or (last is not None and last.version == row.version):
+            return START
+        due = since + timedelta(seconds=pipeline.spec.snapshots.every)
+        return due + timedelta(seconds=QUIET) if due - self.world.now <= timedelta(seconds=2 * QUIET) else START
+
     def _be_quiet(self) -> None:
         self.world.tick = SLOW_TICK
         self._until(self.world.now + timedelta(seconds=SETTLES_IN))
-        self._until(self._pages_by())
+        self._until(max(self._pages_by(), self._snapshot_by()))
         before, rows = [len(operator.writes) for operator in self.operators], len(self.world.table.history)
         self._until(self.world.now + timedelta(seconds=QUIET))
         for operator, count in zip(self.operators, before, strict=True):

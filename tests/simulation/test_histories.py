@@ -72,6 +72,36 @@ def test_a_page_that_is_due_after_ten_minutes_is_no_restlessness() -> None:
     assert play(History(1066, history.Setup(), back)) is None
 
 
+def test_a_scheduled_snapshot_is_no_restlessness() -> None:
+    """An hour of catching up moves it into the quiet time (seed 56087)."""
+    slow = (events.TooLargeBatches(1.6, lasts=20.0), events.SlowBatches(56.0, seconds=180.0, lasts=1.0))
+    assert play(History(56087, history.Setup(rate=100.0), slow)) is None
+
+
+def test_rewinds_beside_an_invalid_spec_are_over_before_the_quiet_time() -> None:
+    """Two rewinds count and delete for minutes, while the last valid spec streams (seed 75949)."""
+    happens = (
+        events.Unseen(20.0, seconds=20.0),
+        events.BreakSpec(30.0),
+        events.Rewind(32.0, delete_output=True),
+        events.LoseKafka(38.0, seconds=22.0),
+        events.Rewind(54.0, delete_output=True),
+    )
+    assert play(History(75949, history.Setup(rate=0.0), happens)) is None
+
+
+def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
+    """Injected: the node of the first pod is removed (seed 63413)."""
+    lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))
+    assert play(History(63413, history.Setup(), lost)) is None
+
+
+def test_a_rewind_may_be_deleted_before_its_writer_has_the_answer() -> None:
+    """Injected: the operator is frozen after the write (seed 52236)."""
+    frozen = events.Interrupt(23.0, call="write_rewind", when="after", how="freeze", seconds=1.0)
+    assert play(History(52236, history.Setup(), (frozen, events.Rewind(40.5), events.DeleteRewinds(42.0)))) is None
+
+
 def test_another_chart_is_one_planned_restart_on_a_new_cluster() -> None:
     with without_event_loop():
         playing = Play(History(0, history.Setup(operators=2), (events.NewChart(40.0),)))

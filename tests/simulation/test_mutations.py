@@ -250,6 +250,22 @@ def test_a_run_that_was_never_seen_is_not_taken_for_asked_to_stop() -> None:
     assert play(History(5001487, Setup(operators=2, waits=True), happens)) is None
 
 
+def test_new_code_does_not_wait_for_a_batch_of_a_topic_that_is_gone() -> None:
+    """Found in seed 52430, from which this history is shrunk: the new topic may never have as many records."""
+    happens = (events.RecreateTopic(6.0), events.AcceptLoss(16.0), events.BreakImage(19.0, upgrades=True))
+    assert play(History(52430, Setup(rate=0.0), happens)) is None
+
+
+def test_a_job_that_is_created_late_is_stopped_before_the_next_run_starts() -> None:
+    """Found in seed 67796, from which this history is shrunk."""
+    happens = (
+        events.Interrupt(5.4, call="start", how="late", seconds=45.0, operator=1),
+        events.BreakImage(17.0, upgrades=True),
+        events.LoseKafka(18.0, seconds=45.0),
+    )
+    assert play(History(67796, Setup(operators=2, operator_skew=20.0), happens)) is None
+
+
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
     found = first_failure()

@@ -195,18 +195,20 @@ class SimulatedWorld(World):
 
     def _move_twin(self, job: Job, twin: Pod) -> None:
         twin.driver.step(self.now, executors=self._has_executors(job, twin.driver))
-        first = job.pod
-        if job not in self.jobs or not twin.driver.alive or first is None:
+        if job not in self.jobs or not twin.driver.alive:
             if twin.driver.alive:
                 twin.driver.end(self.now, 137)
             self.twins.remove((job, twin))
             self.buried.append(twin.driver)
-        elif not first.driver.alive:
-            # The Job has failed with its first pod: its controller deletes the second one.
-            self.twins.remove((job, twin))
-            self.buried.append(first.driver)
-            job.pod = twin
-            self.delete_pod(twin)
+        elif job.pod is None or not job.pod.driver.alive:
+            World._bury(self, job)
+            self._delete_twin(job, twin)
+
+    def _delete_twin(self, job: Job, twin: Pod) -> None:
+        """The Job has failed with its first pod: its controller deletes the second one, the only one that is left."""
+        self.twins.remove((job, twin))
+        job.pod = twin
+        self.delete_pod(twin)
 
     def _bury(self, job: Job) -> None:
         if job.pod is not None and job.pod.driver.alive and job.pod.driver.started_at is None:
@@ -215,7 +217,10 @@ class SimulatedWorld(World):
 
     def _end_pod(self, job: Job) -> None:
         self._bury(job)
-        if job.deleting and job in self.jobs:
+        twin = next((pod for owner, pod in self.twins if owner is job and pod.driver.alive), None)
+        if twin is not None:
+            self._delete_twin(job, twin)
+        elif job.deleting and job in self.jobs:
             self.jobs.remove(job)
 
     def _has_executors(self, job: Job, driver: Any) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fencepost.contract import REPLACED, Loss, ReportedLoss
+from fencepost.contract import REPLACED, Loss, Reason, ReportedLoss, split_offset_key
 from fencepost_operator.api import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic, Status
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.observation import Known, Observation
@@ -29,10 +29,38 @@ def update(status: Status, observation: Observation) -> Status:
         epoch = status.run.epoch if status.run is not None else 0
         accepted = _with_acceptance(status.accepted_losses, seen, epoch)
         status = replace(status, loss=_reported(seen), accepted_losses=accepted)
+    status = _without_gone_batches(status, observation)
     run, loss = status.run, status.loss
     if run is not None and loss is not None and run.claimed_at is not None and run.epoch > loss.epoch:
         return replace(status, loss=None)
     return status
+
+
+def without_gone(ends: Mapping[str, int], observation: Observation) -> dict[str, int]:
+    """Return where begun batches end, without the partitions in which an accepted loss leaves nothing of them.
+
+    The claim of the next run takes these out of the fence row, see `fencepost.driver.losses`: of a topic that was
+    deleted or recreated, and of a truncated partition.  Records that expired move the offsets instead.
+    """
+    seen = observation.loss.value if isinstance(observation.loss, Known) else None
+    if seen is None or seen.acceptance is None:
+        return dict(ends)
+    return {key: end for key, end in ends.items() if not _is_gone(seen.loss, key)}
+
+
+def _is_gone(loss: Loss, key: str) -> bool:
+    if loss.reason in REPLACED:
+        return split_offset_key(key)[0] in loss.topics
+    return loss.reason is Reason.LOG_TRUNCATED and key in loss.ranges
+
+
+def _without_gone_batches(status: Status, observation: Observation) -> Status:
+    status = replace(status, begun=without_gone(status.begun, observation))
+    batch = status.finishing
+    if batch is None:
+        return status
+    until = without_gone(batch.until, observation)
+    return replace(status, finishing=replace(batch, until=until) if until else None)
 
 
 def told(accepted: AcceptedLossStatus) -> str:

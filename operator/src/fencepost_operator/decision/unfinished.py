@@ -14,6 +14,7 @@ from typing import Final
 from fencepost.contract import LOSSES, split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import FinishingStatus, MixedOutput, OffsetRange, Reason, Revision, RunStatus, Spec, Status
+from fencepost_operator.decision import losses
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.messages import detail
@@ -47,8 +48,16 @@ _CODE: Final = 300
 """Characters of a code in the status: it may name any image."""
 
 
-def open_until(status: Status, row: FenceRow) -> dict[str, int]:
-    """Return the end of what was begun and is not committed, per 'topic/partition'; also what a cut left of a batch."""
+def open_until(context: RunContext) -> dict[str, int]:
+    """Return the end of what was begun and is not committed, per 'topic/partition'; also what a cut left of a batch.
+
+    Nothing is left of it in a partition whose records a person accepts as gone.
+    """
+    found = _begun_until(context.status, context.row)
+    return losses.without_gone(found, context.observation)
+
+
+def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
     return {
         key: end
         for key, offset in row.offsets.items()
@@ -58,7 +67,7 @@ def open_until(status: Status, row: FenceRow) -> dict[str, int]:
 
 def is_open(status: Status, row: FenceRow) -> bool:
     """Return whether a batch is begun and not committed, or is being finished."""
-    return bool(open_until(status, row) or _told(status.finishing, row))
+    return bool(_begun_until(status, row) or _told(status.finishing, row))
 
 
 def resolve(context: RunContext) -> RunContext | Outcome:
@@ -95,7 +104,7 @@ def mixed_output(context: RunContext, run: RunStatus, code: str) -> tuple[MixedO
         return before
     ranges = [
         OffsetRange(partition=key, from_offset=row.offsets[key], until_offset=end)
-        for key, end in sorted(open_until(context.status, row).items())
+        for key, end in sorted(open_until(context).items())
     ]
     found = MixedOutput(
         epoch=run.epoch,
@@ -154,7 +163,7 @@ def _until(context: RunContext, known: FinishingStatus | None) -> dict[str, int]
     told = _told(known, context.row)
     if known is not None and context.active_run is not None and not known.given_up:
         return told
-    found = open_until(context.status, context.row)
+    found = open_until(context)
     return {key: max(found.get(key, 0), told.get(key, 0)) for key in {**found, **told}}
 
 

@@ -143,7 +143,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
             status,
             run=recorded,
             restarts=status.restarts + replaces_failed,
-            begun=open_until(status, row) if first_batch_limit(context) or isolates(context) else status.begun,
+            begun=open_until(context) if first_batch_limit(context) or isolates(context) else status.begun,
             mixed_output=mixed_output(context, recorded, code),
         ),
     )
