@@ -169,7 +169,7 @@ class Play:
             return False
         if status.state is State.STALLED:
             return self._is_lawful(reason := conditions["Stalled"].reason) and (
-                reason not in INSTEAD or (self._are_rewinds_over() and (self._is_driven() or self._is_still()))
+                reason not in INSTEAD or (self._goes_no_further() and (self._is_driven() or self._is_still()))
             )
         if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
             return True
@@ -177,6 +177,11 @@ class Play:
 
     def _are_rewinds_over(self) -> bool:
         return all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
+
+    def _goes_no_further(self) -> bool:
+        """Return whether rewinds are over beside an invalid spec; without the last valid one they wait."""
+        is_lost = any(isinstance(event, e.LoseRevisions) for event in self.history.events)
+        return is_lost or self._are_rewinds_over()
 
     def _does_as_asked(self, status: Status, conditions: Mapping[str, Condition]) -> bool:
         is_ready = conditions["Ready"].status == "True"
