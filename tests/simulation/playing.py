@@ -33,6 +33,8 @@ SLOW_TICK: Final = timedelta(seconds=5)
 """How the world moves while nothing happens."""
 STILL: Final = timedelta(seconds=60)
 """Longer than a run waits after some failures."""
+REWIND_STILL: Final = timedelta(seconds=150)
+"""Longer than two looks at a rewind that waits or counts."""
 EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.BreakSpec: frozenset({Reason.INVALID_SPEC}),
     e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
@@ -71,6 +73,8 @@ class Play:
     _told: tuple[str, str] = ("", "")
     _row_since: tuple[int, datetime] = (0, START)
     """How many changes the fence's rows have had, and since when."""
+    _rewinds_since: tuple[tuple[str, ...], datetime] = ((), START)
+    """The resourceVersions of the rewinds, and since when."""
 
     def __post_init__(self) -> None:
         setup = self.history.setup
@@ -169,7 +173,7 @@ class Play:
             return False
         if status.state is State.STALLED:
             return self._is_lawful(reason := conditions["Stalled"].reason) and (
-                reason not in INSTEAD or (self._goes_no_further() and (self._is_driven() or self._is_still()))
+                reason not in INSTEAD or (self._have_rewinds_stopped() and (self._is_driven() or self._is_still()))
             )
         if conditions["Ready"].reason == Reason.TOPIC_NOT_FOUND:
             return True
@@ -178,10 +182,12 @@ class Play:
     def _are_rewinds_over(self) -> bool:
         return all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
 
-    def _goes_no_further(self) -> bool:
-        """Return whether rewinds are over beside an invalid spec; without the last valid one they wait."""
-        is_lost = any(isinstance(event, e.LoseRevisions) for event in self.history.events)
-        return is_lost or self._are_rewinds_over()
+    def _have_rewinds_stopped(self) -> bool:
+        """Return whether rewinds are over, or wait: beside an invalid spec, for a run of the last valid one."""
+        versions = tuple(body["metadata"]["resourceVersion"] for body in self.world.rewinds.values())
+        if versions != self._rewinds_since[0]:
+            self._rewinds_since = (versions, self.world.now)
+        return self._are_rewinds_over() or self.world.now - self._rewinds_since[1] >= REWIND_STILL
 
     def _does_as_asked(self, status: Status, conditions: Mapping[str, Condition]) -> bool:
         is_ready = conditions["Ready"].status == "True"
