@@ -18,6 +18,7 @@ from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
+from fencepost_operator.runtime.crd_check import missing_gauge
 from fencepost_operator.runtime.memory_metrics import MemoryCollector
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
@@ -77,6 +78,7 @@ def operator() -> Iterator[Described]:
     """Yield what the operator has; all series of pipelines have `namespace` and `name`."""
     metrics = PrometheusMetrics()
     PrometheusPageMetrics(metrics.registry)
+    missing_gauge(metrics.registry)
     for registry in (metrics._registry, metrics._pipelines):
         for collector in _collectors(registry):
             if isinstance(collector, MetricWrapperBase):

@@ -19,6 +19,7 @@ from typing import Final, NoReturn, TypeAlias
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.chart import chart_digest
 from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.crds import KubernetesCrds
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.helm import Helm
@@ -39,6 +40,7 @@ from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.pages import Pages
 from fencepost_operator.runtime.controller import Controller
+from fencepost_operator.runtime.crd_check import CrdCheck
 from fencepost_operator.runtime.http import Probes
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics import PrometheusMetrics
@@ -151,6 +153,7 @@ async def run(settings: Settings) -> None:
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(pages.sent(loops.wake))
+        await stack.enter_async_context(CrdCheck(KubernetesCrds(api), metrics.registry).running())
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)

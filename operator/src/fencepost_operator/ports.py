@@ -105,6 +105,14 @@ class Pipelines(Protocol):
         ...
 
 
+class Crds(Protocol):
+    """The CustomResourceDefinitions of our kinds."""
+
+    async def missing(self, plural: str) -> tuple[str, ...]:
+        """Return the fields of ours that the CRD of this kind lacks, as `status.run.masterUid`. Raises PortError."""
+        ...
+
+
 class Rewinds(Protocol):
     """The PipelineRewind objects: list them, write their status, our marks and their Events."""
 

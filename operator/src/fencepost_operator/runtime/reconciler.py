@@ -10,7 +10,17 @@ from datetime import timedelta
 from typing import Final
 
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
-from fencepost_operator.api import Event, ObjectKey, Pipeline, Reason, ReconcileConfig
+from fencepost_operator.api import (
+    PLURAL,
+    REWIND_PLURAL,
+    Event,
+    ObjectKey,
+    Pipeline,
+    Reason,
+    ReconcileConfig,
+    Rewind,
+)
+from fencepost_operator.api.crds import APPLY_CRDS, outdated
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.page_text import page_of
@@ -37,6 +47,7 @@ from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.observer import Observer
 from fencepost_operator.runtime.permits import RestartPermits
+from fencepost_operator.runtime.unkept import Unkept
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +96,10 @@ class Reconciler:
     config: ReconcileConfig
     permits: RestartPermits = field(init=False)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
-    _unkept: set[ObjectKey] = field(default_factory=set)
+    _unpaged: set[ObjectKey] = field(default_factory=set)
     """Pipelines whose pages the API server did not keep, as the log says once."""
+    _unkept: Unkept[Pipeline] = field(default_factory=Unkept)
+    _unkept_rewinds: Unkept[Rewind] = field(default_factory=Unkept)
 
     def __post_init__(self) -> None:
         self.permits = RestartPermits(
@@ -113,7 +126,8 @@ class Reconciler:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
             self._attempts.pop(key, None)
-            self._unkept.discard(key)
+            self._unpaged.discard(key)
+            self._unkept.forget(key)
             self.permits.forget(key)
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
@@ -122,8 +136,8 @@ class Reconciler:
             self.ports.pager.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
-        pipeline = await observer.with_valid_spec(pipeline)
-        observation = await observer.observe(pipeline)
+        pipeline = await observer.with_valid_spec(self._unkept.restored(pipeline))
+        observation = self._with_rewinds(await observer.observe(pipeline))
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
@@ -169,11 +183,15 @@ class Reconciler:
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
-        if decision.status != pipeline.status:
+        events = decision.events
+        if decision.status != pipeline.status or self._unkept.is_due(pipeline, self.ports.clock.now()):
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
             pipeline = written.under(pipeline)
+            if missing := self._unkept.note(pipeline, decision.status, self.ports.clock.now()):
+                events = (*events, outdated(PLURAL, missing))
         self._page(pipeline, decision)
-        await self._publish_events(pipeline, decision.events)
+        pipeline = self._unkept.restored(pipeline)
+        await self._publish_events(pipeline, events)
         await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed
         offsets = committed.offsets if committed else {}
@@ -187,31 +205,41 @@ class Reconciler:
         afterwards that it was, and each pass would tell it again.
         """
         now, status = self.ports.clock.now(), decision.status
-        kept = {page.reason for page in pipeline.status.pages}
+        kept = {page.reason for page in self._unkept.as_kept(pipeline).status.pages}
         due = [page for page in due_pages(pipeline, status, now) if page.reason in kept]
-        if status.pages and not kept and pipeline.key not in self._unkept:
-            self._unkept.add(pipeline.key)
+        if status.pages and not kept and pipeline.key not in self._unpaged:
+            self._unpaged.add(pipeline.key)
             log.error(
-                "%s: nobody is paged: the API server does not keep status.pages; the CRD is older than the operator,"
-                " apply the one of its chart: helm show crds <chart> | kubectl apply --server-side --force-conflicts"
-                " -f -",
+                "%s: nobody is paged: the API server does not keep status.pages; the CRD is older than the operator, "
+                "apply those of its chart: %s",
                 pipeline.key,
+                APPLY_CRDS,
                 extra={"reason": Reason.PAGE_FAILED},
             )
         pages = [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
         self.ports.pager.tell(pipeline.key, pages)
 
+    def _with_rewinds(self, observation: Observation) -> Observation:
+        """Return the observation with the rewinds as they were written."""
+        if not isinstance(observation.rewinds, Known):
+            return observation
+        rewinds = tuple(self._unkept_rewinds.restored(rewind) for rewind in observation.rewinds.value)
+        return replace(observation, rewinds=Known(rewinds))
+
     async def _record_rewinds(self, updates: Sequence[RewindUpdate]) -> None:
         """Write what changed of each rewind: its status, then whether it is held or over."""
         for update in updates:
             rewind, status, finished = update.rewind, update.status, update.status.is_finished
-            if status != rewind.status:
+            events, now = update.events, self.ports.clock.now()
+            if status != rewind.status or self._unkept_rewinds.is_due(rewind, now):
                 rewind = await self.ports.rewinds.write_status(rewind, status)
+                if missing := self._unkept_rewinds.note(rewind, status, now):
+                    events = (*events, outdated(REWIND_PLURAL, missing))
             if (rewind.is_held, rewind.is_marked_finished) != (update.held, finished):
                 await self.ports.rewinds.mark(rewind, held=update.held, finished=finished)
-            if update.events:
+            if events:
                 try:
-                    await self.ports.rewinds.publish(rewind, update.events)
+                    await self.ports.rewinds.publish(rewind, events)
                 except PortError as error:
                     log.warning("%s: Events could not be published: %s", rewind.key, error)
 

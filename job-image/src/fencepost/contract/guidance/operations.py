@@ -99,6 +99,21 @@ OPERATOR: Final = {
         steps=(Step("Are they there", "kubectl get crd streamingpipelines.streaming.fencepost.dev"),),
         more="FencepostOperatorDown.md",
     ),
+    Reason.CRD_OUTDATED: Guidance(
+        category=Category.OPERATOR,
+        severity=Severity.WARNING,
+        situation="A CustomResourceDefinition is older than the operator: the API server drops the fields it lacks",
+        does="goes on from what it remembers, until it restarts; pages and fields of a spec may be lost",
+        remedy="apply the CRDs of the operator's chart; Helm never upgrades them",
+        steps=(
+            Step("Which fields are dropped", "kubectl logs -n fencepost-system deploy/fencepost | grep CrdOutdated"),
+            Step(
+                "Bring the CRDs up to date; the operator sees it within a minute, without a restart",
+                "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -",
+            ),
+        ),
+        more="../operations.md#upgrade-the-operator",
+    ),
     Reason.LIST_FAILED: Guidance(
         category=Category.OPERATOR,
         severity=Severity.NONE,

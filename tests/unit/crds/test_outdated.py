@@ -1,0 +1,80 @@
+"""What an older CRD lacks of the operator's fields."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost_operator.api import PLURAL, REWIND_PLURAL, Reason
+from fencepost_operator.api.crds import APPLY_CRDS, KINDS, missing_fields, outdated
+from unit.crds.schema import CRD, REPOSITORY, walk
+
+CRDS: dict[str, dict[str, Any]] = {
+    PLURAL: CRD,
+    REWIND_PLURAL: yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text()),
+}
+
+
+def older(plural: str, *paths: str) -> dict[str, Any]:
+    """Return the CRD without some fields."""
+    crd = copy.deepcopy(CRDS[plural])
+    places = dict(walk(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+    for path in paths:
+        parent, _, name = path.rpartition(".")
+        del places[parent]["properties"][name]
+    return crd
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_the_crds_of_this_release_lack_nothing(plural: str) -> None:
+    assert missing_fields(plural, CRDS[plural]) == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "status.run.masterUid", "status.pages[].quietSince", "status.pages", "status.notReadySince", "spec.upgrade",
+        "spec.source.kafka.startingOffsets.partitions", "spec.sinks[].cassandra.purgeIndex", "spec.snapshots.keep.age",
+        "spec.job.codeFrom", "spec.job.codeFrom.configMapName",
+    ],
+)  # fmt: skip
+def test_a_field_that_is_missing_is_named(path: str) -> None:
+    assert missing_fields(PLURAL, older(PLURAL, path)) == (path,)
+
+
+def test_each_field_of_the_status_is_looked_for() -> None:
+    """What the operator writes must be kept; there is no field that the look passes over."""
+    for plural, crd in CRDS.items():
+        status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+        for path, _ in walk(status, "status"):
+            if "." in path and path.rpartition(".")[2].isalnum():
+                assert missing_fields(plural, older(plural, path)) == (path,), path
+
+
+def test_a_rewinds_fields_are_looked_for() -> None:
+    paths = ("spec.deleteOutput", "status.steps[].message", "status.target")
+    assert missing_fields(REWIND_PLURAL, older(REWIND_PLURAL, *paths)) == paths
+
+
+def test_what_a_newer_crd_has_besides_is_no_matter() -> None:
+    crd = copy.deepcopy(CRD)
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["later"] = {}
+    assert missing_fields(PLURAL, crd) == ()
+
+
+def test_a_crd_that_keeps_what_it_does_not_know_lacks_nothing() -> None:
+    open_ended = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd = copy.deepcopy(CRD)
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= {"spec": open_ended, "status": open_ended}
+    assert missing_fields(PLURAL, crd) == ()
+
+
+def test_it_is_said_in_one_line_with_the_command() -> None:
+    event = outdated(PLURAL, [f"status.field{number}" for number in range(1000)])
+    assert event.reason == Reason.CRD_OUTDATED
+    assert f"{PLURAL}.streaming.fencepost.dev is older than the operator" in event.message
+    assert "status.field4 and 995 more" in event.message
+    assert event.message.endswith(APPLY_CRDS)
