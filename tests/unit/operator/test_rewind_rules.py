@@ -40,9 +40,13 @@ JOB = Run(
 )  # fmt: skip
 
 
-def purging(job: Run | None) -> RewindContext:
+LATE = replace(GIVEN_UP, stop_requested_at=NOW - timedelta(minutes=5), termination_grace=30)
+"""Asked to stop for longer than its grace period."""
+
+
+def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
     """Return a rewind that deletes output next, after a run that was given up."""
-    pipeline = replace(read_pipeline(body()), finalizers=(FINALIZER,), status=Status(epoch=3, run=GIVEN_UP))
+    pipeline = replace(read_pipeline(body()), finalizers=(FINALIZER,), status=Status(epoch=3, run=ended))
     assert isinstance(pipeline.spec, Spec)
     row = FenceRow(pipeline="default/shop/orders", owner="cluster-1/uid-1", epoch=3, offsets={"orders/0": 50})
     observation = Observation(
@@ -84,7 +88,11 @@ def test_a_job_that_is_being_deleted_is_waited_for() -> None:
 
 def test_a_wait_for_a_persons_word_is_reported_as_one() -> None:
     """Found by the simulation, seed 7023: the wait counted as a step that a person asked for, which never pages."""
-    waiting = purging(None)
+    early = purge(purging(None))
+    assert early is not None
+    assert early.outcome is not None
+    assert (early.outcome.reason, early.outcome.warning) == (Reason.REWINDING, False), "the proof is on its way"
+    waiting = purging(None, LATE)
     found = purge(waiting)
     assert found is not None
     assert found.outcome is not None
@@ -121,7 +129,7 @@ def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
 
 def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:
     """Deleting the Node object proves nothing: Kubernetes then deletes the node's pods, ended or not."""
-    waiting = purging(replace(JOB, deleting=True))
+    waiting = purging(replace(JOB, deleting=True), LATE)
     found = purge(waiting)
     assert found is not None
     assert f"{CONFIRM_DEAD_ANNOTATION}=orders-run-2" in found.status.message

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from fencepost_operator.actions import StopRun, TakeOverFence
-from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, Reason, State
+from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, EventType, Reason, State
+from fencepost_operator.observation import NodeState, Run
 from unit.operator.scenes import JOB, LOST, NOW, POD, ROW, RUN, WELL, World
 
 WAIT = {"restart": {"onUnprovenDeath": "wait"}}
 AWAY = replace(POD, deleting_since=NOW, node_ready=False)
-GONE = WELL.said(**LOST).seen(runs=())
+AWAY_NODE = NodeState(name="node-1", uid="node-uid", ready=False)
+GONE = WELL.said(**LOST).seen(runs=(), run_node=AWAY_NODE)
 
 
 def condition(world: World, kind: str) -> Any:
@@ -55,6 +58,70 @@ def test_a_run_of_which_nothing_was_seen_does_not_count_as_asked_to_stop() -> No
     assert (recorded.stop_requested_at, recorded.dead) == (None, False)
     again = world.said(run=recorded).decide()
     assert (again.reason, again.action) == (Reason.DEATH_UNPROVEN, None)
+
+
+BACK = replace(AWAY_NODE, ready=True)
+"""The node of a pod that vanished, Ready: it proves the end once the grace period is over."""
+ENDING = replace(RUN, ended_at=NOW, dead=False, stop_requested_at=NOW - timedelta(seconds=5), termination_grace=30)
+UNSEEN = replace(ENDING, pod_uid=None, pod_name=None, node_name=None, node_uid=None)
+LONG_ASKED = NOW - timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        WELL.said(run=replace(ENDING, stop_requested_at=None)).seen(runs=(), run_node=BACK),
+        WELL.said(run=ENDING).seen(runs=(), run_node=BACK),
+        WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).seen(
+            runs=(), run_node=replace(BACK, ready_since=NOW - timedelta(seconds=3))
+        ),
+        WELL.said(run=UNSEEN).seen(runs=(replace(JOB, deleting=True, had_pod=True, pod=None),)),
+    ],
+    ids=["a pod that somebody deleted", "a pod that was asked to end", "a node that is back", "a pod nobody saw"],
+)  # fmt: skip
+def test_a_proof_that_is_on_its_way_is_nobodys_concern(world: World) -> None:
+    decision = world.asked(**WAIT).decide()
+    assert (decision.reason, decision.action) == (Reason.STOPPING, None)
+    assert "Waiting for proof that the driver of orders-run-2" in decision.status.message
+    assert EventType.WARNING not in {event.type for event in decision.events}
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        GONE,
+        WELL.said(run=ENDING).seen(runs=(), run_node=replace(BACK, uid="another")),
+        WELL.said(run=ENDING).seen(runs=(), run_node=replace(BACK, uid=None)),
+        WELL.said(run=replace(ENDING, force_deleted=True)).seen(runs=(), run_node=BACK),
+        WELL.said(run=replace(UNSEEN, stop_requested_at=None)).seen(runs=()),
+        WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).seen(
+            runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=LONG_ASKED)),)
+        ),
+    ],
+    ids=["node away", "another node", "node gone", "deleted by force", "nobody asked it", "does not end"],
+)  # fmt: skip
+def test_a_proof_that_is_late_is_told(world: World) -> None:
+    decision = world.asked(**WAIT).decide()
+    assert decision.reason == Reason.DEATH_UNPROVEN
+    assert (EventType.WARNING, Reason.DEATH_UNPROVEN) in {(event.type, event.reason) for event in decision.events}
+
+
+ORPHAN = replace(JOB, orphaned=True, deleting=True, created_at=JOB.created_at)
+
+
+@pytest.mark.parametrize(
+    ("job", "named"),
+    [
+        (ORPHAN, True),
+        (replace(ORPHAN, pod=AWAY), False),  # the kubelet does not hear of a deletion
+        (replace(ORPHAN, pod=replace(POD, node_ready=False)), False),
+        (JOB, False),
+    ],
+    ids=["orphan", "being deleted", "on a lost node", "with its Job"],
+)
+def test_an_orphans_pod_is_named_with_the_command_that_ends_it(job: Run, named: bool) -> None:
+    message = WELL.asked(**WAIT).said(run=ENDING).seen(runs=(job,)).decide().status.message
+    assert ("kubectl delete pod orders-run-2-x --namespace shop" in message) is named
 
 
 def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:

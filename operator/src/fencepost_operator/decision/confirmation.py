@@ -1,12 +1,15 @@
-"""A person's word that a driver is dead where Kubernetes cannot prove it.
+"""When proof that a driver is dead is late, and a person's word that it is dead where Kubernetes cannot prove it.
 
 Deleting the Node object is no such word: Kubernetes then deletes the pods of the node whether they have ended or not.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, RunStatus
-from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.observation import DriverPod, Known
 
 
 def is_confirmed(context: Context, run: RunStatus) -> bool:
@@ -14,9 +17,41 @@ def is_confirmed(context: Context, run: RunStatus) -> bool:
     return context.pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name
 
 
-def how_to_prove(context: Context, run: RunStatus) -> str:
+def proof_is_late(context: RunContext, run: RunStatus) -> bool:
+    """Return whether a run that is over should be proven dead by now, or will not be by itself.
+
+    Where all goes well, the proof comes within the grace period, and is nobody's concern until then.
+    """
+    job, requested = context.job, run.stop_requested_at
+    pod = job.pod if job is not None else None
+    if requested is None or run.force_deleted or _orphan(context) is not None:
+        return True
+    if pod is not None and pod.node_ready is False:
+        return True
+    node = context.observation.run_node
+    if pod is None and isinstance(node, Known) and node.value is not None:
+        if not node.value.ready or node.value.uid != run.node_uid:
+            return True
+        requested = max(requested, node.value.ready_since or requested)  # a node that was away hears of it when back
+    return context.now - requested > timedelta(seconds=(run.termination_grace or 0) + context.config.stop_margin)
+
+
+def _orphan(context: RunContext) -> DriverPod | None:
+    """Return the driver's pod if its Job is gone, and its node would end it if somebody asked for that."""
+    job = context.job
+    if job is None or not job.orphaned or job.pod is None:
+        return None
+    return job.pod if job.pod.deleting_since is None and job.pod.node_ready is not False else None
+
+
+def how_to_prove(context: RunContext, run: RunStatus) -> str:
     """Return what a person does about a driver of which nobody knows whether it lives."""
     key = context.pipeline.key
+    if orphan := _orphan(context):
+        return (
+            "its Job is gone and nothing ends its pod, so run: kubectl delete pod "
+            f"{orphan.name} --namespace {key.namespace}"
+        )
     return (
         "bring the node back; or make sure that its machine is off and run: kubectl annotate streamingpipeline "
         f"{key.name} --namespace {key.namespace} --overwrite {CONFIRM_DEAD_ANNOTATION}={run.name}"

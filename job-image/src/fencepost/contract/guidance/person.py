@@ -172,13 +172,17 @@ PERSON: Final = {
     Reason.DEATH_UNPROVEN: Guidance(
         category=Category.PERSON,
         severity=Severity.CRITICAL,
-        situation="Nothing proves that a driver is dead, as where its node is lost, and what comes next waits: the "
+        situation="The proof that a driver is dead is late, as where its node is lost, and what comes next waits: the "
         "next run where `restart.onUnprovenDeath` is `wait`, or a PipelineRewind that deletes output",
         does="starts nothing and deletes no output, until there is proof or a person's word",
         remedy="bring the node back; or make sure that its machine is off, and set the annotation in the message; or "
         "set restart.onUnprovenDeath to fence; or delete the PipelineRewind",
         steps=(
             Step("Whether the node is there", "kubectl get nodes -o wide"),
+            Step(
+                "If the message says that its Job is gone, as after `kubectl delete job --cascade=orphan`, end its pod",
+                "kubectl delete pod -n NAMESPACE POD",
+            ),
             Step(
                 "Say that its machine is off, as the message has it",
                 "kubectl annotate spl -n NAMESPACE NAME --overwrite "

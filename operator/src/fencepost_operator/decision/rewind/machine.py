@@ -26,7 +26,7 @@ from fencepost_operator.api import (
     Status,
     StepState,
 )
-from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed
+from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.messages import detail, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
@@ -287,16 +287,17 @@ def _without_proof(context: RewindContext, run: RunStatus) -> Progress:
 
     A run whose pod was seen counts as asked to stop, so that a node that has had its grace period proves the end.
     """
+    waiting_for = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
     cancel = "" if context.rewind.is_held else "; or delete the PipelineRewind, and the pipeline goes on as it was"
-    message = with_remedy(
-        f"Waiting for proof that the driver of {run.name} has ended: it may still write output",
-        f"if its node is lost, {how_to_prove(context.run, run)}{cancel}",
-    )
+    message = with_remedy(waiting_for, f"{how_to_prove(context.run, run)}{cancel}")
     if deletion := unconfirmed_run_is_not_deleted(context.run):
-        outcome = _outcome(context, message, action=deletion.action, status=deletion.status)
-        return Progress(status=_reached(context, RewindStep.PURGE, message), outcome=outcome)
+        outcome = _outcome(context, waiting_for, action=deletion.action, status=deletion.status)
+        return Progress(status=_reached(context, RewindStep.PURGE, waiting_for), outcome=outcome)
     if run.pod_uid is not None and run.stop_requested_at is None:
         run = replace(run, stop_requested_at=context.now)
+    if not proof_is_late(context.run, run):
+        outcome = _outcome(context, waiting_for, status=replace(context.run.status, run=run))
+        return Progress(status=_reached(context, RewindStep.PURGE, waiting_for), outcome=outcome)
     outcome = _outcome(context, message, status=replace(context.run.status, run=run))
     reason = Reason.DEATH_UNPROVEN
     status = reached(context.rewind, context.status, RewindStep.PURGE, message, context.now, reason=reason)

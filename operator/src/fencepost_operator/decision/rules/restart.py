@@ -16,7 +16,7 @@ from fencepost_operator.api import (
     UnprovenDeath,
 )
 from fencepost_operator.api.quantities import format_duration, mebibytes
-from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed
+from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.context import RunContext, bounds_token
 from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
@@ -42,6 +42,16 @@ def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
     if run.stop_requested_at is None and (job is not None or run.pod_uid is not None):
         # Asked to stop, so that a node that comes back proves the driver's end. Of what was never seen, it proves none.
         run = replace(run, stop_requested_at=context.now)
+    action, status = StopRun(name=run.name) if to_delete else None, replace(context.status, run=run)
+    if not proof_is_late(context, run):
+        return reconciling(
+            context,
+            Reason.STOPPING,
+            f"Waiting for proof that the driver of {run.name}{where} has ended",
+            state=State.RESTARTING,
+            action=action,
+            status=status,
+        )
     return reconciling(
         context,
         Reason.DEATH_UNPROVEN,
@@ -49,8 +59,8 @@ def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
         "(restart.onUnprovenDeath: wait)",
         remedy=f"{how_to_prove(context, run)}; or set restart.onUnprovenDeath to fence",
         state=State.RESTARTING,
-        action=StopRun(name=run.name) if to_delete else None,
-        status=replace(context.status, run=run),
+        action=action,
+        status=status,
         warning=True,
         requeue_after=context.config.resync_interval,
     )
