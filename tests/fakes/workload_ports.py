@@ -109,6 +109,7 @@ class FakeReleases:
             ready_workers=workers if workers_ready else 0,
             master_ready=self.world.master_is_ready(key, generation),
             master_uid=None if self.world.volumes else f"master-{generation}-{found.masters}",
+            master_created_at=None if self.world.volumes else found.master_since,
             master_runs=self.world.ready(key, generation, MASTER_STARTS) and not found.lacks("master"),
             master_node=_node_of("master", found),
             worker_nodes=frozenset({_node_of("worker", found)}) if workers else frozenset(),

@@ -106,7 +106,8 @@ class SparkCluster:
 
     `config_hash` is the annotation that the values carried; it says whether the cluster is the desired one.
     `master_runs` says that the master's container runs, and that it is its first one: it is about to be ready.
-    `master_uid` is that of the master's pod where the master's memory ends with it; None with a volume.
+    `master_uid` is that of the master's pod where the master's memory ends with it, and `master_created_at` is when
+    that was created; None with a volume.
     """
 
     generation: int
@@ -116,6 +117,7 @@ class SparkCluster:
     master_ready: bool
     master_runs: bool = False
     master_uid: str | None = None
+    master_created_at: datetime | None = None
     master_node: str | None = None
     worker_nodes: frozenset[str] = frozenset()
     issues: tuple[PodIssue, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -110,3 +111,31 @@ def test_a_run_that_is_being_stopped_is_fenced_once_it_has_no_executor() -> None
     assert isinstance(decision.action, TakeOverFence)
     assert decision.action.epoch == ROW.epoch
     assert decision.status.failure == stopping.pipeline.status.failure
+
+
+@pytest.mark.parametrize(
+    ("minutes", "moves"),
+    [
+        (-5, False),  # the run's own
+        (2, False),  # the driver may have waited for it
+        (3, True),  # a driver that found no master until then has ended
+        (60, True),
+    ],
+)
+def test_a_run_whose_record_was_lost_knows_another_master_by_its_age(minutes: int, moves: bool) -> None:
+    """Without a record, the next master was taken for the run's, and no worker that was replaced found the run."""
+    started = NOW - timedelta(hours=2)
+    pod = replace(POD, started_at=started)
+    followed = replace(OURS, master_uid="b", master_created_at=started + timedelta(minutes=minutes))
+    lost = WELL.said(run=replace(RUN, started_at=started)).seen(cluster=followed, runs=(replace(JOB, pod=pod),))
+    decision = lost.decide()
+    assert (decision.action is not None) is moves
+    assert decision.status.run is not None
+    assert decision.status.run.master_uid == (None if moves else "b")
+    ended = FENCED.said(run=replace(RUN, started_at=started, ended_at=NOW, dead=True)).seen(cluster=followed)
+    assert not isinstance(ended.decide().action, InstallCluster), "the next run may use it"
+
+
+def test_a_master_with_a_volume_knows_the_run_whatever_its_age() -> None:
+    followed = replace(OURS, master_uid=None, master_created_at=None)
+    assert WELL.seen(cluster=followed).decide().action is None

@@ -102,6 +102,7 @@ class HelmReleases:
         master, worker = current.get(_MASTER), current.get(labels.WORKER)
         newest = worker or master
         master_ready = master is not None and any(_is_ready(pod, master) for pod in mine)
+        forgets = next((pod["metadata"] for pod in mine if master and _forgets(pod, master)), None)
         return SparkCluster(
             generation=generation,
             config_hash=(newest or {}).get("metadata", {}).get("annotations", {}).get(labels.CONFIG_HASH, ""),
@@ -109,7 +110,8 @@ class HelmReleases:
             ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
             master_ready=master_ready,
             master_runs=master is not None and any(_runs(pod, master) for pod in mine),
-            master_uid=next((pod["metadata"]["uid"] for pod in mine if master and _forgets(pod, master)), None),
+            master_uid=forgets["uid"] if forgets else None,
+            master_created_at=datetime.fromisoformat(forgets["creationTimestamp"]) if forgets else None,
             master_node=next(iter(_nodes_of(mine, _MASTER)), None),
             worker_nodes=_nodes_of(mine, labels.WORKER),
             issues=await self._issues(key, list(current.values()), mine, master_ready=master_ready),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fencepost_operator.api import ClusterStatus
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.masters import is_another_master
 from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -100,10 +101,10 @@ def has_another_master(context: RunContext) -> bool:
     Workers look for it again after 5 to 15 s, and less and less often; a new cluster is there sooner.
     """
     run, recorded = context.run, context.status.cluster
-    if run is None or recorded is None or run.cluster_generation != recorded.generation or run.master_uid is None:
+    if run is None or recorded is None or run.cluster_generation != recorded.generation:
         return False
     seen = context.observation.cluster_of(recorded.generation)
-    return seen is not None and seen.master_uid not in {None, run.master_uid}
+    return seen is not None and is_another_master(run, seen)
 
 
 def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:

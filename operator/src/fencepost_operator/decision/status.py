@@ -25,6 +25,7 @@ from fencepost_operator.decision.context import bounds_token, job_of, retry_toke
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
 from fencepost_operator.decision.liveness import has_ended, liveness_of
+from fencepost_operator.decision.masters import is_another_master
 from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.decision.rollback import with_rollback
 from fencepost_operator.decision.snapshots import snapshots_seen
@@ -283,7 +284,9 @@ def _record_master(run: RunStatus, observation: Observation) -> RunStatus:
     if run.master_uid is not None or run.started_at is None or not run.is_active:
         return run
     seen = observation.cluster_of(run.cluster_generation)
-    return replace(run, master_uid=seen.master_uid) if seen is not None and seen.master_ready else run
+    if seen is None or not seen.master_ready or is_another_master(run, seen):
+        return run
+    return replace(run, master_uid=seen.master_uid)
 
 
 def _record_claim(run: RunStatus, row: FenceRow | None, now: datetime) -> RunStatus:
