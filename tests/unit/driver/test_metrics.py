@@ -60,7 +60,7 @@ def scrape(figures: Figures, jvm: JvmFigures | None = None) -> dict[str, float]:
 
 
 def test_a_scrape_shows_what_the_loop_reported() -> None:
-    figures = Figures(["orders", "idle"])
+    figures = Figures(["orders", "idle", "topic"], uncounted=["topic"])
     figures.committed(REPORT)
     figures.committed(
         replace(REPORT, version=13, records=1, lag=None, dead_letter="t/0@5", work={}, phases={"total": 9})
@@ -93,6 +93,8 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
     }
     assert {name: found.get(name) for name in expected} == expected
     assert "fencepost_driver_lag_records" not in found  # the last commit did not know it
+    assert found["fencepost_driver_rows_total{sink=topic}"] == 0
+    assert "fencepost_driver_sink_retries_total{sink=topic}" not in found
     assert found["process_resident_memory_bytes"] > 0
     assert not any("jvm_" in name or "executor" in name or "not in the spec" in name for name in found)
     assert {name for name in found if "{phase=new}" in name} == set()

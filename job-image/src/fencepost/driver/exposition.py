@@ -5,7 +5,7 @@ Labels are bounded: phases, sinks of the spec, pools and collectors of a JVM, ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -38,7 +38,7 @@ class DriverCollector:
         """Yield each metric."""
         yield _gauge("fencepost_driver_epoch", "Epoch that this driver runs under.", self._epoch)
         with self._figures.still() as counts:
-            found = [*_counted(counts), *_newest(counts)]
+            found = [*_counted(counts, self._figures.uncounted), *_newest(counts)]
         yield from found
         if self._jvm_process is not None and (memory := resident(self._jvm_process)) is not None:
             words = "Resident memory of the driver's JVM; process_resident_memory_bytes is its Python."
@@ -57,7 +57,7 @@ def exposition(collector: DriverCollector) -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def _counted(counts: Counts) -> Iterator[Metric]:
+def _counted(counts: Counts, uncounted: Collection[str]) -> Iterator[Metric]:
     yield _counter("fencepost_driver_batches", "Committed batches.", counts.batches)
     yield _counter("fencepost_driver_records", "Offsets of committed batches, as in the fence row.", counts.records)
     yield _counter("fencepost_driver_read_bytes", "Keys, values and headers of the records read.", counts.size)
@@ -73,12 +73,13 @@ def _counted(counts: Counts) -> Iterator[Metric]:
         "Seconds of tasks: while they read and transformed rows, and while the sink wrote them.",
         labels=["sink", "phase"],
     )
-    words = "Requests that tasks repeated to write these rows."
+    words = "Requests that tasks repeated to write these rows; none of a Kafka sink, whose client does not count them."
     repeated = CounterMetricFamily("fencepost_driver_sink_retries", words, labels=["sink"])
     for sink, work in counts.work.items():
         rows.add_metric([sink], work.rows)
         size.add_metric([sink], work.size)
-        repeated.add_metric([sink], work.retries)
+        if sink not in uncounted:
+            repeated.add_metric([sink], work.retries)
         seconds.add_metric([sink, "read"], work.reading)
         seconds.add_metric([sink, "write"], work.writing)
     yield from (rows, size, repeated, seconds)

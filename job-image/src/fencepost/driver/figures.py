@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -60,10 +60,14 @@ class Counts:
 
 
 class Figures:
-    """The counts, and the lock under which they change. `sinks` are those of the configuration."""
+    """The counts, and the lock under which they change.
 
-    def __init__(self, sinks: Sequence[str]) -> None:
+    `sinks` are those of the configuration; of those in `uncounted` nobody knows which requests were repeated.
+    """
+
+    def __init__(self, sinks: Sequence[str], uncounted: Collection[str] = ()) -> None:
         self._lock = threading.Lock()
+        self.uncounted = frozenset(uncounted)
         self._counts = Counts(work=dict.fromkeys(sinks, SinkWork()))
 
     def committed(self, report: Report) -> None:

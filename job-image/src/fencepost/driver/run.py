@@ -26,6 +26,7 @@ from fencepost.contract import (
     SESSION_LIMIT,
     DriverConfig,
     ExitCode,
+    KafkaSink,
     Reason,
     Verdict,
 )
@@ -79,7 +80,9 @@ class Driver:
         self._leaving = threading.Lock()
         self._has_executor = threading.Event()
         self._connections = Connections(config, environment, stopping=self._stop.is_set, lap=self._lap)
-        self._figures = Figures([sink.name for sink in config.sinks])
+        # librdkafka sends records again by itself, and does not count it.
+        producers = [sink.name for sink in config.sinks if isinstance(sink, KafkaSink)]
+        self._figures = Figures([sink.name for sink in config.sinks], uncounted=producers)
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""

@@ -7,7 +7,6 @@ producer ends the open transaction of the one before it, such as a replaced driv
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,6 @@ from fencepost.errors import BatchFailed, DependencyDown, DriverError, PoisonRec
 from fencepost.kafka.answers import REFUSALS
 from fencepost.sinks.dedup import COORDINATES, EPOCH, PIPELINE, PREFIX, VERSION
 from fencepost.sinks.interface import BatchToken
-from fencepost.sinks.retries import retried
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,9 +82,7 @@ class _Transaction:
         self._task = task
         self._complaints: deque[KafkaError] = deque(maxlen=20)
         self._failed: tuple[KafkaError, Message] | None = None
-        self._repeated = 0
-        own = {"error_cb": self._complaints.append, "stats_cb": self._count_repeated}
-        self._producer = Producer({**settings(task, batch), **own})
+        self._producer = Producer({**settings(task, batch), "error_cb": self._complaints.append})
         self._try(self._producer.init_transactions)
         self._producer.begin_transaction()
 
@@ -105,7 +101,6 @@ class _Transaction:
 
     def commit(self) -> None:
         """Wait until every record is stored, and commit."""
-        self._producer.poll(0)  # for the statistics; not after the commit, when nothing may fail any more
         self._try(self._producer.commit_transaction)
 
     def abort(self) -> None:
@@ -129,13 +124,6 @@ class _Transaction:
             else:
                 return
 
-    def _count_repeated(self, statistics: str) -> None:
-        """Count the requests that librdkafka has repeated by itself since it last said so."""
-        brokers = json.loads(statistics).get("brokers", {}).values()
-        repeated = sum(broker.get("txretries", 0) for broker in brokers)
-        retried(max(0, repeated - self._repeated))
-        self._repeated = repeated
-
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failed is None:
             self._failed = error, message
@@ -156,7 +144,6 @@ class _Transaction:
                 cause = error.args[0]
                 if not cause.retriable() or time.monotonic() > deadline:
                     raise self._as_driver_error(cause, []) from error
-                retried()
             else:
                 return
 
@@ -190,7 +177,6 @@ def settings(task: ProducerTask, batch: BatchToken) -> dict[str, Any]:
     """Return librdkafka's properties for one transaction."""
     return {
         "linger.ms": "5",
-        "statistics.interval.ms": "1000",
         # librdkafka refuses more than the time of the transaction.
         "message.timeout.ms": str(int(min(max(task.patience, 1.0), TRANSACTION_TIMEOUT) * 1000)),
         **task.properties,
