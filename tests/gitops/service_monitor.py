@@ -83,7 +83,7 @@ class ServiceMonitor:
         return found
 
     def _tls(self, given: Object, folder: Path) -> Object:
-        left, found = dict(given), {}
+        left, found = dict(given), Object()
         if left.pop("insecureSkipVerify", False):
             found["insecure_skip_verify"] = True
         if name := left.pop("serverName", None):
