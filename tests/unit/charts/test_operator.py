@@ -68,7 +68,7 @@ def test_a_pipelines_pods_are_scraped_under_their_own_names_alone() -> None:
 
 def test_an_operator_of_some_namespaces_reads_no_secret_elsewhere() -> None:
     everywhere = {resource for rule in rules(CONFINED, "ClusterRole") for resource in rule["resources"]}
-    assert everywhere == {"nodes", "namespaces"}
+    assert everywhere == {"nodes", "namespaces", "customresourcedefinitions"}
     assert all(rule["verbs"] == ["get"] for rule in rules(CONFINED, "ClusterRole"))
     there = {resource for rule in rules(CONFINED, "Role") for resource in rule["resources"]}
     assert {"streamingpipelines", "secrets", "jobs"} <= there
