@@ -1,0 +1,103 @@
+"""A CRD that lacks fields of the operator, in a real API server: what it drops, and that the look finds it."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from fencepost_operator.adapters import crds as crds_adapter
+from fencepost_operator.adapters import pipelines as pipelines_adapter
+from fencepost_operator.adapters.api_server import ApiServer, Resource
+from fencepost_operator.adapters.crds import KubernetesCrds
+from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.api import PLURAL, VERSION, ObjectKey, Pipeline, Status
+from fencepost_operator.api.crds import KINDS
+from fencepost_operator.api.pages import PageStatus
+from fencepost_operator.api.status import RunStatus
+from fencepost_operator.errors import PortError
+from fencepost_operator.runtime.unkept import Unkept
+from harness.waiting import eventually_async
+from integration.operator.cluster import REPOSITORY, pipeline_manifest
+
+pytestmark = pytest.mark.integration
+
+CRDS: Final = Resource(prefix="/apis/apiextensions.k8s.io/v1", plural="customresourcedefinitions")
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PAGE: Final = PageStatus(
+    reason="BadSpec", condition="Stalled", severity="critical", message="m", opened_at=NOW, quiet_since=NOW
+)
+RUN: Final = RunStatus(
+    name="r-run-1", epoch=1, spec_hash="v2:a.b", cluster_generation=1, recorded_at=NOW, master_uid="master-1"
+)
+FULL: Final = Status(epoch=1, pages=(PAGE,), run=RUN)
+
+
+@dataclass(frozen=True)
+class Older:
+    """The same kind in a group of its own, with a CRD that lacks fields."""
+
+    group: str
+    resource: Resource
+
+
+@pytest.fixture
+async def older(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Older]:
+    group = f"older-{uuid.uuid4().hex[:8]}.fencepost.dev"
+    crd: dict[str, Any] = yaml.safe_load((REPOSITORY / f"crds/{PLURAL}.streaming.fencepost.dev.yaml").read_text())
+    name = f"{PLURAL}.{group}"
+    crd["metadata"] = {"name": name}
+    crd["spec"] |= {"group": group}
+    for names in ("shortNames", "categories"):
+        crd["spec"]["names"].pop(names, None)
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    del status["pages"]["items"]["properties"]["quietSince"]
+    del status["run"]["properties"]["masterUid"]
+    await api._call("POST", "create", CRDS, body=crd)
+    found = Older(group, Resource(prefix=f"/apis/{group}/{VERSION}", plural=PLURAL))
+    for module in (crds_adapter, pipelines_adapter):
+        monkeypatch.setattr(module, "GROUP", group)
+    monkeypatch.setattr(pipelines_adapter, "_PIPELINES", found.resource)
+    monkeypatch.setattr(pipelines_adapter, "_STATUS", replace(found.resource, subresource="status"))
+    yield found
+    await api._call("DELETE", "delete", CRDS, name=name)
+
+
+@pytest.mark.parametrize("plural", KINDS)
+async def test_the_crds_that_are_installed_lack_nothing(api: ApiServer, plural: str) -> None:
+    assert await KubernetesCrds(api).missing(plural) == ()
+
+
+async def test_what_an_older_crd_drops_is_found_and_remembered(
+    api: ApiServer, older: Older, namespace: str, pipelines: KubernetesPipelines
+) -> None:
+    missing = ("status.pages[].quietSince", "status.run.masterUid")
+    assert await KubernetesCrds(api).missing(PLURAL) == missing
+    key = ObjectKey(namespace, "departures")
+
+    async def created() -> Pipeline | None:
+        body = copy.deepcopy(pipeline_manifest(key)) | {"apiVersion": f"{older.group}/{VERSION}"}
+        try:
+            await api.create(older.resource, namespace=namespace, body=body)
+        except PortError:  # the API server does not serve the new kind yet
+            return None
+        return await pipelines.read(key)
+
+    found = await eventually_async(created)
+    unkept: Unkept[Pipeline] = Unkept()
+    written = await pipelines.write_status(found, FULL)
+    assert set(unkept.note(written, FULL, NOW)) == set(missing)
+    read = await pipelines.read(key)
+    assert read is not None
+    assert read.status != FULL
+    assert unkept.restored(read).status == FULL
+    again = await pipelines.write_status(read, FULL)
+    assert unkept.note(again, FULL, NOW) == ()
+    assert again.resource_version == read.resource_version, "the same written again changes nothing"
+    assert unkept.as_kept(unkept.restored(again)).status == read.status
