@@ -90,6 +90,7 @@ async def test_what_an_older_crd_drops_is_found_and_remembered(
         return await pipelines.read(key)
 
     found = await eventually_async(created)
+    assert found is not None
     unkept: Unkept[Pipeline] = Unkept()
     written = await pipelines.write_status(found, FULL)
     assert set(unkept.note(written, FULL, NOW)) == set(missing)
