@@ -130,6 +130,16 @@ async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
     assert not await watched.succeeds()
 
 
+async def test_a_pipeline_that_is_gone_restarts_no_more() -> None:
+    """Also when it was the only one: no other pipeline's pass tells the metrics."""
+    watched = Watched(Stage())
+    now = watched.stage.world.now
+    watched.reconciler.permits.begin({KEY: now}, now)
+    assert watched.reconciler.permits.in_progress(now) == 1
+    await watched.succeeds()
+    assert watched.metrics.restarting == [(0, 0)]
+
+
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
     stage = await running()
     for _ in range(10):

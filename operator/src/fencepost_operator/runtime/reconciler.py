@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
@@ -129,6 +129,7 @@ class Reconciler:
             self._unpaged.discard(key)
             self._unkept.forget(key)
             self.permits.forget(key)
+            self._tell_restarts(self.ports.clock.now())
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             await self._remove_left_release(key)
@@ -173,8 +174,11 @@ class Reconciler:
         observation = replace(observation, may_restart=permits.may_restart(key, now))
         decision = self._conclude(pipeline, observation, attempts)
         permits.note(key, since=decision.status.planned_restart_since, queued=decision.is_queued, now=now)
-        self.ports.metrics.restarts(in_progress=permits.in_progress(now), queued=permits.queued(now))
+        self._tell_restarts(now)
         return observation, decision
+
+    def _tell_restarts(self, now: datetime) -> None:
+        self.ports.metrics.restarts(in_progress=self.permits.in_progress(now), queued=self.permits.queued(now))
 
     def _conclude(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> Decision:
         """Decide, with the pages that are to be recorded with the decision."""
