@@ -130,7 +130,7 @@ _NOTES: Final = {
         "",
         "A driver's figures begin with its run: each epoch has a pod of its own. `process_*` and `python_gc_*` are the driver's Python. The",
         "JVM is asked at a scrape, for half a second at most; while it stands still, or after it, its figures are those of before for up to",
-        "a minute, then absent. An executor's figures come with its heartbeats.",
+        "a minute, then absent. An executor's figures come with its heartbeats; of more than 50 executors, 50 have series.",
     ],
     "Beside a worker": [
         "",
@@ -174,6 +174,7 @@ _JVM: Final = JvmFigures(
             task_seconds=1.0,
         ),
     ),
+    executor_count=1,
 )  # fmt: skip
 
 if __name__ == "__main__":

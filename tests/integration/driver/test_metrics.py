@@ -63,6 +63,7 @@ def test_a_scrape_agrees_with_the_fence_row_while_batches_run_and_after(pipeline
     assert found["fencepost_driver_written_bytes_total{sink=rows}"] > 12_000 * 8
     assert found["fencepost_driver_task_seconds_total{phase=write}{sink=rows}"] > 0
     assert found["fencepost_driver_task_seconds_total{phase=read}{sink=rows}"] > 0
+    assert found["fencepost_driver_executors"] == 1
     assert found["jvm_memory_used_bytes{area=heap}"] < found["jvm_memory_max_bytes{area=heap}"]
     assert found["jvm_memory_pool_used_bytes{pool=Metaspace}"] > 1 << 20
     assert sum(value for name, value in found.items() if name.startswith("jvm_gc_collection_seconds_count")) > 0

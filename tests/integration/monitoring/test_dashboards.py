@@ -72,7 +72,7 @@ class Fleet:
         )  # fmt: skip
         return JvmFigures(
             areas={"heap": area}, pools={"Metaspace": area}, collections={"Copy": spent}, threads=1, classes=1,
-            executors=(executor,),
+            executors=(executor,), executor_count=1,
         )  # fmt: skip
 
     def tick(self) -> None:

@@ -43,6 +43,7 @@ JVM = JvmFigures(
             tasks_completed=8, tasks_failed=1, task_seconds=6.0,
         ),
     ),
+    executor_count=80,
 )  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def test_the_jvm_and_the_executors_are_shown_while_they_answer() -> None:
         "jvm_gc_collection_seconds_count{gc=Copy}": 4,
         "jvm_gc_collection_seconds_sum{gc=Copy}": 0.25,
         "jvm_threads_current": 40,
-        "fencepost_driver_executors": 1,
+        "fencepost_driver_executors": 80,  # of which the others have no series of their own
         "fencepost_executor_heap_peak_bytes{executor=3}{host=10.0.0.7}": 100,
         "fencepost_executor_gc_collection_seconds_sum{executor=3}{gc=major}{host=10.0.0.7}": 3.5,
         "fencepost_executor_tasks_total{executor=3}{host=10.0.0.7}{outcome=failed}": 1,

@@ -45,6 +45,7 @@ class DriverCollector:
             yield _gauge("fencepost_driver_jvm_resident_memory_bytes", words, memory)
         if (jvm := self._jvm()) is not None:
             yield from _of_jvm(jvm)
+            yield _gauge("fencepost_driver_executors", "Executors that are there.", jvm.executor_count)
             yield from _of_executors(jvm.executors)
 
 
@@ -102,12 +103,14 @@ def _newest(counts: Counts) -> Iterator[Metric]:
     yield _gauge("fencepost_driver_fence_version", "Version of the fence row after the last commit.", report.version)
     yield _gauge("fencepost_driver_batch_limit_records", "Records that the next batch may have.", report.limit)
     yield _gauge(
-        "fencepost_driver_unavailable_partitions", "Partitions without a leader, left out.", len(report.unavailable)
+        "fencepost_driver_unavailable_partitions",
+        "Partitions without a leader, left out of the last batch.",
+        len(report.unavailable),
     )
     if report.lag is not None:
-        yield _gauge("fencepost_driver_lag_records", "Records beyond the last commit.", report.lag)
+        yield _gauge("fencepost_driver_lag_records", "Records beyond the last commit, as they were then.", report.lag)
     if report.clock_skew_ms is not None:
-        words = "How far this node's clock is from Cassandra's."
+        words = "How far this node's clock was from Cassandra's at the last commit."
         yield _gauge("fencepost_driver_clock_skew_seconds", words, report.clock_skew_ms / 1000)
 
 
@@ -136,7 +139,6 @@ def _memory(part: str, label: str, areas: dict[str, Area]) -> Iterator[Metric]:
 
 
 def _of_executors(executors: tuple[Executor, ...]) -> Iterator[Metric]:
-    yield _gauge("fencepost_driver_executors", "Executors that are there.", len(executors))
     who = ["executor", "host"]
     heap = GaugeMetricFamily("fencepost_executor_heap_peak_bytes", "Most heap that it has used.", labels=who)
     seconds = SummaryMetricFamily(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MOST_POOLS: Final = 16
 """Memory pools and collectors that are read; the JVMs have 8 and 2. An author's agent may add any number."""
 MOST_EXECUTORS: Final = 50
-"""Executors that are read: some ten round trips for each one."""
+"""Executors that are read, and not only counted: some ten round trips for each one."""
 HEAP: Final = "JVMHeapMemory"
 COLLECTIONS: Final = (("minor", "MinorGCCount", "MinorGCTime"), ("major", "MajorGCCount", "MajorGCTime"))
 """Of Spark's executor metrics, which come with each heartbeat. It keeps the largest of each, and these only grow."""
@@ -58,6 +58,8 @@ class JvmFigures:
     threads: int
     classes: int
     executors: tuple[Executor, ...]
+    """The first MOST_EXECUTORS of them."""
+    executor_count: int
 
 
 class JvmBeans:
@@ -77,6 +79,7 @@ class JvmBeans:
 
     def read(self) -> JvmFigures:
         """Return what is used now. Raises what Py4J raises."""
+        there = list(self._summaries())
         return JvmFigures(
             areas={
                 "heap": _area(self._memory.getHeapMemoryUsage()),
@@ -89,18 +92,18 @@ class JvmBeans:
             },
             threads=self._threads.getThreadCount(),
             classes=self._classes.getLoadedClassCount(),
-            executors=tuple(self._executors()),
+            executors=tuple(_executor(name, summary) for name, summary in there[:MOST_EXECUTORS]),
+            executor_count=len(there),
         )
 
-    def _executors(self) -> Iterator[Executor]:
+    def _summaries(self) -> Iterator[tuple[str, Any]]:
+        """Yield the id and Spark's ExecutorSummary of each executor that is there."""
         found = self._store.executorList(True)
-        for index in range(min(found.size(), MOST_EXECUTORS + 1)):
+        for index in range(found.size()):
             summary = found.apply(index)
             name = str(summary.id())
-            if name == "driver" and not self._is_local:
-                continue
-            peaks = summary.peakMemoryMetrics()
-            yield _executor(name, summary, peaks.get() if peaks.isDefined() else None)
+            if name != "driver" or self._is_local:
+                yield name, summary
 
 
 def _area(usage: Any) -> Area:  # noqa: ANN401 - a MemoryUsage
@@ -108,7 +111,10 @@ def _area(usage: Any) -> Area:  # noqa: ANN401 - a MemoryUsage
     return Area(used=usage.getUsed(), committed=usage.getCommitted(), limit=limit if limit >= 0 else None)
 
 
-def _executor(name: str, summary: Any, peaks: Any) -> Executor:  # noqa: ANN401 - Spark's ExecutorSummary
+def _executor(name: str, summary: Any) -> Executor:  # noqa: ANN401 - Spark's ExecutorSummary
+    known = summary.peakMemoryMetrics()
+    peaks = known.get() if known.isDefined() else None
+
     def peak(metric: str) -> int:
         return int(peaks.getMetricValue(metric)) if peaks is not None else 0
 
