@@ -24,7 +24,7 @@ from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.images import REPOSITORY
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 SECRET: Final = "metrics-tls"  # noqa: S105 - an object's name
 VALUES: Final = {
@@ -177,7 +177,6 @@ def plain(address: str, path: str) -> int:
         return error.code
 
 
-@pytest.mark.long
 def test_a_renewed_certificate_is_in_use_without_a_restart(
     environment: Environment, kubectl: Kubectl, authority: Authority, tokens: dict[str, str], folder: Path
 ) -> None:
