@@ -44,6 +44,11 @@ class ApiServer:
             (folder / name).chmod(0o600)
         return cls(cluster["server"].removeprefix("https://"), *(folder / name for name in files))
 
+    def client(self) -> Object:
+        """Return the settings of a scrape that say who asks."""
+        files = {"ca_file": self.authority, "cert_file": self.certificate, "key_file": self.key}
+        return {"scheme": "https", "tls_config": {name: str(path) for name, path in files.items()}}
+
 
 def operator_job(api: ApiServer) -> Object:
     """Return the scrape of the operator as its ServiceMonitor asks for it, by way of the API server.
@@ -54,13 +59,8 @@ def operator_job(api: ApiServer) -> Object:
     return {
         "job_name": service,
         "honor_labels": True,
-        "scheme": "https",
         "metrics_path": f"/api/v1/namespaces/{NAMESPACE}/services/{service}:http/proxy/metrics",
-        "tls_config": {
-            "ca_file": str(api.authority),
-            "cert_file": str(api.certificate),
-            "key_file": str(api.key),
-        },
+        **api.client(),
         "static_configs": [{"targets": [api.address], "labels": {"namespace": NAMESPACE}}],
     }
 

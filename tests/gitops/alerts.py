@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
-from harness.kubectl import Object
-from harness.prometheus import Prometheus, prometheus
+from harness.kubectl import Kubectl, Object
+from harness.pod_targets import pod_jobs
+from harness.prometheus import ApiServer, Prometheus, operator_job, prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
 from unit.charts.rendering import objects, one
 
-LOOKBACK: Final = {"gap": "5s", "trend": "10s", "count": "5m", "stuck": "20s", "undelivered": "10s"}
+LOOKBACK: Final = {"gap": "5s", "trend": "10s", "count": "5m", "stuck": "20s", "undelivered": "10s", "memory": "20s"}
 LAG: Final = 10
 _DURATION: Final = re.compile(r"\[\w+|> \d+")
 
@@ -26,6 +27,11 @@ def rules(values: dict[str, Any] | None = None) -> list[Object]:
     given = {"metrics.prometheusRule.enabled": True, "metrics.serviceMonitor.enabled": True, **(values or {})}
     found = one(objects("fencepost", values=given), "PrometheusRule", "fencepost")
     return list(found["spec"]["groups"])
+
+
+def pod_monitor() -> Object:
+    """Return the chart's PodMonitor."""
+    return one(objects("fencepost", values={"metrics.podMonitor.enabled": True}), "PodMonitor", "fencepost-pipelines")
 
 
 def quick_rules() -> list[Object]:
@@ -68,11 +74,18 @@ class Monitoring:
 
 
 @contextmanager
-def monitoring(environment: Environment, folder: Path, groups: list[Object]) -> Iterator[Monitoring]:
-    """Run all three over these rules."""
-    with (
-        receiver() as told,
-        alertmanager(environment, folder / "alertmanager", webhook=told.url) as manager,
-        prometheus(environment, folder / "prometheus", groups=groups, alertmanager=manager.address) as scraping,
-    ):
+def monitoring(
+    environment: Environment, folder: Path, groups: list[Object], *, pods_of: Kubectl | None = None
+) -> Iterator[Monitoring]:
+    """Run all three over these rules; what is scraped is the operator, and the pods of pipelines in a namespace."""
+    api = ApiServer.of(environment.kubeconfig, folder / "tls")
+    with ExitStack() as stack:
+        jobs = [operator_job(api)]
+        if pods_of is not None:
+            jobs += stack.enter_context(pod_jobs(api, pods_of, pod_monitor()))
+        told = stack.enter_context(receiver())
+        manager = stack.enter_context(alertmanager(environment, folder / "alertmanager", webhook=told.url))
+        scraping = stack.enter_context(
+            prometheus(environment, folder / "prometheus", jobs=jobs, groups=groups, alertmanager=manager.address)
+        )
         yield Monitoring(scraping, manager, told)

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from e2e.stream import Stream, create_table
 from flights.topics import Topics
 from gitops.alerts import Monitoring, monitoring, quick_rules, rules
+from gitops.memory import leaking_code, of_leaking, operator_full, shares
 from gitops.normal_life import Moment, Recording, moment
 from gitops.runbooks import read
 from harness.faults import Faults
@@ -117,9 +118,46 @@ def test_four_hours_of_normal_life_alarm_nobody(
 
 
 @pytest.fixture(scope="module")
-def monitor(place: Place, folder: Path) -> Iterator[Monitoring]:
-    with monitoring(place.environment, folder, quick_rules()) as running:
+def monitor(place: Place, kubectl: Kubectl, folder: Path) -> Iterator[Monitoring]:
+    with monitoring(place.environment, folder, quick_rules(), pods_of=kubectl) as running:
         yield running
+
+
+def test_memory_that_runs_out_is_told(
+    monitor: Monitoring, stream: Stream, kubectl: Kubectl, record_property: Any
+) -> None:
+    """Python workers that grow until the kernel is about to kill them, a full heap of the driver, and corrections."""
+    pipeline, environment = stream.pipeline, stream.place.environment
+    labels: dict[str, Any] = {"namespace": kubectl.namespace, "name": pipeline.name}
+    kubectl.apply(leaking_code())
+    with stream.load.flowing():
+        stream.apply(job=of_leaking("corrected"))
+        pipeline.wait_ready()
+        stream.commits_past(stream.commits_past(stream.fence()))
+        for name, share in shares(monitor).items():
+            record_property(name, share)
+            print(f"{name}: {share}")
+        restarts = pipeline.restarts()
+        stream.apply(job=of_leaking("growing"))
+        monitor.wait_told("FencepostWorkerMemory", seconds=300, **labels)
+        assert pipeline.restarts() == restarts, "the kernel was faster"
+        read(environment, "FencepostWorkerMemory", pipeline)
+        stream.apply(job=of_leaking("spiralling"))
+        monitor.wait_told("FencepostWorkerMemory", "resolved", seconds=300, **labels)
+        monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
+        read(environment, "FencepostGarbageCollection", pipeline)
+        stream.apply(job=of_leaking("corrected"))
+        monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
+        pipeline.wait_ready()
+    stream.check_every_row()
+
+
+def test_an_operator_near_its_limit_is_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
+    """A process of its container grows."""
+    with operator_full(kubectl.within(NAMESPACE)):
+        monitor.wait_told("FencepostOperatorMemory", namespace=NAMESPACE)
+        read(stream.place.environment, "FencepostOperatorMemory", stream.pipeline)
+    monitor.wait_told("FencepostOperatorMemory", "resolved", namespace=NAMESPACE)
 
 
 def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:

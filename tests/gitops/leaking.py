@@ -1,0 +1,77 @@
+"""The departures transform with the mistakes that the alerts on memory are for; the module runs in a pipeline's pods.
+
+Each mistake fills memory quickly, and goes on by little when hardly any is left: Prometheus sees it before the end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.memory import ContainerMemory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from fencepost.context import BatchContext
+
+FULL: Final = 0.96
+"""Share of the container's limit."""
+MUCH, LITTLE = 24 << 20, 128 << 10
+"""Bytes that a task keeps."""
+FULL_HEAP: Final = 0.7
+"""Share of the heap: the rest is for Spark."""
+NODES: Final = 200_000
+"""Of a list, some 5 MB in small objects: a collection takes its time for each."""
+KEPT: list[bytearray] = []
+"""What this Python process never gives up."""
+STARTED: list[threading.Thread] = []
+
+
+def corrected(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Return the rows as the example does."""
+    made: DataFrame = importlib.import_module("departures").transform(batch, context)
+    return made
+
+
+def growing(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Let the Python workers keep something of each task, as a cache without a bound does."""
+    made = corrected(batch, context)
+    return made.mapInArrow(_keep, made.schema)
+
+
+def _keep(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    KEPT.append(bytearray(b"x") * (LITTLE if _share() > FULL else MUCH))
+    yield from rows
+
+
+def _share() -> float:
+    here = ContainerMemory.here()
+    return (here.working_set or 0) / here.limit if here.limit else 1.0
+
+
+def spiralling(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Fill the driver's heap beside the batches, and keep replacing what is in it."""
+    if not STARTED:
+        STARTED.append(threading.Thread(target=_fill, args=(batch.sparkSession._jvm,), daemon=True))
+        STARTED[0].start()
+    return corrected(batch, context)
+
+
+def _fill(jvm: Any) -> None:
+    heap, nodes = jvm.java.lang.Runtime.getRuntime(), jvm.java.util.Collections.nCopies(NODES, "")
+    kept: list[Any] = []  # Py4J gives references up too slowly to make new ones all the time
+    for turn in itertools.count():
+        began = time.monotonic()
+        if not kept or heap.totalMemory() - heap.freeMemory() < FULL_HEAP * heap.maxMemory():
+            kept.append(jvm.java.util.concurrent.LinkedBlockingDeque())
+            kept[-1].addAll(nodes)
+        else:
+            kept[turn % len(kept)].clear()
+            kept[turn % len(kept)].addAll(nodes)
+        time.sleep((time.monotonic() - began) / 2)  # a third of the time is left for batches and scrapes
