@@ -49,7 +49,7 @@ counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count
 A driver whose transform keeps 4 MiB per batch, and a Python worker that keeps 2 MiB per task, as Prometheus draws them. The heap reaches
 its limit after half a minute; the share of time in garbage collection climbs for two and a half minutes, to 60 %, until the JVM gives up.
 Nothing else is wrong meanwhile: batches are committed, ever more slowly. In a pipeline that takes days, and both curves show it. Watch
-`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_working_set_bytes` beside its limit: two alerts do.
+`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_unreclaimable_bytes` beside its limit: two alerts do.
 """
 
 
@@ -159,7 +159,7 @@ def _described(name: str, kind: str, words: str, labels: Iterable[str]) -> Descr
     return Described(f"{name}_total" if kind == "counter" else name, kind, words, tuple(labels))
 
 
-_MEMORY: Final = ContainerMemory(used=1, working_set=1, limit=1)
+_MEMORY: Final = ContainerMemory(used=1, unreclaimable=1, limit=1)
 _AREA: Final = Area(used=1, committed=1, limit=1)
 _COLLECTIONS: Final = Collections(count=1, seconds=1.0)
 _JVM: Final = JvmFigures(

@@ -129,7 +129,7 @@ FLEET: Final = Board(
                 title="Memory of workers' containers, share of the limit",
                 unit="percentunit",
                 queries={
-                    "topk(10, max by (namespace, name, pod) (fencepost_worker_container_working_set_bytes"
+                    "topk(10, max by (namespace, name, pod) (fencepost_worker_container_unreclaimable_bytes"
                     " / fencepost_worker_container_memory_limit_bytes))": "{{namespace}}/{{pod}}"
                 },
             ),
@@ -265,7 +265,7 @@ ONE: Final = Board(
                 title="Container, share of the limit",
                 unit="percentunit",
                 queries={
-                    f"max by (pod) (fencepost_worker_container_working_set_bytes{{{CHOSEN}}}"
+                    f"max by (pod) (fencepost_worker_container_unreclaimable_bytes{{{CHOSEN}}}"
                     f" / fencepost_worker_container_memory_limit_bytes{{{CHOSEN}}})": "{{pod}}"
                 },
             ),

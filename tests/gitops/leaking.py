@@ -52,7 +52,7 @@ def _keep(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _share() -> float:
     here = ContainerMemory.here()
-    return (here.working_set or 0) / here.limit if here.limit else 1.0
+    return (here.unreclaimable or 0) / here.limit if here.limit else 1.0
 
 
 def spiralling(batch: DataFrame, context: BatchContext) -> DataFrame:

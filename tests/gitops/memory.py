@@ -21,7 +21,7 @@ SHARES: Final = {
     **{
         f"{words} of a healthy {who}, as a share of its limit": _OF_LIMIT.format(who, figure)
         for who in ("worker", "operator")
-        for figure, words in (("working_set", "working set"), ("memory", "memory with the page cache"))
+        for figure, words in (("unreclaimable", "memory without page cache"), ("memory", "memory with page cache"))
     },
     "time in garbage collection of a healthy driver": "max(sum by (pod) (rate(jvm_gc_collection_seconds_sum[20s])))",
     "time in garbage collection of a healthy executor": (
@@ -32,7 +32,7 @@ HOLD: Final = """
 import sys
 from fencepost.memory import ContainerMemory
 held = []
-while (here := ContainerMemory.here()).working_set < 0.97 * here.limit:
+while (here := ContainerMemory.here()).unreclaimable < 0.97 * here.limit:
     held.append(bytearray(b"x") * (1 << 20))
 print(len(held), "MiB", flush=True)
 sys.stdin.read()

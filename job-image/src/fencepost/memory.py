@@ -15,6 +15,9 @@ PROC: Final = Path("/proc")
 CGROUP: Final = Path("/sys/fs/cgroup")
 _UNLIMITED: Final = 1 << 60
 """Bytes. With cgroup v1 a container without a limit has a larger one."""
+_CACHE_V2: Final = frozenset({"active_file", "inactive_file", "slab_reclaimable"})
+_CACHE_V1: Final = frozenset({"total_active_file", "total_inactive_file"})
+"""Not `cache` and `file`: these count files in memory too, which are not given up."""
 
 
 def resident(process: int, proc: Path = PROC) -> int | None:
@@ -31,8 +34,9 @@ class ContainerMemory:
 
     used: int | None
     """With the page cache."""
-    working_set: int | None
-    """Without the page cache that is given up first: what Kubernetes compares with the limit."""
+    unreclaimable: int | None
+    """Without the page cache, which the kernel gives up before it kills. Kubernetes' working set counts the part of it
+    that was read twice: a lookup file that each batch reads would fill it up to the limit."""
     limit: int | None
 
     @classmethod
@@ -41,8 +45,8 @@ class ContainerMemory:
         first, second = cgroup, cgroup / "memory"
         used = _number(first / "memory.current") or _number(second / "memory.usage_in_bytes")
         limit = _number(first / "memory.max") or _number(second / "memory.limit_in_bytes")
-        idle = _of_stat(first, "inactive_file") or _of_stat(second, "total_inactive_file") or 0
-        return cls(used=used, working_set=None if used is None else max(0, used - idle), limit=limit)
+        cache = _of_stat(first, _CACHE_V2) or _of_stat(second, _CACHE_V1)
+        return cls(used=used, unreclaimable=None if used is None else max(0, used - cache), limit=limit)
 
     def metrics(self, owner: str) -> Iterator[Metric]:
         """Yield gauges whose names begin with `fencepost_<owner>_container_`."""
@@ -51,9 +55,9 @@ class ContainerMemory:
         for name, words, figure in (
             ("memory_bytes", "Memory of the container, with the page cache.", self.used),
             (
-                "working_set_bytes",
-                "Memory of the container, without the page cache that is given up first.",
-                self.working_set,
+                "unreclaimable_bytes",
+                "Memory of the container without the page cache: what is compared with the limit before a kill.",
+                self.unreclaimable,
             ),
             ("memory_limit_bytes", "The container's limit.", self.limit),
         ):
@@ -69,9 +73,11 @@ def _number(path: Path) -> int | None:
     return found if found < _UNLIMITED else None
 
 
-def _of_stat(folder: Path, name: str) -> int | None:
+def _of_stat(folder: Path, names: frozenset[str]) -> int:
+    """Return the sum of these figures, 0 for those that are not there."""
     try:
         lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
     except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
+        return 0
+    figures = (line.partition(" ") for line in lines)
+    return sum(int(value) for name, _, value in figures if name in names)

@@ -54,7 +54,7 @@ class Fleet:
         self.ticks = 0
         self.operator, self.figures, self.counted = PrometheusMetrics(), Figures(["rows"]), Counted()
         self.operator.leads(lambda: True)
-        memory = ContainerMemory(used=1 << 29, working_set=1 << 28, limit=1 << 30)
+        memory = ContainerMemory(used=1 << 29, unreclaimable=1 << 28, limit=1 << 30)
         self.servers: dict[str, Callable[[], bytes]] = {
             "operator": self.operator.exposition,
             "driver": of_driver(DriverCollector(self.figures, epoch=3, jvm=self.jvm, jvm_process=1)),
