@@ -24,7 +24,7 @@ from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.images import REPOSITORY
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 SECRET: Final = "metrics-tls"  # noqa: S105 - an object's name
 VALUES: Final = {
@@ -143,7 +143,7 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
         assert authority.status(address, None) == 401
         assert authority.status(address, "no-token") == 401
         assert authority.status(address, tokens[STRANGER]) == 403
-        assert authority.status(address, tokens[READER]) == 200
+        eventually("its binding is in effect", lambda: authority.status(address, tokens[READER]) == 200)
 
         jobs = [
             found.scrape(job, address, token=tokens[account], folder=folder / job)

@@ -108,8 +108,11 @@ class Pipelines(Protocol):
 class Crds(Protocol):
     """The CustomResourceDefinitions of our kinds."""
 
-    async def missing(self, plural: str) -> tuple[str, ...]:
-        """Return the fields of ours that the CRD of this kind lacks, as `status.run.masterUid`. Raises PortError."""
+    async def missing(self, plural: str) -> tuple[str, ...] | None:
+        """Return the fields of ours that the CRD of this kind lacks, as `status.run.masterUid`; None without a CRD.
+
+        Raises PortError.
+        """
         ...
 
 

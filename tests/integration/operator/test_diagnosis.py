@@ -35,7 +35,7 @@ ABSENT: Final = "fencepost.test/absent:1"
 CLAIM: Final = "recovery"
 SCRATCH: Final = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
 MEMORY_COMMAND: Final = "sleep 1; tail /dev/zero; sleep 2; exit 137"
-"""Its child fills the memory; the shell outlives it.
+"""Its child fills the memory; with cgroup v1 the shell outlives it.
 
 containerd reports a container that ends in the moment of its kill as `Error` now and then: its event of the kill comes
 after the end (containerd issues 8180 and 8893).

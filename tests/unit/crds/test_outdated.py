@@ -78,3 +78,14 @@ def test_it_is_said_in_one_line_with_the_command() -> None:
     assert f"{PLURAL}.streaming.fencepost.dev is older than the operator" in event.message
     assert "status.field4 and 995 more" in event.message
     assert event.message.endswith(APPLY_CRDS)
+
+
+def test_a_schema_that_keeps_all_lacks_nothing() -> None:
+    crd = copy.deepcopy(CRDS[PLURAL])
+    crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"x-kubernetes-preserve-unknown-fields": True}}
+    assert missing_fields(PLURAL, crd) == ()
+
+    crd = copy.deepcopy(CRDS[PLURAL])
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    status["begun"] = {"type": "object", "additionalProperties": True}
+    assert missing_fields(PLURAL, crd) == ()

@@ -18,9 +18,9 @@ from fencepost_operator.runtime.crd_check import CrdCheck
 class Answers:
     """What the API server says of each CRD."""
 
-    found: dict[str, tuple[str, ...] | PortError] = field(default_factory=dict)
+    found: dict[str, tuple[str, ...] | PortError | None] = field(default_factory=dict)
 
-    async def missing(self, plural: str) -> tuple[str, ...]:
+    async def missing(self, plural: str) -> tuple[str, ...] | None:
         answer = self.found.get(plural, ())
         if isinstance(answer, PortError):
             raise answer
@@ -80,3 +80,20 @@ async def test_without_the_right_to_look_it_says_so_once_and_goes_on(said: pytes
     assert "grant get" in record.__dict__["remedy"]
     assert figure(check, PLURAL) is None
     assert figure(check, REWIND_PLURAL) == 0
+
+
+@pytest.mark.parametrize("answer", [None, Denied("no", remedy="")], ids=["deleted", "refused"])
+async def test_what_is_not_known_any_more_has_no_figure(answer: PortError | None) -> None:
+    crds = Answers({PLURAL: ("status.pages",)})
+    check = CrdCheck(crds, CollectorRegistry())
+    await check.look()
+    crds.found[PLURAL] = answer
+    await check.look()
+    assert figure(check, PLURAL) is None
+
+
+async def test_it_is_told_again_each_hour(said: pytest.LogCaptureFixture) -> None:
+    check = CrdCheck(Answers({PLURAL: ("status.pages",)}), CollectorRegistry())
+    for _ in range(120):
+        await check.look()
+    assert len(said.records) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -79,7 +80,8 @@ class JvmBeans:
 
     def read(self) -> JvmFigures:
         """Return what is used now. Raises what Py4J raises."""
-        there = list(self._summaries())
+        executors = self._store.executorList(True)
+        count = executors.size()
         return JvmFigures(
             areas={
                 "heap": _area(self._memory.getHeapMemoryUsage()),
@@ -92,18 +94,17 @@ class JvmBeans:
             },
             threads=self._threads.getThreadCount(),
             classes=self._classes.getLoadedClassCount(),
-            executors=tuple(_executor(name, summary) for name, summary in there[:MOST_EXECUTORS]),
-            executor_count=len(there),
+            executors=tuple(itertools.islice(self._of(executors, count), MOST_EXECUTORS)),
+            executor_count=count if self._is_local else count - 1,  # the driver is in the list too
         )
 
-    def _summaries(self) -> Iterator[tuple[str, Any]]:
-        """Yield the id and Spark's ExecutorSummary of each executor that is there."""
-        found = self._store.executorList(True)
-        for index in range(found.size()):
-            summary = found.apply(index)
+    def _of(self, executors: Any, count: int) -> Iterator[Executor]:  # noqa: ANN401 - a sequence of Spark's summaries
+        """Yield the executors that are there; each costs some ten round trips."""
+        for index in range(count):
+            summary = executors.apply(index)
             name = str(summary.id())
             if name != "driver" or self._is_local:
-                yield name, summary
+                yield _executor(name, summary)
 
 
 def _area(usage: Any) -> Area:  # noqa: ANN401 - a MemoryUsage

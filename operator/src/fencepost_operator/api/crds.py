@@ -20,8 +20,8 @@ from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import GROUP, PLURAL, REWIND_PLURAL, VERSION, Event, EventType, Reason
 from fencepost_operator.text import single_line
 
-APPLY_CRDS: Final = "helm show crds <chart> | kubectl apply --server-side --force-conflicts -f -"
-"""What brings the CRDs up to date: to those of the chart that the operator was installed with."""
+APPLY_CRDS: Final = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
+"""What brings the CRDs up to date, with the chart that the operator was installed from as CHART."""
 KINDS: Final[Mapping[str, Mapping[str, type]]] = {
     PLURAL: {"spec": Spec, "status": Status},
     REWIND_PLURAL: {"spec": RewindSpec, "status": RewindStatus},
@@ -37,6 +37,8 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return ()
     parts = schema.get("properties", {})
     found = (_missing(kind, parts.get(part, {}), part) for part, kind in KINDS[plural].items())
     return tuple(sorted(path for each in found for path in each))
@@ -54,8 +56,8 @@ def outdated(plural: str, missing: Sequence[str]) -> Event:
 
 
 def _missing(hint: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:  # noqa: ANN401 - a type
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return
+    if not isinstance(schema, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return  # `additionalProperties: true` keeps all as well
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         yield from _missing(parts[0], schema, path)

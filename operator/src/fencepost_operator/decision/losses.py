@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fencepost.contract import REPLACED, Loss, Reason, ReportedLoss, split_offset_key
+from fencepost.contract import REPLACED, Loss, Reason, ReportedLoss, commit_ms, split_offset_key
+from fencepost.fence import FenceRow
 from fencepost_operator.api import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic, Status
 from fencepost_operator.decision.messages import listed
 from fencepost_operator.observation import Known, Observation
@@ -22,44 +23,51 @@ LONGEST_TEXT: Final = 253
 """Characters of a topic's name or id, of who accepts, and of a choice."""
 
 
-def update(status: Status, observation: Observation) -> Status:
+def update(status: Status, row: FenceRow | None, observation: Observation) -> Status:
     """Return the status with the loss that was observed, without one that a later run has got past."""
     seen = observation.loss.value if isinstance(observation.loss, Known) else None
     if seen is not None:
         epoch = status.run.epoch if status.run is not None else 0
         accepted = _with_acceptance(status.accepted_losses, seen, epoch)
         status = replace(status, loss=_reported(seen), accepted_losses=accepted)
-    status = _without_gone_batches(status, observation)
     run, loss = status.run, status.loss
     if run is not None and loss is not None and run.claimed_at is not None and run.epoch > loss.epoch:
         return replace(status, loss=None)
-    return status
+    return _without_gone_batches(status, row, observation) if row is not None else status
 
 
-def without_gone(ends: Mapping[str, int], observation: Observation) -> dict[str, int]:
-    """Return where begun batches end, without the partitions in which an accepted loss leaves nothing of them.
+def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observation: Observation) -> Mapping[str, int]:
+    """Return where begun batches end, as the loss leaves them that a person has accepted and no run has got past.
 
-    The claim of the next run takes these out of the fence row, see `fencepost.driver.losses`: of a topic that was
-    deleted or recreated, and of a truncated partition.  Records that expired move the offsets instead.
+    The claim of the next run takes them out of the fence row, see `fencepost.driver.losses`.  Of a topic that was
+    deleted or recreated nothing is left, and of a truncated partition what the log still has.  Records that expired
+    move the offsets instead.
     """
     seen = observation.loss.value if isinstance(observation.loss, Known) else None
-    if seen is None or seen.acceptance is None:
-        return dict(ends)
-    return {key: end for key, end in ends.items() if not _is_gone(seen.loss, key)}
+    if seen is None or seen.acceptance is None or status.loss is None or not _is_of(seen.loss, row):
+        return ends
+    left = {key: _left(seen.loss, key, end) for key, end in ends.items()}
+    return {key: end for key, end in left.items() if end is not None and end > row.offsets.get(key, 0)}
 
 
-def _is_gone(loss: Loss, key: str) -> bool:
+def _is_of(loss: Loss, row: FenceRow) -> bool:
+    """Return whether the row has what was lost: the topics of that time, and no commit since."""
+    same_topics = all(row.topic_ids.get(topic) == change.old_id for topic, change in loss.topics.items())
+    return same_topics and loss.committed_ms == commit_ms(row.committed_at)
+
+
+def _left(loss: Loss, key: str, end: int) -> int | None:
     if loss.reason in REPLACED:
-        return split_offset_key(key)[0] in loss.topics
-    return loss.reason is Reason.LOG_TRUNCATED and key in loss.ranges
+        return None if split_offset_key(key)[0] in loss.topics else end
+    return min(end, loss.ranges[key][0]) if loss.reason is Reason.LOG_TRUNCATED and key in loss.ranges else end
 
 
-def _without_gone_batches(status: Status, observation: Observation) -> Status:
-    status = replace(status, begun=without_gone(status.begun, observation))
+def _without_gone_batches(status: Status, row: FenceRow, observation: Observation) -> Status:
+    status = replace(status, begun=dict(without_gone(status.begun, status, row, observation)))
     batch = status.finishing
     if batch is None:
         return status
-    until = without_gone(batch.until, observation)
+    until = dict(without_gone(batch.until, status, row, observation))
     return replace(status, finishing=replace(batch, until=until) if until else None)
 
 

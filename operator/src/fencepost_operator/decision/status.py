@@ -24,7 +24,7 @@ from fencepost_operator.decision import commits, losses
 from fencepost_operator.decision.context import bounds_token, job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
-from fencepost_operator.decision.liveness import has_ended, liveness_of
+from fencepost_operator.decision.liveness import liveness_of
 from fencepost_operator.decision.masters import is_another_master
 from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.decision.rollback import with_rollback
@@ -68,7 +68,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         durability=durability(pipeline, observation.durability, observation.now),
         snapshots=snapshots_seen(status.snapshots, observation),
     )
-    status = losses.update(status, observation)
+    status = losses.update(status, row, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
 
@@ -181,7 +181,8 @@ def _run(
     if run is None:
         return status
     now, job = observation.now, job_of(run, runs)
-    run = _record_master(_record_job(_with_late_job(run, job, now), job), observation)
+    if not run.dead:  # a Job of its name that comes later is not its own: see `start.late_job_is_stopped`
+        run = _record_master(_record_job(run, job), observation)
     run = with_commits(_record_claim(run, row, now), status, row, pipeline.spec)
     if (run.created_at is None and not _is_claimed(run, row)) or (run.ended_at is not None and run.dead):
         return replace(status, run=run)
@@ -235,19 +236,6 @@ def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | N
         resumed_offsets=sum(row.offsets.values()),
         resumed_dead_letters=row.dead_letters,
     )
-
-
-def _with_late_job(run: RunStatus, job: Run | None, now: datetime) -> RunStatus:
-    """Return a run that had ended as one to stop, where a second Job of its name was created since.
-
-    A create that timed out may take effect after another attempt has succeeded and that Job is gone.  The second driver
-    cannot claim the epoch, but it would start beside the next one on the same Spark cluster.
-    """
-    if run.ended_at is None or run.created_at is None or job is None:
-        return run
-    if job.created_at <= run.created_at or has_ended(job):
-        return run
-    return replace(run, ended_at=None, dead=None, stop_requested_at=now)
 
 
 def _record_job(run: RunStatus, job: Run | None) -> RunStatus:

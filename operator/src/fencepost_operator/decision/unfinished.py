@@ -51,10 +51,10 @@ _CODE: Final = 300
 def open_until(context: RunContext) -> dict[str, int]:
     """Return the end of what was begun and is not committed, per 'topic/partition'; also what a cut left of a batch.
 
-    Nothing is left of it in a partition whose records a person accepts as gone.
+    What a person accepts as gone is not a part of it any more.
     """
     found = _begun_until(context.status, context.row)
-    return losses.without_gone(found, context.observation)
+    return dict(losses.without_gone(found, context.status, context.row, context.observation))
 
 
 def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:

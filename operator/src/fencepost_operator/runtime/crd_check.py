@@ -1,11 +1,11 @@
-"""Looks whether the CRDs are those of this operator, at its start and whenever one may have changed."""
+"""Looks whether the CRDs are those of this operator, at its start and each minute."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 60.0
 """Seconds between two looks."""
+_TOLD_AGAIN: Final = 60
+"""Looks after which the same is told again: an older log may be gone."""
 
 
 def missing_gauge(registry: CollectorRegistry) -> Gauge:
@@ -35,19 +37,21 @@ def missing_gauge(registry: CollectorRegistry) -> Gauge:
 
 @dataclass(slots=True)
 class CrdCheck:
-    """Tells in the log, once for each change, and in a metric. Nothing waits for it: drivers stream on meanwhile."""
+    """Tells in the log, at each change and each hour, and in a metric. Nothing waits for it: drivers stream on."""
 
     crds: Crds
     registry: CollectorRegistry
     _gauge: Gauge = field(init=False)
     _seen: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
+    _looks: int = 0
 
     def __post_init__(self) -> None:
         self._gauge = missing_gauge(self.registry)
 
     async def look(self) -> None:
         """Look at each CRD once."""
+        self._looks += 1
         for plural in KINDS:
             try:
                 missing = await self.crds.missing(plural)
@@ -55,8 +59,7 @@ class CrdCheck:
                 self._unknown(plural, error)
             else:
                 self._refused.discard(plural)
-                self._gauge.labels(plural).set(len(missing))
-                self._tell(plural, missing)
+                self._know(plural, missing)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -70,20 +73,35 @@ class CrdCheck:
 
     async def _run(self) -> None:
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                log.exception("the CustomResourceDefinitions cannot be compared with this operator's types")
             await asyncio.sleep(jittered(_INTERVAL))
 
-    def _tell(self, plural: str, missing: tuple[str, ...]) -> None:
-        before, self._seen[plural] = self._seen.get(plural, ()), missing
-        if missing == before:
+    def _know(self, plural: str, missing: tuple[str, ...] | None) -> None:
+        if missing is None:
+            self._seen.pop(plural, None)
+            self._drop(plural)
             return
+        self._gauge.labels(plural).set(len(missing))
+        before, self._seen[plural] = self._seen.get(plural, ()), missing
+        if missing != before or (missing and self._looks % _TOLD_AGAIN == 0):
+            self._tell(plural, missing)
+
+    def _drop(self, plural: str) -> None:
+        with suppress(KeyError):
+            self._gauge.remove(plural)
+
+    def _tell(self, plural: str, missing: tuple[str, ...]) -> None:
         if missing:
             log.error("%s", outdated(plural, missing).message, extra={"reason": Reason.CRD_OUTDATED})
         else:
             log.info("the CustomResourceDefinition %s is this operator's now", plural, extra={"reason": "CrdUpToDate"})
 
     def _unknown(self, plural: str, error: PortError) -> None:
-        """Say once that it is not known; what is known of it holds."""
+        """Say once that it is not known."""
+        self._drop(plural)
         if plural in self._refused:
             return
         self._refused.add(plural)

@@ -76,7 +76,7 @@ class Unkept(Generic[K]):
 
 
 def _missing(wanted: Any, kept: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the fields that are not there; `[]` is an item of a list, the values of a map count as one."""
+    """Yield the fields that are not there; `[]` is an item of a list."""
     if isinstance(wanted, Mapping):
         there = kept if isinstance(kept, Mapping) else {}
         for name, part in wanted.items():

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import SESSION_LIMIT
-from fencepost_operator.actions import InstallCluster, StartRun
+from fencepost_operator.actions import InstallCluster, StartRun, StopRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
 from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
+from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
@@ -31,13 +32,42 @@ FRESH: Final = timedelta(seconds=30)
 
 def next_run(context: RunContext) -> Outcome:
     """Take the next step towards the next run."""
-    if outcome := fence_is_held(context):
+    if outcome := late_job_is_stopped(context) or fence_is_held(context):
         return outcome
     cluster = require_cluster(context)
     if isinstance(cluster, Outcome):
         return cluster
     # The epoch first: it is taken over while the cluster starts.
     return epoch_is_used(context) or cluster_is_not_ready(context, cluster) or start_run(context, cluster)
+
+
+def late_job_is_stopped(context: RunContext) -> Outcome | None:
+    """Stop a second Job of the last run, which was created after that had ended.
+
+    A create that timed out may take effect when another attempt has succeeded and its Job is gone.  The second driver
+    cannot claim the epoch, but it would start beside the next one on the same Spark cluster.
+    """
+    run, job = context.run, context.job
+    if run is None or not run.dead or job is None or job.orphaned or has_ended(job):
+        return None
+    pod = job.pod
+    if run.created_at is None or job.created_at <= run.created_at or (pod is not None and pod.uid == run.pod_uid):
+        return None
+    requested = pod.deleting_since if pod is not None else None
+    overdue = requested is not None and context.now - requested > stop_timeout(job, context.config.stop_margin)
+    message = f"A second Job {run.name} was created after that run had ended"
+    if overdue or (pod is not None and pod.node_ready is False):
+        status = replace(context.status, run=replace(run, dead=False))
+        return reconciling(
+            context, Reason.STOP_TIMED_OUT, f"{message}; nothing proves its end", status=status, requeue_after=0.0
+        )
+    return reconciling(
+        context,
+        Reason.STOPPING,
+        f"{message}; it is stopped before the next run starts",
+        state=state_before_run(context),
+        action=None if job.deleting else StopRun(name=run.name),
+    )
 
 
 def fence_is_held(context: RunContext) -> Outcome | None:
