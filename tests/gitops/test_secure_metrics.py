@@ -143,7 +143,7 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
         assert authority.status(address, None) == 401
         assert authority.status(address, "no-token") == 401
         assert authority.status(address, tokens[STRANGER]) == 403
-        eventually("its binding is in effect", lambda: authority.status(address, tokens[READER]) == 200)
+        eventually("its binding is in effect", lambda: authority.status(address, tokens[READER]) == 200, seconds=60)
 
         jobs = [
             found.scrape(job, address, token=tokens[account], folder=folder / job)

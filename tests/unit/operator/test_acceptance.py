@@ -109,7 +109,7 @@ def test_the_status_counts_no_more_than_the_api_server_takes() -> None:
         source=unseen,
         loss=Known(report),
     )
-    status = update(Status(), seen)
+    status = update(Status(), None, seen)
     assert status.loss is not None
     assert status.loss.records == 2**63 - 1
     assert status.accepted_losses[0].records == 2**63 - 1

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import Reason
-from fencepost_operator.observation import Run
+from fencepost_operator.observation import DriverPod, Run
 from unit.operator.scenes import FAILED, JOB, NOW, POD, RUN, WELL, World
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, termination_grace=30)
@@ -23,7 +23,7 @@ def scene(job: Run) -> World:
 
 
 @pytest.mark.parametrize("pod", [None, SECOND], ids=["before-its-pod", "with-its-pod"])
-def test_it_is_stopped_before_the_next_run_starts(pod: object) -> None:
+def test_it_is_stopped_before_the_next_run_starts(pod: DriverPod | None) -> None:
     decision = scene(replace(LATE, pod=pod)).decide()
     assert decision.action == StopRun(name=RUN.name)
     assert decision.status.run == ENDED
@@ -46,7 +46,7 @@ def test_the_runs_own_job_holds_nothing_up() -> None:
 @pytest.mark.parametrize(
     "pod", [replace(SECOND, node_ready=False), replace(SECOND, deleting_since=NOW - timedelta(hours=1))]
 )
-def test_one_that_does_not_end_counts_as_a_driver_that_may_live(pod: object) -> None:
+def test_one_that_does_not_end_counts_as_a_driver_that_may_live(pod: DriverPod) -> None:
     decision = scene(replace(LATE, pod=pod, deleting=True)).decide()
     assert decision.status.run is not None
     assert decision.status.run.dead is False

@@ -55,7 +55,7 @@ def outdated(plural: str, missing: Sequence[str]) -> Event:
     return Event(EventType.WARNING, Reason.CRD_OUTDATED, single_line(message))
 
 
-def _missing(hint: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:  # noqa: ANN401 - a type
+def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a type, and JSON
     if not isinstance(schema, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
         return  # `additionalProperties: true` keeps all as well
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
