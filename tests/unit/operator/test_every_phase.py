@@ -111,6 +111,9 @@ RUNS: Final[Mapping[str, Change]] = {
     "killed": job(phase="Failed", exit_code=137, termination_reason="OOMKilled"),
     "of another spec": lambda world: world.seen(runs=(replace(JOB, spec_hash="another"),)),
     "newer": lambda world: world.seen(runs=(replace(JOB, name="orders-run-3", epoch=3),)),
+    "a second one, on a lost node": lambda world: world.seen(
+        runs=(replace(JOB, created_at=NOW, pod=replace(POD, uid="pod-second", node_ready=False)),)
+    ),
 }
 FENCES: Final[Mapping[str, Change]] = {
     "held": lambda world: world,

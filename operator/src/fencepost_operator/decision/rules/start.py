@@ -58,9 +58,7 @@ def late_job_is_stopped(context: RunContext) -> Outcome | None:
     message = f"A second Job {run.name} was created after that run had ended"
     if overdue or (pod is not None and pod.node_ready is False):
         status = replace(context.status, run=replace(run, dead=False))
-        return reconciling(
-            context, Reason.STOP_TIMED_OUT, f"{message}; nothing proves its end", status=status, requeue_after=0.0
-        )
+        return reconciling(context, Reason.STOP_TIMED_OUT, f"{message}; nothing proves its end", status=status)
     return reconciling(
         context,
         Reason.STOPPING,
