@@ -17,7 +17,7 @@ from testbed.environment import Environment
 from unit.docs.runbook_commands import filled
 
 _PLACEHOLDER: Final = re.compile(r"(?<![$\w])[A-Z]{2,}(?:[_-][A-Z]+)*(?!\w)")
-_KUBECTL_CHANGES: Final = re.compile(r"(kubectl (?:annotate|delete|patch|scale) .+?)(?= && | \| |$)")
+_KUBECTL_CHANGES: Final = re.compile(r"(kubectl (?:annotate|apply|delete|patch|scale) .+?)(?= && | \| |$)")
 _FOLLOWS: Final = re.compile(r"kubectl logs .* -f$")
 _ASKS_KAFKA: Final = re.compile(r"fencepost (offsets|retention|fence show|dead-letters retry) ")
 FOLLOWED: Final = 10

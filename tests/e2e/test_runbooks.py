@@ -19,7 +19,7 @@ from harness.pipelines import PIPELINE_LABEL
 from harness.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
-from testbed.release import NAMESPACE, RELEASE
+from testbed.release import CHART, NAMESPACE, RELEASE
 from unit.docs.runbook_commands import commands, filled, statements
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -30,6 +30,7 @@ NAMED: Final = ("kubectl get pods -n NAMESPACE", "kubectl get jobs", "kubectl de
 """What these print names the pipeline."""
 MAY_FIND_NOTHING: Final = (
     *("events", "pvc", "rw", "resourcequota", "webhookconfigurations"),
+    "sed -n",
     *("(jvm_", "'fencepost_worker_"),  # this Prometheus scrapes the operator alone
 )
 PAGES: Final = sorted(RUNBOOKS.glob("*.md"))
@@ -98,6 +99,7 @@ def test_every_command_of_every_runbook_works(
             ID="3f0c5a9b7d21",
             CLUSTER_UID="3f0c5a9b-7d21-4c11-9d5e-000000000000",
             PROMETHEUS_URL=asked.url,
+            CHART=str(CHART),
         )
         beside = Reader.of(environment, pipeline, POD=ended)
 

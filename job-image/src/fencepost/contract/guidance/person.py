@@ -180,7 +180,7 @@ PERSON: Final = {
         steps=(
             Step("Whether the node is there", "kubectl get nodes -o wide"),
             Step(
-                "If the message says that its Job is gone, as after `kubectl delete job --cascade=orphan`, end its pod",
+                "If the message says that its Job is gone, as after a deletion with --cascade=orphan, end its pod",
                 "kubectl delete pod -n NAMESPACE POD",
             ),
             Step(
