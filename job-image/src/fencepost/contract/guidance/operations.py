@@ -106,7 +106,9 @@ OPERATOR: Final = {
         does="goes on from what it remembers, until it restarts; pages and fields of a spec may be lost",
         remedy="apply the CRDs of the operator's chart; Helm never upgrades them",
         steps=(
-            Step("Which fields are dropped", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"),
+            Step(
+                "Which fields are dropped", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"
+            ),
             Step(
                 "Bring the CRDs up to date; the operator sees it within a minute, without a restart",
                 "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -",
