@@ -91,6 +91,8 @@ def test_every_command_of_every_runbook_works(
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fencepost-pages"}}
     with restarted(kubectl, environment) as ended, prometheus(environment, tmp_path / "prometheus") as asked:
         kubectl.apply(secret)
+        seen = f'fencepost_pipeline_committed_offset{{namespace="{kubectl.namespace}",name="{pipeline.name}"}}'
+        eventually("Prometheus knows the pipeline", lambda: asked.query(seen), seconds=120)
         reader = Reader.of(
             environment,
             pipeline,
