@@ -36,7 +36,7 @@ def update(status: Status, row: FenceRow | None, observation: Observation) -> St
     return _without_gone_batches(status, row, observation) if row is not None else status
 
 
-def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observation: Observation) -> Mapping[str, int]:
+def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observation: Observation) -> dict[str, int]:
     """Return where begun batches end, as the loss leaves them that a person has accepted and no run has got past.
 
     The claim of the next run takes them out of the fence row, see `fencepost.driver.losses`.  Of a topic that was
@@ -45,7 +45,7 @@ def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observa
     """
     seen = observation.loss.value if isinstance(observation.loss, Known) else None
     if seen is None or seen.acceptance is None or status.loss is None or not _is_of(seen.loss, row):
-        return ends
+        return dict(ends)
     left = {key: _left(seen.loss, key, end) for key, end in ends.items()}
     return {key: end for key, end in left.items() if end is not None and end > row.offsets.get(key, 0)}
 
@@ -63,11 +63,11 @@ def _left(loss: Loss, key: str, end: int) -> int | None:
 
 
 def _without_gone_batches(status: Status, row: FenceRow, observation: Observation) -> Status:
-    status = replace(status, begun=dict(without_gone(status.begun, status, row, observation)))
+    status = replace(status, begun=without_gone(status.begun, status, row, observation))
     batch = status.finishing
     if batch is None:
         return status
-    until = dict(without_gone(batch.until, status, row, observation))
+    until = without_gone(batch.until, status, row, observation)
     return replace(status, finishing=replace(batch, until=until) if until else None)
 
 

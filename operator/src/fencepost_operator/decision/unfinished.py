@@ -54,7 +54,7 @@ def open_until(context: RunContext) -> dict[str, int]:
     What a person accepts as gone is not a part of it any more.
     """
     found = _begun_until(context.status, context.row)
-    return dict(losses.without_gone(found, context.status, context.row, context.observation))
+    return losses.without_gone(found, context.status, context.row, context.observation)
 
 
 def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
