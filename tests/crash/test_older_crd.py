@@ -1,4 +1,4 @@
-"""Fault: the CRD is older than the operator, so that the API server drops fields of each status.
+"""Fault: the CRD is older than the operator, so that the API server drops or refuses fields of each status.
 
 The pipeline goes on, incidents end, and nothing is written at each pass.
 """
@@ -54,6 +54,10 @@ def stage_of(**spec: Any) -> Stage:
     return stage
 
 
+def said(stage: Stage) -> list[str]:
+    return [message for reason, message in stage.world.events if reason == Reason.CRD_OUTDATED]
+
+
 def writes(stage: Stage) -> int:
     return stage.gate.writes.count("write_status")
 
@@ -99,10 +103,20 @@ async def test_it_is_told_once_by_an_event_with_the_fields_and_the_command(
         stage = stage_of()
         await stalled(stage)
         await stage.run(120)
-    (said,) = {message for reason, message in stage.world.events if reason == Reason.CRD_OUTDATED}
-    assert "status.notReadySince" in said
-    assert "kubectl apply --server-side" in said
+    told = said(stage)
+    assert len(told) == len(set(told))
+    for field in ("status.notReadySince", "status.pages"):
+        assert sum(field in one for one in told) == 1
+    assert all("kubectl apply --server-side" in one for one in told)
     assert sum(record.__dict__.get("reason") == Reason.PAGE_FAILED for record in caplog.records) == 1
+
+
+async def test_a_field_with_a_default_is_named_as_well() -> None:
+    with older_crd("state"):
+        stage = stage_of()
+        await stage.until(lambda: stage.ready() == Reason.STREAMING)
+        await passes_without_a_write(stage)
+    assert "does not keep status.state." in said(stage)[0]
 
 
 async def test_with_the_new_crd_what_was_not_kept_is_written() -> None:

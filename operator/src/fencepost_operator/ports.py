@@ -109,9 +109,9 @@ class Crds(Protocol):
     """The CustomResourceDefinitions of our kinds."""
 
     async def missing(self, plural: str) -> tuple[str, ...] | None:
-        """Return the fields of ours that the CRD of this kind lacks, as `status.run.masterUid`; None without a CRD.
+        """Return the fields of ours that the CRD of this kind lacks or limits, as `status.run.masterUid`.
 
-        Raises PortError.
+        None without a CRD.  Raises PortError.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A CRD that lacks fields of the operator, in a real API server: what it drops, and that the look finds it."""
+"""A CRD of another release, in a real API server: what it drops or refuses, and that the look finds it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fencepost_operator.adapters import pipelines as pipelines_adapter
 from fencepost_operator.adapters.api_server import ApiServer, Resource
 from fencepost_operator.adapters.crds import KubernetesCrds
 from fencepost_operator.adapters.pipelines import KubernetesPipelines
-from fencepost_operator.api import PLURAL, VERSION, ObjectKey, Pipeline, Status
+from fencepost_operator.api import PLURAL, VERSION, ObjectKey, Pipeline, State, Status
 from fencepost_operator.api.crds import KINDS
 from fencepost_operator.api.pages import PageStatus
-from fencepost_operator.api.status import RunStatus
+from fencepost_operator.api.status import ClusterStatus, RunStatus
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.unkept import Unkept
 from harness.waiting import eventually_async
@@ -37,14 +37,31 @@ RUN: Final = RunStatus(
     name="r-run-1", epoch=1, spec_hash="v2:a.b", cluster_generation=1, recorded_at=NOW, master_uid="master-1"
 )
 FULL: Final = Status(epoch=1, pages=(PAGE,), run=RUN)
+DROPPED: Final = ("status.pages[].quietSince", "status.run.masterUid")
+REFUSED: Final = ("status.cluster", "status.pages[].severity", "status.state")
 
 
 @dataclass(frozen=True)
 class Older:
-    """The same kind in a group of its own, with a CRD that lacks fields."""
+    """The same kind in a group of its own, with a CRD that lacks fields and refuses values."""
 
     group: str
     resource: Resource
+
+    async def created(self, api: ApiServer, pipelines: KubernetesPipelines, namespace: str) -> Pipeline:
+        key = ObjectKey(namespace, "departures")
+        body = copy.deepcopy(pipeline_manifest(key)) | {"apiVersion": f"{self.group}/{VERSION}"}
+
+        async def once() -> Pipeline | None:
+            try:
+                await api.create(self.resource, namespace=namespace, body=body)
+            except PortError:  # the API server does not serve the new kind yet
+                return None
+            return await pipelines.read(key)
+
+        found = await eventually_async(once)
+        assert found is not None
+        return found
 
 
 @pytest.fixture
@@ -59,6 +76,9 @@ async def older(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     del status["pages"]["items"]["properties"]["quietSince"]
     del status["run"]["properties"]["masterUid"]
+    status["state"]["enum"] = ["Pending"]
+    status["cluster"]["required"] = ["readyAt"]
+    status["pages"]["items"]["properties"]["severity"]["maxLength"] = len(PAGE.severity)
     await api._call("POST", "create", CRDS, body=crd)
     found = Older(group, Resource(prefix=f"/apis/{group}/{VERSION}", plural=PLURAL))
     for module in (crds_adapter, pipelines_adapter):
@@ -77,24 +97,12 @@ async def test_the_crds_that_are_installed_lack_nothing(api: ApiServer, plural: 
 async def test_what_an_older_crd_drops_is_found_and_remembered(
     api: ApiServer, older: Older, namespace: str, pipelines: KubernetesPipelines
 ) -> None:
-    missing = ("status.pages[].quietSince", "status.run.masterUid")
-    assert await KubernetesCrds(api).missing(PLURAL) == missing
-    key = ObjectKey(namespace, "departures")
-
-    async def created() -> Pipeline | None:
-        body = copy.deepcopy(pipeline_manifest(key)) | {"apiVersion": f"{older.group}/{VERSION}"}
-        try:
-            await api.create(older.resource, namespace=namespace, body=body)
-        except PortError:  # the API server does not serve the new kind yet
-            return None
-        return await pipelines.read(key)
-
-    found = await eventually_async(created)
-    assert found is not None
+    assert await KubernetesCrds(api).missing(PLURAL) == tuple(sorted((*DROPPED, *REFUSED)))
+    found = await older.created(api, pipelines, namespace)
     unkept: Unkept[Pipeline] = Unkept()
     written = await pipelines.write_status(found, FULL)
-    assert set(unkept.note(written, FULL, NOW)) == set(missing)
-    read = await pipelines.read(key)
+    assert set(unkept.note(written, FULL, NOW)) == set(DROPPED)
+    read = await pipelines.read(found.key)
     assert read is not None
     assert read.status != FULL
     assert unkept.restored(read).status == FULL
@@ -102,3 +110,20 @@ async def test_what_an_older_crd_drops_is_found_and_remembered(
     assert unkept.note(again, FULL, NOW) == ()
     assert again.resource_version == read.resource_version, "the same written again changes nothing"
     assert unkept.as_kept(unkept.restored(again)).status == read.status
+
+
+async def test_what_an_older_crd_refuses_is_left_out_and_remembered(
+    api: ApiServer, older: Older, namespace: str, pipelines: KubernetesPipelines
+) -> None:
+    """A run must not wait for a word that an older release did not know: the rest is recorded."""
+    found = await older.created(api, pipelines, namespace)
+    cluster = ClusterStatus(release="r", generation=1, config_hash="h", requested_at=NOW)
+    page = replace(PAGE, severity=f"{PAGE.severity}!", quiet_since=None)
+    wanted = replace(FULL, state=State.RUNNING, cluster=cluster, pages=(page,), run=replace(RUN, master_uid=None))
+    unkept: Unkept[Pipeline] = Unkept()
+    written = await pipelines.write_status(found, wanted)
+    assert written.status == replace(wanted, state=State.PENDING, cluster=None, pages=())
+    assert set(unkept.note(written, wanted, NOW)) >= {"status.state", "status.cluster", "status.pages"}
+    again = await pipelines.write_status(written, wanted)
+    assert unkept.note(again, wanted, NOW) == ()
+    assert again.resource_version == written.resource_version, "the same written again changes nothing"

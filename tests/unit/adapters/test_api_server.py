@@ -11,7 +11,16 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
-from fencepost_operator.adapters.api_server import JOBS, PODS, SECRETS, AlreadyExists, ApiServer, Gone, Resource
+from fencepost_operator.adapters.api_server import (
+    JOBS,
+    PODS,
+    SECRETS,
+    AlreadyExists,
+    ApiServer,
+    Gone,
+    Invalid,
+    Resource,
+)
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 
 NOT_FOUND = {"reason": "NotFound", "message": 'pods "a" not found', "details": {"name": "a", "kind": "pods"}}
@@ -56,6 +65,16 @@ async def answering(respond: Callable[[web.Request], web.StreamResponse]) -> Asy
         await runner.cleanup()
 
 
+async def test_a_refusal_by_the_schema_names_the_fields() -> None:
+    """As Kubernetes 1.33 answers; a ValidatingAdmissionPolicy gives a cause without a field."""
+    causes = [{"reason": "FieldValueNotSupported", "field": "status.state"}, {"message": "a policy"}]
+    body = {"reason": "Invalid", "message": "status.state: Unsupported value", "details": {"causes": causes}}
+    async with answering(refusing(422, **body)) as api:
+        with pytest.raises(Invalid, match="Unsupported value") as caught:
+            await api.replace(PODS, namespace="n", name="a", body={})
+    assert caught.value.places == ("status.state",)
+
+
 def refusing(status: int, **body: Any) -> Callable[[web.Request], web.StreamResponse]:
     return lambda _: web.json_response({"kind": "Status", **body}, status=status)
 
@@ -69,7 +88,7 @@ def refusing(status: int, **body: Any) -> Callable[[web.Request], web.StreamResp
         (404, {"message": 'namespaces "n" not found', "details": {"name": "n"}}, Rejected, "namespaces"),
         (409, {"reason": "AlreadyExists", "message": "there"}, AlreadyExists, "there"),
         (409, {"reason": "Conflict", "message": "modified"}, Conflict, "modified"),
-        (422, {"reason": "Invalid", "message": "spec.a: Required value"}, Rejected, "spec.a"),
+        (422, {"reason": "Invalid", "message": "spec.a: Required value"}, Invalid, "spec.a"),
         (429, {"message": "slow down"}, Unreachable, "slow down"),
         (500, {"message": "etcdserver: leader changed"}, Unreachable, "leader changed"),
         (503, {}, Unreachable, "HTTP 503"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fakes.connections import connection_to
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra import CassandraFenceTable
@@ -22,18 +23,7 @@ from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 
-HEALTHY = CassandraConnection(
-    namespace="quiet",
-    contact_points=("healthy.test",),
-    port=9042,
-    local_datacenter="dc",
-    keyspace="k",
-    consistency="ONE",
-    credentials_secret=None,
-    create_schema=False,
-    replication_class="SimpleStrategy",
-    replication_factor=1,
-)
+HEALTHY = connection_to("healthy.test", namespace="quiet")
 ROW = FenceRow(pipeline="p", owner="me", epoch=1)
 SLOW = 60.0
 """Seconds until the driver gives a silent node up: much longer than a test takes."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fakes.connections import connection_to
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     FenceCredentialsRejected,
@@ -24,21 +25,10 @@ from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import cassandra_places, fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 
-PLACE = CassandraConnection(
-    namespace="n",
-    contact_points=("cassandra",),
-    port=9042,
-    local_datacenter="dc",
-    keyspace="k",
-    consistency="ONE",
-    credentials_secret="account",  # noqa: S106 - a name
-    create_schema=True,
-    replication_class="SimpleStrategy",
-    replication_factor=1,
-)
+PLACE = connection_to("cassandra", credentials_secret="account", create_schema=True)  # noqa: S106 - a name
 
 
 class Cassandra:

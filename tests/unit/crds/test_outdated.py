@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api import PLURAL, REWIND_PLURAL, Reason
-from fencepost_operator.api.crds import APPLY_CRDS, KINDS, missing_fields, outdated
+from fencepost_operator.api.crds import KINDS, missing_fields, outdated
 from unit.crds.schema import CRD, REPOSITORY, walk
 
 CRDS: dict[str, dict[str, Any]] = {
@@ -54,6 +55,22 @@ def test_each_field_of_the_status_is_looked_for() -> None:
                 assert missing_fields(plural, older(plural, path)) == (path,), path
 
 
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("status.state", {"enum": ["Pending"]}), ("status.pages", {"maxItems": 1}),
+        ("status.run", {"required": ["name"]}), ("status.pages[].severity", {"maxLength": 1}),
+        ("status.committed.offsets{}", {"maximum": 1}),
+        ("status.epoch", {"x-kubernetes-validations": [{"rule": "self < 9"}]}),
+    ],
+)  # fmt: skip
+def test_a_limit_of_a_status_is_named(path: str, limit: dict[str, Any]) -> None:
+    """A newer operator may write what it refuses. So no CRD of ours has one, as the first test shows."""
+    crd = copy.deepcopy(CRD)
+    dict(walk(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))[path].update(limit)
+    assert missing_fields(PLURAL, crd) == (path,)
+
+
 def test_a_rewinds_fields_are_looked_for() -> None:
     paths = ("spec.deleteOutput", "status.steps[].message", "status.target")
     assert missing_fields(REWIND_PLURAL, older(REWIND_PLURAL, *paths)) == paths
@@ -78,6 +95,17 @@ def test_it_is_said_in_one_line_with_the_command() -> None:
     assert f"{PLURAL}.streaming.fencepost.dev is older than the operator" in event.message
     assert "status.field4 and 995 more" in event.message
     assert event.message.endswith(APPLY_CRDS)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "charts/fencepost/templates/NOTES.txt", "charts/fencepost/templates/prometheusrule.yaml",
+        "docs/runbooks/FencepostCrdOutdated.md",
+    ],
+)  # fmt: skip
+def test_the_command_is_the_same_where_no_code_writes_it(place: str) -> None:
+    assert APPLY_CRDS in (REPOSITORY / place).read_text()
 
 
 def test_a_schema_that_keeps_all_lacks_nothing() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api import PLURAL, REWIND_PLURAL, Reason
-from fencepost_operator.api.crds import APPLY_CRDS
 from fencepost_operator.errors import Denied, PortError
 from fencepost_operator.runtime.crd_check import CrdCheck
 

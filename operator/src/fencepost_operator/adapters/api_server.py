@@ -7,7 +7,7 @@ client is its configuration (service account with token refresh, kubeconfig) and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -38,6 +38,14 @@ class AlreadyExists(Conflict):
 
 class NotServed(Rejected):
     """The API server knows no such kind, as where a CRD is not installed."""
+
+
+class Invalid(Rejected):
+    """The schema of the kind refuses values. `places` are their fields, such as `status.pages[0].severity`."""
+
+    def __init__(self, message: str, *, places: Sequence[str]) -> None:
+        super().__init__(message)
+        self.places = tuple(places)
 
 
 class Gone(Conflict):
@@ -259,6 +267,9 @@ def _refusal(  # noqa: PLR0911 - a table
             return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
         case 403 if " cannot " in message:
             return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
+        case 422 if reason == "Invalid":
+            causes = (body.get("details") or {}).get("causes") or []
+            return Invalid(told, places=[place for cause in causes if (place := cause.get("field"))])
         case 429 | 500 | 502 | 503 | 504:
             return Unreachable(told, remedy="wait, or check the health of the API server")
         case 404 if not (body.get("details") or {}).get("name"):

@@ -19,6 +19,6 @@ class KubernetesCrds:
     api: ApiServer
 
     async def missing(self, plural: str) -> tuple[str, ...] | None:
-        """Return the fields that the CRD of this kind lacks, None where there is no CRD: NotServed tells of that."""
+        """Return the fields that the CRD of this kind lacks or limits; None without a CRD: NotServed tells of that."""
         found = await self.api.get(_CRDS, name=f"{plural}.{GROUP}")
         return missing_fields(plural, found) if found is not None else None

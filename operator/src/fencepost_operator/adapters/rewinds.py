@@ -8,6 +8,7 @@ from typing import Final
 
 from fencepost_operator.adapters.api_server import ApiServer, Gone, Json, Resource
 from fencepost_operator.adapters.events import EventRecorder
+from fencepost_operator.adapters.status_writes import replace_status
 from fencepost_operator.api import (
     FINALIZER,
     FINISHED_LABEL,
@@ -49,11 +50,16 @@ class KubernetesRewinds:
         return tuple(rewind for rewind in rewinds if rewind.pipeline == pipeline.name)
 
     async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
-        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
-        body = self._body(rewind) | {"status": write_rewind_status(status)}
+        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone.
+
+        What the CRD drops or refuses is not in what is returned.
+        """
         place = rewind.key
-        written = await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
-        return read_rewind(written)
+
+        async def replace(body: Json) -> Json:
+            return await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
+
+        return read_rewind(await replace_status(replace, self._body(rewind) | {"status": write_rewind_status(status)}))
 
     async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
         """Set our finalizer and our label, on condition of the resourceVersion. Raises Conflict."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
+from fencepost_operator.api.losses import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic
 from fencepost_operator.api.pages import PageSent, PageStatus, Told
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
@@ -45,7 +46,6 @@ from fencepost_operator.api.spec import (
     WorkerSpec,
 )
 from fencepost_operator.api.status import (
-    AcceptedLossStatus,
     ClusterStatus,
     CommittedStatus,
     DataRisk,
@@ -53,12 +53,9 @@ from fencepost_operator.api.status import (
     DurabilityStatus,
     FailureStatus,
     FinishingStatus,
-    LossStatus,
-    LostRange,
     MixedOutput,
     OffsetRange,
     OpenTransaction,
-    ReplacedTopic,
     RollbackStatus,
     RunStatus,
     SnapshotsStatus,

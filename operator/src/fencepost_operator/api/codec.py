@@ -47,22 +47,26 @@ def decode_leniently(kind: type[T], raw: object) -> T:
                 left = json.loads(before)
                 for problem in error.errors(include_url=False, include_context=False, include_input=False):
                     steps = problem["loc"]
-                    _remove(left, steps[:-1] if problem["type"] == "missing" else steps)
+                    remove(left, steps[:-1] if problem["type"] == "missing" else steps)
                 if json.dumps(left) == before:
                     return kind()
     except (ValueError, RecursionError):
         return kind()
 
 
-def _remove(raw: Any, steps: Sequence[int | str]) -> None:  # noqa: ANN401 - JSON
-    """Remove what is at a path; an item of a list takes the list along, because its place may mean something."""
+def remove(raw: Any, steps: Sequence[int | str]) -> bool:  # noqa: ANN401 - JSON
+    """Remove what is at a path, if it is there, and return whether it was.
+
+    An item of a list takes the list along, because its place may mean something.
+    """
     for index, step in enumerate(steps):
         if not isinstance(raw, MutableMapping) or not isinstance(step, str) or step not in raw:
-            return
+            return False
         if index == len(steps) - 1 or isinstance(raw[step], list):
             del raw[step]
-            return
+            return True
         raw = raw[step]
+    return False
 
 
 @cache

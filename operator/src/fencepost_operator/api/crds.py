@@ -1,7 +1,9 @@
-"""The fields of our kinds that a CustomResourceDefinition lacks, as one of an older release does.
+"""The fields of our kinds that a CustomResourceDefinition does not keep, as one of an older release does not.
 
 Helm never upgrades a CRD, and a GitOps tool may apply it after the operator.  The API server drops what a CRD lacks
-without a word: what a user writes in a spec, and what the operator writes in a status.
+without a word: what a user writes in a spec, and what the operator writes in a status.  It refuses a whole status for
+one value that a CRD has no room for.  So ours limit no value of a status but of its conditions; a CRD that does so is
+another release's.
 """
 
 from __future__ import annotations
@@ -14,26 +16,33 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api.rewind import RewindSpec, RewindStatus
 from fencepost_operator.api.spec import Spec
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import GROUP, PLURAL, REWIND_PLURAL, VERSION, Event, EventType, Reason
 from fencepost_operator.text import single_line
 
-APPLY_CRDS: Final = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
-"""What brings the CRDs up to date, with the chart that the operator was installed from as CHART."""
 KINDS: Final[Mapping[str, Mapping[str, type]]] = {
     PLURAL: {"spec": Spec, "status": Status},
     REWIND_PLURAL: {"spec": RewindSpec, "status": RewindStatus},
 }
 """By the plural of each kind: what its parts are read as."""
 _SHOWN: Final = 5
+_LIMITS: Final = frozenset({
+    "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "uniqueItems",
+    "minProperties", "maxProperties", "required", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-validations",
+})  # fmt: skip
+"""What of a schema refuses a value of the right type."""
+_STANDARD: Final = "status.conditions"
+"""Kubernetes limits its conditions itself, and has always done so."""
 
 
 def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of our fields that a CRD of this kind lacks, such as `status.run.masterUid`, in order.
 
-    Of an object that lacks as well, that one alone.  All that a CRD may hold besides our fields is no matter.
+    Those of a status that it limits are there as well.  Of an object that it lacks, that one alone.  All that a CRD may
+    hold besides our fields is no matter.
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}
@@ -41,11 +50,11 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     parts = schema.get("properties", {})
     found = (_missing(kind, parts.get(part, {}), part) for part, kind in KINDS[plural].items())
-    return tuple(sorted(path for each in found for path in each))
+    return tuple(sorted({path for each in found for path in each}))
 
 
 def outdated(plural: str, missing: Sequence[str]) -> Event:
-    """Return what is said of a CRD that lacks fields."""
+    """Return what is said of a CRD that does not keep fields."""
     shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
     message = (
         f"The CustomResourceDefinition {plural}.{GROUP} is older than the operator: the API server does not keep "
@@ -58,6 +67,8 @@ def outdated(plural: str, missing: Sequence[str]) -> Event:
 def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a type, and JSON
     if not isinstance(schema, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
         return  # `additionalProperties: true` keeps all as well
+    if path.startswith("status.") and not path.startswith(_STANDARD) and not _LIMITS.isdisjoint(schema):
+        yield path
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         yield from _missing(parts[0], schema, path)

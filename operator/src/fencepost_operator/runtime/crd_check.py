@@ -11,8 +11,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api import Reason
-from fencepost_operator.api.crds import APPLY_CRDS, KINDS, outdated
+from fencepost_operator.api.crds import KINDS, outdated
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import PortError
 from fencepost_operator.ports import Crds
@@ -29,7 +30,7 @@ def missing_gauge(registry: CollectorRegistry) -> Gauge:
     """Return the metric, by the plural of each kind."""
     return Gauge(
         "fencepost_crd_missing_fields",
-        "Fields that the CustomResourceDefinition of a kind lacks: the API server drops them.",
+        "Fields that the CustomResourceDefinition of a kind lacks, or limits in a status: they may not be kept.",
         ["resource"],
         registry=registry,
     )

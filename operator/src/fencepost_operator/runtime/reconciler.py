@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
 from fencepost_operator.api import (
     PLURAL,
@@ -20,7 +21,7 @@ from fencepost_operator.api import (
     ReconcileConfig,
     Rewind,
 )
-from fencepost_operator.api.crds import APPLY_CRDS, outdated
+from fencepost_operator.api.crds import outdated
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.chain import Decision, decide
 from fencepost_operator.decision.page_text import page_of

@@ -1,4 +1,5 @@
-"""What the API server did not keep of a status: a CRD that is older than the operator prunes fields that it lacks.
+"""What the API server did not keep of a status: a CRD that is older than the operator prunes fields that it lacks, and
+what it refuses is not written.
 
 A decision that does not find what it wrote comes to the same again: it would write at each pass, and whatever counts
 from a moment in such a field would never end.  So the operator goes on from what it wrote, for as long as the object
@@ -76,7 +77,7 @@ class Unkept(Generic[K]):
 
 
 def _missing(wanted: Any, kept: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the fields that are not there; `[]` is an item of a list."""
+    """Yield the fields that are not there, or are read as their default for that; `[]` is an item of a list."""
     if isinstance(wanted, Mapping):
         there = kept if isinstance(kept, Mapping) else {}
         for name, part in wanted.items():
@@ -84,7 +85,8 @@ def _missing(wanted: Any, kept: Any, path: str) -> Iterator[str]:  # noqa: ANN40
                 yield f"{path}.{name}"
             else:
                 yield from _missing(part, there[name], f"{path}.{name}")
-    elif isinstance(wanted, list):
-        items = kept if isinstance(kept, list) else []
-        for part, left in zip(wanted, items, strict=False):
+    elif isinstance(wanted, list) and isinstance(kept, list) and len(wanted) == len(kept):
+        for part, left in zip(wanted, kept, strict=True):
             yield from _missing(part, left, f"{path}[]")
+    elif wanted != kept:
+        yield path

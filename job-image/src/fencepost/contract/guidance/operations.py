@@ -7,6 +7,8 @@ from typing import Final
 from fencepost.contract.guidance.record import OPERATOR_LOG, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
+APPLY_CRDS: Final = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
+"""What brings the CRDs up to date, with the chart that the operator was installed from as CHART."""
 TRIES: Final = "tries again, ever more rarely, and says how often it has"
 OPERATOR_PODS: Final = Step("Do its replicas run", "kubectl get pods -n fencepost-system")
 PREVIOUS: Final = Step(
@@ -102,16 +104,15 @@ OPERATOR: Final = {
     Reason.CRD_OUTDATED: Guidance(
         category=Category.OPERATOR,
         severity=Severity.WARNING,
-        situation="A CustomResourceDefinition is older than the operator: the API server drops the fields it lacks",
+        situation="A CustomResourceDefinition is older than the operator: the API server drops or refuses some of its "
+        "fields",
         does="goes on from what it remembers, until it restarts; pages and fields of a spec may be lost",
         remedy="apply the CRDs of the operator's chart; Helm never upgrades them",
         steps=(
-            Step(
-                "Which fields are dropped", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"
-            ),
+            Step("Which fields", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"),
             Step(
                 "Bring the CRDs up to date; the operator sees it within a minute, without a restart",
-                "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -",
+                APPLY_CRDS,
             ),
         ),
         more="../operations.md#upgrade-the-operator",
