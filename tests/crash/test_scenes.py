@@ -77,16 +77,22 @@ async def test_a_driver_that_fails_at_once_is_tried_ever_more_rarely() -> None:
     assert stage.pipeline.status.failure.count == 5
 
 
+async def stalled(stage: Stage, code: ExitCode) -> None:
+    """Have each driver end with this code until the pipeline is stalled."""
+
+    def is_stalled() -> bool:
+        for driver in stage.world.drivers:
+            driver.fails_with = code
+        return stage.pipeline.status.state is State.STALLED
+
+    await stage.until(is_stalled)
+
+
 async def test_a_used_up_restart_budget_stalls_until_an_annotation_resets_it() -> None:
     stage = Stage()
     stage.world.apply(body(restart={"maxAttempts": 2}))
 
-    def stalled() -> bool:
-        for driver in stage.world.drivers:
-            driver.fails_with = ExitCode.FAILED
-        return stage.pipeline.status.state is State.STALLED
-
-    await stage.until(stalled)
+    await stalled(stage, ExitCode.FAILED)
     assert stage.ready() == "RestartBudgetExhausted"
     await stage.run(60)
     assert epoch(stage) == 2
@@ -125,18 +131,13 @@ async def test_a_driver_that_crashes_while_it_has_nothing_to_read_uses_the_budge
     assert epoch(stage) == 3
 
 
-async def test_code_that_cannot_load_stalls_until_it_is_mended() -> None:
+async def test_code_that_cannot_load_stalls_until_it_is_corrected() -> None:
     stage = Stage()
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "bad"
     job = {"image": "i", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
     stage.world.apply(body(job=job))
 
-    def stalled() -> bool:
-        for driver in stage.world.drivers:
-            driver.fails_with = ExitCode.BAD_SPEC
-        return stage.pipeline.status.state is State.STALLED
-
-    await stage.until(stalled)
+    await stalled(stage, ExitCode.BAD_SPEC)
     assert stage.ready() == "BadSpec"
     await stage.run(30)
     assert epoch(stage) == 1
@@ -295,7 +296,7 @@ async def test_a_missing_secret_is_waited_for() -> None:
     await stage.running()
 
 
-async def test_an_image_that_cannot_be_pulled_is_said_and_mended() -> None:
+async def test_an_image_that_cannot_be_pulled_is_said_and_corrected() -> None:
     stage = Stage()
     stage.world.issue = PodIssue(pod="orders-g1-master-0", reason="ImagePullBackOff", message="not found")
     stage.world.apply(body())

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import chain, conditions, incident_ends, incidents, liveness, status, takeover
+from fencepost_operator.decision import chain, cluster, conditions, incident_ends, incidents, liveness, status, takeover
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
@@ -205,7 +205,11 @@ def first_failure() -> tuple[int, Failure] | None:
 
 
 def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(monkeypatch: Patch) -> None:
-    """Found in seed 1900, from which this history is shrunk; it breaks again without the correction."""
+    """Found in seed 1900, from which this history is shrunk; it breaks again without the correction.
+
+    A new cluster for what was never seen would keep the two apart as well, and is left out here.
+    """
+    monkeypatch.setattr(cluster, "_has_an_unseen_driver", never)
     history = History(1900, Setup(), (events.Stale(0.0, fact="runs", seconds=30.0),))
     assert play(history) is None
     monkeypatch.setattr(status, "_is_claimed", never)
@@ -264,6 +268,50 @@ def test_a_job_that_is_created_late_is_stopped_before_the_next_run_starts() -> N
         events.LoseKafka(18.0, seconds=45.0),
     )
     assert play(History(67796, Setup(operators=2, operator_skew=20.0), happens)) is None
+
+
+def test_the_next_run_shares_no_cluster_with_one_that_a_rewind_replaced_before_it_was_seen(monkeypatch: Patch) -> None:
+    """Found in seed 92466, from which this history is shrunk."""
+    happens = (
+        events.BreakImage(15.0, number=1, code=1),
+        events.Drain(16.6, workers=True, seconds=1.0),
+        events.Stale(55.0, fact="runs", seconds=5.0),
+        events.Rewind(57.0),
+    )
+    is_corrected(History(92466, Setup(), happens), "_has_an_unseen_driver", monkeypatch)
+
+
+def test_the_next_run_shares_no_cluster_with_one_whose_pod_was_never_seen(monkeypatch: Patch) -> None:
+    """Found in seed 98554, from which this history is shrunk: one operator's list is older than the run's Job."""
+    happens = (
+        events.Stale(5.0, fact="runs", seconds=20.0, operator=1),
+        events.DeletePod(17.0, force=True),
+        events.BreakImage(20.0, upgrades=True),
+        events.Stale(21.8, fact="runs", seconds=2.0),
+        events.BreakImage(23.0),
+    )
+    history = History(98554, Setup(operators=2, operator_skew=-20.0), happens)
+    is_corrected(history, "_has_an_unseen_driver", monkeypatch)
+
+
+def test_the_next_run_shares_no_cluster_with_an_older_one_whose_job_is_created_late(monkeypatch: Patch) -> None:
+    """Found in seed 98903, from which this history is shrunk."""
+    happens = (
+        events.DeletePod(4.0),
+        events.Kill(15.0),
+        events.Stale(15.0, fact="runs", seconds=45.0),
+        events.Interrupt(29.0, how="late"),
+    )
+    is_corrected(History(98903, Setup(operators=2, waits=True), happens), "_has_an_older_driver", monkeypatch)
+
+
+def is_corrected(history: History, correction: str, monkeypatch: Patch) -> None:
+    """Check that a history holds, and that two drivers share a cluster without the correction."""
+    assert play(history) is None
+    monkeypatch.setattr(cluster, correction, never)
+    failure = play(history)
+    assert failure is not None
+    assert "still lives" in failure.why
 
 
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:

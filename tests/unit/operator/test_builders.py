@@ -115,6 +115,15 @@ def job_of(case: str) -> dict[str, Any]:
     return run_job(pipeline=pipeline, spec=spec, config=config, generation=2, spec_hash="spec-hash")
 
 
+def config_and_pod_of(**spec: Any) -> tuple[DriverConfig, dict[str, Any]]:
+    """Return a small pipeline's configuration of its driver, and the spec of the driver's pod."""
+    pipeline = read_pipeline(body(**spec))
+    assert isinstance(pipeline.spec, Spec)
+    config = config_of(pipeline, pipeline.spec)
+    job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=2, spec_hash="h")
+    return config, job["spec"]["template"]["spec"]
+
+
 def config_map_of(case: str) -> dict[str, Any]:
     pipeline, spec = pipeline_and_spec(case)
     return run_config(pipeline=pipeline, config=config_of(pipeline, spec))
@@ -196,18 +205,8 @@ def test_kubernetes_starts_a_driver_once() -> None:
 
 def test_node_loss_is_given_up_soon_unless_the_user_says_otherwise() -> None:
     given = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 60}]
-    pipeline = read_pipeline(body(cluster={"tolerations": given}))
-    assert isinstance(pipeline.spec, Spec)
-    config = driver_config(
-        key=pipeline.key,
-        spec=pipeline.spec,
-        references={},
-        config=ReconcileConfig(cluster_uid="c"),
-        epoch=1,
-        generation=1,
-    )
-    job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
-    found = {t["key"]: t["tolerationSeconds"] for t in job["spec"]["template"]["spec"]["tolerations"]}
+    _, pod = config_and_pod_of(cluster={"tolerations": given})
+    found = {t["key"]: t["tolerationSeconds"] for t in pod["tolerations"]}
     assert found == {"node.kubernetes.io/unreachable": 60, "node.kubernetes.io/not-ready": 10}
     found = {t["key"]: t["tolerationSeconds"] for t in job_of("small")["spec"]["template"]["spec"]["tolerations"]}
     assert found["node.kubernetes.io/unreachable"] == 0, "Kubernetes has waited 40 s already"
@@ -354,19 +353,7 @@ def test_the_driver_alone_mounts_the_certificates_of_cassandra() -> None:
     checkpoint = {
         "cassandra": {"contactPoints": ["c"], "tls": {"secretName": "certificates", "serverName": "c.example"}}
     }
-    pipeline = read_pipeline(body(checkpoint=checkpoint))
-    assert isinstance(pipeline.spec, Spec)
-    config = driver_config(
-        key=pipeline.key,
-        spec=pipeline.spec,
-        references={},
-        config=ReconcileConfig(cluster_uid="c"),
-        epoch=1,
-        generation=1,
-    )
-    pod = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")["spec"][
-        "template"
-    ]["spec"]
+    config, pod = config_and_pod_of(checkpoint=checkpoint)
     assert {"name": "cassandra-tls", "secret": {"secretName": "certificates"}} in pod["volumes"]
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounts["cassandra-tls"] == CASSANDRA_TLS_DIR

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fencepost_operator.api import ClusterStatus
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.liveness import may_have_a_driver
 from fencepost_operator.decision.masters import is_another_master
 from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.desired import labels, names
@@ -52,7 +53,31 @@ def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
         return True
     if context.active_run is not None:
         return False
+    if _has_an_unseen_driver(context, recorded.generation) or _has_an_older_driver(context, recorded.generation):
+        return True
     return _lost_its_pods(context, recorded) or has_lost_its_nodes(context, recorded.generation)
+
+
+def _has_an_unseen_driver(context: RunContext, generation: int) -> bool:
+    """Return whether the last run may have a driver that no list has shown.
+
+    That no pod of it was ever seen proves nothing: the list may be older than the pod, or the request that creates the
+    Job still on its way.  While its epoch goes on the run is not over: its Job is created again.
+    """
+    run = context.run
+    if run is None or run.cluster_generation != generation or run.pod_uid is not None:
+        return False
+    return run.dead or run.epoch < context.row.epoch
+
+
+def _has_an_older_driver(context: RunContext, generation: int) -> bool:
+    """Return whether a run before the last one may have a driver: a create that timed out may take effect much later.
+
+    The one of the last run itself is stopped first: see `start.late_job_is_stopped`.
+    """
+    run = context.run
+    older = (job for job in context.runs if run is not None and job.epoch < run.epoch)
+    return any(job.cluster_generation == generation and may_have_a_driver(job) for job in older)
 
 
 def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:

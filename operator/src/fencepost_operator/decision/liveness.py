@@ -41,6 +41,13 @@ def has_ended(run: Run) -> bool:
     return run.finished or (run.pod is not None and run.pod.exit_code is not None)
 
 
+def may_have_a_driver(run: Run) -> bool:
+    """Return whether a Job's pod has not ended, or is yet to come: a Job gets one pod, and none once it is deleted."""
+    if has_ended(run):
+        return False
+    return run.pod is not None or not (run.had_pod or run.deleting)
+
+
 def _by_pod(run: RunStatus, job: Run, pod: DriverPod, *, now: datetime, stop_margin: float) -> Liveness:
     if pod.exit_code is not None or pod.phase == "Succeeded":
         return Liveness.DEAD
