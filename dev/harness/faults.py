@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,13 @@ class Faults:
 
     kubectl: Kubectl
     nodes: Nodes
+
+    def evict(self, pod: str) -> None:
+        """Evict a pod as a drain does. Raises KubectlError where a PodDisruptionBudget forbids it now."""
+        namespace = self.kubectl.namespace
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        self.kubectl.run("create", f"--raw={path}", "--filename=-", text=json.dumps(body))
 
     def sigkill(self, pod: Object) -> float:
         """Kill all processes of a pod's container with SIGKILL; return the monotonic time of it."""

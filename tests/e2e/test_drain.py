@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -34,14 +33,14 @@ def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, fa
     with stream.load.flowing():
         first = stream.commits_past(stream.fence())
         one, other = _ready_workers(kubectl, stream)
-        _evict(kubectl, one)
+        faults.evict(one)
         with pytest.raises(KubectlError, match="disruption budget"):
-            _evict(kubectl, other)
+            faults.evict(other)
         assert stream.commits_past(stream.commits_past(first)).epoch == first.epoch, "the other worker goes on"
         here = pipeline.driver()["spec"]["nodeName"]
         there = next(node for node in WORKERS if node != here)
         _move(stream, kubectl, f"{here} is drained", loss.drained(here))
-        _move(stream, kubectl, "the driver is evicted", _without_driver(there, stream, kubectl, loss))
+        _move(stream, kubectl, "the driver is evicted", _without_driver(there, stream, faults, loss))
         assert pipeline.driver()["spec"]["nodeName"] == here
         # What the master knew ends with its pod, and no worker that has moved gets ready without it.
         _move(stream, kubectl, f"{there} is drained", loss.drained(there))
@@ -65,10 +64,10 @@ def _move(stream: Stream, kubectl: Kubectl, what: str, cause: AbstractContextMan
 
 
 @contextmanager
-def _without_driver(node: str, stream: Stream, kubectl: Kubectl, loss: NodeLoss) -> Iterator[None]:
+def _without_driver(node: str, stream: Stream, faults: Faults, loss: NodeLoss) -> Iterator[None]:
     """Evict the driver; its successor starts on another node, and the rest of the cluster stays where it is."""
     with loss.cordoned(node):
-        _evict(kubectl, stream.pipeline.driver()["metadata"]["name"])
+        faults.evict(stream.pipeline.driver()["metadata"]["name"])
         yield
 
 
@@ -99,14 +98,3 @@ def _ready_workers(kubectl: Kubectl, stream: Stream) -> list[str]:
         if "deletionTimestamp" not in pod["metadata"]
         and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
     ]
-
-
-def _evict(kubectl: Kubectl, pod: str) -> None:
-    """Evict a pod as a drain does. Raises KubectlError where a PodDisruptionBudget forbids it now."""
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": kubectl.namespace},
-    }
-    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
-    kubectl.run("create", f"--raw={path}", "--filename=-", text=json.dumps(body))

@@ -16,7 +16,8 @@ _REASONS: Final = frozenset(reason.value for reason in Reason)
 class RestartCounter:
     """`fencepost_pipeline_restarts_total` by reason. The sum over the reasons is the count of the status.
 
-    A lost status counts from zero again, which Prometheus takes for the reset of a counter.
+    A lost status counts from zero again, which Prometheus takes for the reset of a counter.  Drains are counted from
+    zero on: FencepostRestartLoop leaves them out, and cannot see how far a series grew before it was there.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -35,6 +36,7 @@ class RestartCounter:
         if before is None or status.restarts < before:
             self.forget(key)
             self._add(key, EARLIER, status.restarts)
+            self._add(key, Reason.DRAINED, 0)
         elif status.restarts > before:
             self._add(key, reason_of(status), status.restarts - before)
         self._counted[key] = status.restarts
