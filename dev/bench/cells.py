@@ -16,10 +16,10 @@ from bench import cpu
 from bench.encoding import DETAILS, ROWS, departures, in_one_type
 from bench.figures import Result, Sample
 from demo.scene import Scene
-from fencepost.contract import CassandraEndpoint
 from fencepost.fence.schema import STATEMENT_LIMIT
 from fencepost.sinks.writer import Target, write
 from flights.console import Console
+from harness.sink_targets import target_of
 from testbed.environment import Environment, load
 
 KEYSPACE: Final = "fencepost_bench_cells"
@@ -92,16 +92,7 @@ def _batches(name: str, number: int) -> Iterator[pa.RecordBatch]:
 
 
 def _target(environment: Environment, table: str) -> Target:
-    return Target(
-        cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
-        credentials=(environment.cassandra_username, environment.cassandra_password),
-        consistency="LOCAL_QUORUM",
-        keyspace=KEYSPACE,
-        table=table,
-        primary_key=KEY,
-        partition_key=KEY[:3],
-        patience=60.0,
-    )
+    return target_of(environment, keyspace=KEYSPACE, table=table, primary_key=KEY, partition_key=KEY[:3], patience=60.0)
 
 
 def _cassandra(scene: Scene) -> int:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import yaml
 
 from harness.kubectl import Object
 from harness.processes import ask, free_port, running
+from harness.web_server import Quiet, serving
 from testbed.environment import Environment
 
 
@@ -44,27 +45,15 @@ def receiver() -> Iterator[Receiver]:
     """Serve a webhook on a free port."""
     kept = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             kept.take(json.loads(self.rfile.read(length)))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.acknowledge()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    kept.url = f"http://127.0.0.1:{server.server_address[1]}/"
-    thread = threading.Thread(target=server.serve_forever, name="receiver")
-    thread.start()
-    try:
+    with serving(Handler) as port:
+        kept.url = f"http://127.0.0.1:{port}/"
         yield kept
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import http.server
 import io
 import tarfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Final
 
 from harness.kubectl import Kubectl, Object
 from harness.processes import free_port, running
 from harness.waiting import eventually
+from harness.web_server import Quiet, serving
 from testbed.environment import Environment
 
 KUSTOMIZATION: Final = "kustomizations.kustomize.toolkit.fluxcd.io"
@@ -96,9 +96,8 @@ def _packed(files: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        pass
+class _Files(Quiet, SimpleHTTPRequestHandler):
+    """Serves a folder."""
 
 
 @contextmanager
@@ -110,9 +109,6 @@ def flux(environment: Environment, folder: Path, *, namespace: str) -> Iterator[
     crds = (environment.kubectl.parent.parent / "share" / "flux-crds").resolve()
     kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
     kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(served)))
-    thread = threading.Thread(target=server.serve_forever, name="artifacts")
-    thread.start()
     health = f"127.0.0.1:{free_port()}"
     command = [
         str(environment.kubectl.parent / "kustomize-controller"),
@@ -124,10 +120,9 @@ def flux(environment: Environment, folder: Path, *, namespace: str) -> Iterator[
         "--log-level=info",
     ]
     env = {"RUNTIME_NAMESPACE": namespace, "KUBECONFIG": str(environment.kubeconfig)}
-    try:
-        with running(*command, log=folder / "kustomize-controller.log", ready=f"http://{health}/readyz", env=env):
-            yield Flux(kubectl, served, f"http://127.0.0.1:{server.server_address[1]}")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    log = folder / "kustomize-controller.log"
+    with (
+        serving(functools.partial(_Files, directory=str(served))) as port,
+        running(*command, log=log, ready=f"http://{health}/readyz", env=env),
+    ):
+        yield Flux(kubectl, served, f"http://127.0.0.1:{port}")

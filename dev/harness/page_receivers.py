@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from aiosmtpd.controller import Controller
 
 from harness.kubectl import Object
 from harness.processes import free_port
+from harness.web_server import Quiet, serving
 
 
 @dataclass(slots=True)
@@ -62,33 +63,22 @@ def hooks(host: str = "127.0.0.1") -> Iterator[Hooks]:
     """Serve web hooks on a free port of an address of this machine."""
     kept = Hooks()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             kept.take(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             if (event := kept.silent.get(self.path)) is not None:
                 event.wait(60)
-            self.send_response(kept.statuses.get(self.path, 202))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.acknowledge(kept.statuses.get(self.path, 202))
 
         do_GET = do_POST  # noqa: N815 - the base class names them so
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            pass
-
-    server = ThreadingHTTPServer((host, 0), Handler)
-    server.daemon_threads = True
-    kept.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield kept
-    finally:
-        for event in kept.silent.values():
-            event.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler, host=host) as port:
+        kept.port = port
+        try:
+            yield kept
+        finally:
+            for event in kept.silent.values():
+                event.set()
 
 
 @dataclass(slots=True)

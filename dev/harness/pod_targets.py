@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.prometheus import ApiServer
+from harness.web_server import Quiet, serving
 
 INTERVAL: Final = "2s"
 """Between two scrapes: a driver's JVM may keep one waiting for half a second."""
@@ -26,7 +26,7 @@ def pod_jobs(api: ApiServer, kubectl: Kubectl, monitor: Object) -> Iterator[list
     spec = monitor["spec"]
     selector = ",".join(f"{name}={value}" for name, value in spec["selector"]["matchLabels"].items())
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             port, _, path = self.path.lstrip("/").partition("/")
             try:
@@ -42,19 +42,8 @@ def pod_jobs(api: ApiServer, kubectl: Kubectl, monitor: Object) -> Iterator[list
             with suppress(ConnectionError):  # Prometheus waits no longer than until its next question
                 self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="pod targets")
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield [_job(api, endpoint, url) for endpoint in spec["podMetricsEndpoints"]]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as own:
+        yield [_job(api, endpoint, f"http://127.0.0.1:{own}") for endpoint in spec["podMetricsEndpoints"]]
 
 
 def _targets(api: ApiServer, pod: Object, port: str, path: str) -> Iterator[Object]:

@@ -11,8 +11,6 @@ from bench.stage import staged, wait_for_commit
 from demo.scene import Scene
 from fencepost_operator.api.quantities import parse_bytes
 from flights.console import Console
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
 from harness.pipelines import merged
 from soak.resources import of_pipeline, oom_kills
 from soak.trends import Trends
@@ -42,7 +40,7 @@ def run(console: Console, *, gigabytes: float) -> Result:
 
             def look() -> None:
                 elapsed = time.monotonic() - began
-                _sample(trends, scene, elapsed / 3600)
+                trends.sample(of_pipeline(scene), elapsed / 3600)
                 row = scene.fence(patience=30)
                 console.line(f"large records: {elapsed:.0f} s, {sum(row.offsets.values()) if row else 0:,} records")
 
@@ -77,14 +75,6 @@ def _patch(variant: growth.Variant) -> dict[str, Any]:
         "source": {"kafka": {"maxRecordsPerBatch": None}},
     }
     return merged(growth.patch(variant), small)
-
-
-def _sample(trends: Trends, scene: Scene, hours: float) -> None:
-    try:
-        for figure in of_pipeline(scene):
-            trends.add(hours, figure)
-    except (KubectlError, NodeError):
-        return  # one missing sample changes no trend
 
 
 def _limit(scene: Scene, role: str) -> int:

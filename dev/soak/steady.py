@@ -8,10 +8,7 @@ from typing import Final
 
 from bench.figures import Result
 from bench.stage import source, staged, wait_for_commit
-from demo.scene import Scene
 from flights.console import Console
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
 from soak.resources import figures
 from soak.trends import Trends
 
@@ -38,7 +35,7 @@ def run(console: Console, *, hours: float) -> Result:
             began = time.monotonic()
             with suppress(KeyboardInterrupt):  # Ctrl-C ends the soak early, with the figures so far
                 while (elapsed := time.monotonic() - began) < hours * 3600:
-                    _sample(trends, scene, elapsed / 3600)
+                    trends.sample(figures(scene), elapsed / 3600)
                     console.line(f"soak: {elapsed / 60:.0f} of {hours * 60:.0f} min")
                     time.sleep(SAMPLE_SECONDS)
             hours = min(hours, elapsed / 3600)
@@ -54,11 +51,3 @@ def run(console: Console, *, hours: float) -> Result:
             "records per second": BATCHES_PER_SECOND * RECORDS_PER_BATCH,
         },
     )
-
-
-def _sample(trends: Trends, scene: Scene, hours: float) -> None:
-    try:
-        for figure in figures(scene):
-            trends.add(hours, figure)
-    except (KubectlError, NodeError):
-        return  # one missing sample changes no trend

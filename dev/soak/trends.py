@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bench.figures import Sample
 from flights.console import Console
+from harness.kubectl import KubectlError
+from harness.nodes import NodeError
 from soak.resources import Figure
 from soak.trend import Trend
 
@@ -22,6 +25,12 @@ class Trends:
         _, moments, values = self.trends.setdefault(figure.name, (figure.unit, [], []))
         moments.append(hours)
         values.append(figure.value)
+
+    def sample(self, figures: Iterable[Figure], hours: float) -> None:
+        """Record figures that the cluster is asked for one after the other; one missing sample changes no trend."""
+        with suppress(KubectlError, NodeError):
+            for figure in figures:
+                self.add(hours, figure)
 
     def table(self) -> list[Trend]:
         """Return the trends in the order in which their figures first came."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from contract.cassandra import open_session
+from fakes.connections import connection_to
 from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
@@ -86,17 +87,13 @@ class Stage:
 
 
 def _cassandra(namespace: str, *, port: int, account: str | None) -> CassandraConnection:
-    return CassandraConnection(
+    return connection_to(
+        "127.0.0.1",
         namespace=namespace,
-        contact_points=("127.0.0.1",),
         port=port,
-        local_datacenter="datacenter1",
         keyspace=KEYSPACE,
-        consistency="ONE",
         credentials_secret=account,
         create_schema=True,
-        replication_class="SimpleStrategy",
-        replication_factor=1,
     )
 
 

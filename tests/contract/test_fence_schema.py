@@ -12,6 +12,7 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
+from fakes.connections import connection_to
 from fencepost.fence import (
     Fence,
     FenceRow,
@@ -82,17 +83,13 @@ class Accounts:
 
 def connection(keyspace: str, *, create: bool = True) -> CassandraConnection:
     place = environment.load()
-    return CassandraConnection(
+    return connection_to(
+        place.cassandra_host,
         namespace="shop",
-        contact_points=(place.cassandra_host,),
         port=place.cassandra_port,
-        local_datacenter="datacenter1",
         keyspace=keyspace,
-        consistency="ONE",
         credentials_secret="account",  # noqa: S106 - a name
         create_schema=create,
-        replication_class="SimpleStrategy",
-        replication_factor=1,
     )
 
 

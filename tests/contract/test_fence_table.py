@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from cassandra.cluster import Session
 
 from contract.cassandra import open_session
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, Reason, ReportedLoss, TopicChange, commit_ms
@@ -31,28 +29,11 @@ from fencepost.fence.cassandra_history import read_changes
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import restored
-from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
 
 KEYSPACE = "fencepost_contract"
 HELD = ("owner", "epoch", "driver", "version", "clock", "code", "topic_ids", "records", "duration_ms")
-
-
-@pytest.fixture(scope="module")
-def cassandra(session: Session) -> Iterator[CassandraFenceTable]:
-    create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
-    table = CassandraFenceTable.over(session, KEYSPACE)
-    yield table
-    table.finish_history()
-
-
-@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
-def table(request: pytest.FixtureRequest) -> FenceTable:
-    if request.param == "memory":
-        return MemoryFenceTable()
-    found: CassandraFenceTable = request.getfixturevalue("cassandra")
-    return found
 
 
 @pytest.fixture

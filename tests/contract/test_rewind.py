@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from cassandra.cluster import Session
 
 from fencepost.fence import Fence, Fenced, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.cassandra_history import changes_after
 from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import first_commit, hour_of
@@ -21,22 +19,6 @@ from fencepost.fence.table import FenceTable
 
 KEYSPACE = "fencepost_rewind"
 BACK = {"a/0": 3, "a/1": 0}
-
-
-@pytest.fixture(scope="module")
-def cassandra(session: Session) -> Iterator[CassandraFenceTable]:
-    create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
-    table = CassandraFenceTable.over(session, KEYSPACE)
-    yield table
-    table.finish_history()
-
-
-@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
-def table(request: pytest.FixtureRequest) -> FenceTable:
-    if request.param == "memory":
-        return MemoryFenceTable()
-    found: CassandraFenceTable = request.getfixturevalue("cassandra")
-    return found
 
 
 @pytest.fixture

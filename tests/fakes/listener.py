@@ -9,11 +9,11 @@ from contextlib import suppress
 
 
 class Listener:
-    """Listens on 127.0.0.1; `port` is any that is free."""
+    """Listens on 127.0.0.1, at any free port unless one is given."""
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(self, serve: Callable[[socket.socket], None], *, port: int = 0) -> None:
         self._serve = serve
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", port))
         self.port = int(self._server.getsockname()[1])
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()

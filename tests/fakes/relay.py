@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from fakes.listener import Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Relay:
     """What listens on a port of this machine."""
 
     port: int
-    _speaks: threading.Event = field(default_factory=threading.Event)
+    _speaks: threading.Event
 
     def be_silent(self) -> None:
         """Keep back everything from now on, in both directions."""
@@ -25,41 +27,34 @@ class Relay:
         """Pass on what was kept back, and all else."""
         self._speaks.set()
 
-    def serve(self, client: socket.socket, server: tuple[str, int]) -> None:
-        """Relay a connection in both directions until one side ends it."""
-        with contextlib.suppress(OSError), client, socket.create_connection(server) as behind:
-            answers = threading.Thread(target=self._pump, args=(behind, client), daemon=True)
-            answers.start()
-            self._pump(client, behind)
-            answers.join()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                self._speaks.wait()
-                sink.sendall(data)
-        for each in (source, sink):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
 
 @contextmanager
 def relay_to(host: str, port: int) -> Iterator[Relay]:
     """Listen on a free port of 127.0.0.1, and relay to a server until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        found = Relay(listener.getsockname()[1])
-        found.speak()
-        threading.Thread(target=_accept, args=(found, listener, (host, port)), daemon=True).start()
+    speaks = threading.Event()
+    speaks.set()
+    listener = Listener(lambda client: pass_on(client, (host, port), hold=speaks.wait))
+    with contextlib.closing(listener):
         try:
-            yield found
+            yield Relay(listener.port, speaks)
         finally:
-            found.speak()
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
+            speaks.set()
 
 
-def _accept(relay: Relay, listener: socket.socket, server: tuple[str, int]) -> None:
+def pass_on(client: socket.socket, server: tuple[str, int], *, hold: Callable[[], object] = lambda: None) -> None:
+    """Relay a connection in both directions until one side ends it; `hold` is called before anything is passed on."""
+    with contextlib.suppress(OSError), client, socket.create_connection(server) as behind:
+        # A socket, of OpenSSL as well, may be read by one thread and written by another.
+        answers = threading.Thread(target=_pump, args=(behind, client, hold), daemon=True)
+        answers.start()
+        _pump(client, behind, hold)
+        answers.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket, hold: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
-        while True:
-            client, _ = listener.accept()
-            threading.Thread(target=relay.serve, args=(client, server), daemon=True).start()
+        while data := source.recv(1 << 16):
+            hold()
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)

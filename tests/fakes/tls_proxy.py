@@ -6,11 +6,13 @@ import contextlib
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from fakes.listener import Listener
+from fakes.relay import pass_on
 
 _CONFIG = "[req]\ndistinguished_name=name\n[name]\n"
 _KEY = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
@@ -71,40 +73,10 @@ def tls_in_front_of(
     if clients is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=clients.text)
-    with socket.create_server(("127.0.0.1", listen)) as listener:
-        threading.Thread(target=_accept, args=(listener, context, (host, port)), daemon=True).start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
 
+    def serve(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as client:
+            pass_on(client, (host, port))
 
-def _accept(listener: socket.socket, context: ssl.SSLContext, target: tuple[str, int]) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        threading.Thread(target=_serve, args=(connection, context, target), daemon=True).start()
-
-
-def _serve(connection: socket.socket, context: ssl.SSLContext, target: tuple[str, int]) -> None:
-    """Relay in both directions; OpenSSL's sockets may be read and written by two threads."""
-    with (
-        contextlib.suppress(OSError),
-        context.wrap_socket(connection, server_side=True) as client,
-        socket.create_connection(target) as server,
-    ):
-        answers = threading.Thread(target=_copy, args=(server, client), daemon=True)
-        answers.start()
-        _copy(client, server)
-        answers.join()
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with contextlib.suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
+    with contextlib.closing(Listener(serve, port=listen)) as listener:
+        yield listener.port

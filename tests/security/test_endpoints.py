@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 from hypothesis import given
 
+from fakes.connections import connection_to
 from fencepost_operator.adapters.cassandra_sessions import Limits
 from fencepost_operator.adapters.dialing import Dialing
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.offsets import KafkaOffsets
-from fencepost_operator.api import CassandraConnection, KafkaConnection
+from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_address, parse_entries
 from fencepost_operator.errors import PortError, Rejected, Unreachable
 from fencepost_operator.settings import Settings, SettingsError
@@ -146,18 +147,7 @@ async def test_failures_to_connect_read_the_same_where_endpoints_are_restricted(
 
 async def cassandra_says(point: str, port: int, policy: EndpointPolicy, limits: Limits | None = None) -> PortError:
     store = CassandraFenceStore(NoSecrets(), limits, policy=policy)
-    connection = CassandraConnection(
-        namespace="n",
-        contact_points=(point,),
-        port=port,
-        local_datacenter="dc1",
-        keyspace="k",
-        consistency="LOCAL_QUORUM",
-        credentials_secret=None,
-        create_schema=False,
-        replication_class="SimpleStrategy",
-        replication_factor=1,
-    )
+    connection = connection_to(point, port=port)
     with pytest.raises(PortError) as caught:
         await store.read(connection, "a/b/c")
     await store.close()

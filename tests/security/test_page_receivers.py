@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.paging import child
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.receivers import SecretSource, parse_receivers
+from harness.web_server import Quiet, serving
 
 TENANT: Final = SecretSource(namespace="evil", place="evil/fencepost-pages", uid="uid")
 UNREACHABLE: Final = Answer(outcome=Outcome.FAILED)
@@ -51,7 +52,7 @@ class Listener:
 def listener() -> Iterator[Listener]:
     found = Listener()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def setup(self) -> None:
             found.connections += 1
             super().setup()
@@ -70,18 +71,8 @@ def listener() -> Iterator[Listener]:
 
         do_GET = do_PUT = do_POST  # noqa: N815 - the base class' names
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.block_on_close = True, False
-    found.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as found.port:
+        yield found
 
 
 def only(*entries: str) -> Allowance:

@@ -15,9 +15,9 @@ import pytest
 from cassandra.cluster import Session
 from cassandra.util import Date, Time
 
-from fencepost.contract import CassandraEndpoint
 from fencepost.errors import PoisonRecord
 from fencepost.sinks.writer import Target, write
+from harness.sink_targets import target_of
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -90,21 +90,7 @@ def table(environment: Environment, session: Session) -> Iterator[Table]:
         f"CREATE TABLE driver_tests.{name} (topic text, partition int, offset bigint, {columns},"
         " PRIMARY KEY ((topic, partition), offset))"
     )
-    credentials = (environment.cassandra_username, environment.cassandra_password)
-    address = CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port)
-    yield Table(
-        session,
-        Target(
-            cassandra=address,
-            credentials=credentials,
-            consistency="LOCAL_QUORUM",
-            keyspace="driver_tests",
-            table=name,
-            primary_key=("topic", "partition", "offset"),
-            partition_key=("topic", "partition"),
-            patience=30.0,
-        ),
-    )
+    yield Table(session, target_of(environment, keyspace="driver_tests", table=name))
     session.execute(f"DROP TABLE driver_tests.{name}", timeout=30)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from fakes.relay import relay_to
 from fencepost.contract import CassandraEndpoint
 from fencepost.sinks import BatchToken, tasks, writer
 from fencepost.sinks.cassandra import TableTask
-from fencepost.sinks.writer import Target
+from harness.sink_targets import target_of
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -51,16 +52,9 @@ def test_requests_that_were_not_answered_are_counted_and_every_row_is_there(
     monkeypatch.setattr(writer, "REQUEST_TIMEOUT", 2.0)
     pauses: list[float] = []
     with relay_to(environment.cassandra_host, environment.cassandra_port) as relay:
-        target = Target(
-            cassandra=CassandraEndpoint(contact_points=("127.0.0.1",), port=relay.port),
-            credentials=(environment.cassandra_username, environment.cassandra_password),
-            consistency="LOCAL_QUORUM",
-            keyspace="driver_tests",
-            table=table,
-            primary_key=("topic", "partition", "offset"),
-            partition_key=("topic", "partition"),
-            patience=120.0,
-        )
+        behind = CassandraEndpoint(contact_points=("127.0.0.1",), port=relay.port)
+        target = target_of(environment, keyspace="driver_tests", table=table, patience=120.0)
+        target = replace(target, cassandra=behind)
 
         def pause(seconds: float) -> None:
             """A request had no answer in time; there are answers again."""

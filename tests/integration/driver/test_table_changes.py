@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
-from fencepost.contract import CassandraEndpoint
 from fencepost.errors import PoisonRecord
 from fencepost.sinks.changes import Rules
 from fencepost.sinks.writer import Target, write
+from harness.sink_targets import target_of
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -48,15 +48,12 @@ def target(environment: Environment, session: Session) -> Iterator[Target]:
         f"CREATE TABLE driver_tests.{name} (account text, day int, entry int, amount int,"
         " PRIMARY KEY (account, day, entry))"
     )
-    yield Target(
-        cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
-        credentials=(environment.cassandra_username, environment.cassandra_password),
-        consistency="LOCAL_QUORUM",
+    yield target_of(
+        environment,
         keyspace="driver_tests",
         table=name,
         primary_key=("account", "day", "entry"),
         partition_key=("account",),
-        patience=30.0,
     )
     session.execute(f"DROP TABLE driver_tests.{name}", timeout=30)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from harness.web_server import Quiet, serving
 from unit.charts.rendering import objects, one
 
 ARGUMENTS = one(objects("spark-cluster", "default", {}), "StatefulSet", "-master")["spec"]["template"]["spec"][
@@ -25,7 +25,7 @@ def worker(*answers: bytes) -> Iterator[int]:
     """Serve the pages of a worker one after the other, the last one again and again; yield the port."""
     left = list(answers)
 
-    class Pages(BaseHTTPRequestHandler):
+    class Pages(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             assert self.path == "/json/"
             body = left.pop(0) if len(left) > 1 else left[0]
@@ -33,17 +33,8 @@ def worker(*answers: bytes) -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Pages) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            serving.join()
+    with serving(Pages) as port:
+        yield port
 
 
 def start(recovery: Path, port: int) -> str:

@@ -1,0 +1,48 @@
+"""A web server of this machine that answers by a handler, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler
+from typing import Any, Protocol
+
+
+class Handling(Protocol):
+    """A class of handlers, or what makes one."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> BaseRequestHandler:
+        """Handle a connection."""
+        ...
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Logs no request."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """Say nothing."""
+
+    def acknowledge(self, status: int = 200) -> None:
+        """Answer without a body."""
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextmanager
+def serving(handler: Handling, *, host: str = "127.0.0.1") -> Iterator[int]:
+    """Serve on a free port of an address of this machine, each connection in a thread; yield the port.
+
+    Requests that are not answered at the end do not keep it from ending.
+    """
+    server = ThreadingHTTPServer((host, 0), handler)
+    thread = threading.Thread(target=server.serve_forever, name="web server")
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
