@@ -41,6 +41,9 @@ HEAD: Final = """<!-- Written by `make reference` from the code. -->
 The PodMonitor gives each series of a pod the labels `namespace`, `pod`, `name` (the pipeline's) and `component` (driver, master, worker). A
 counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
 
+Pods of pipelines serve plain HTTP to whoever reaches them: [why, and who may be kept out](operations.md#who-may-read-the-metrics-of-a-pipelines-pods).
+The operator serves TLS, and asks for a token, [where you want that](operations.md#metrics-logs-and-dashboards).
+
 `metrics.dashboards.enabled` installs three Grafana dashboards: the fleet, one pipeline, and the operator.
 
 ## Memory that runs out
@@ -49,7 +52,8 @@ counter's name ends with `_total`; a histogram has `_bucket`, `_sum` and `_count
 A driver whose transform keeps 4 MiB per batch, and a Python worker that keeps 2 MiB per task, as Prometheus draws them. The heap reaches
 its limit after half a minute; the share of time in garbage collection climbs for two and a half minutes, to 60 %, until the JVM gives up.
 Nothing else is wrong meanwhile: batches are committed, ever more slowly. In a pipeline that takes days, and both curves show it. Watch
-`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble) and `fencepost_worker_container_unreclaimable_bytes` beside its limit: two alerts do.
+`rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble), and beside their limits `fencepost_driver_container_unreclaimable_bytes`
+and `fencepost_worker_container_unreclaimable_bytes`: three alerts do.
 """
 
 
@@ -96,7 +100,7 @@ def driver() -> Iterator[Described]:
             work={"orders": SinkWork()},
         )
     )  # fmt: skip
-    return _sampled(DriverCollector(figures, epoch=1, jvm=lambda: _JVM, jvm_process=1).collect)
+    return _sampled(DriverCollector(figures, epoch=1, jvm=lambda: _JVM, jvm_process=1, memory=lambda: _MEMORY).collect)
 
 
 def worker() -> Iterator[Described]:

@@ -58,6 +58,13 @@ def quantiles(metric: str, *, where: str = "") -> dict[str, str]:
     return {f"histogram_quantile({share}, {buckets})": f"p{round(share * 100)}" for share in (0.5, 0.99)}
 
 
+def of_limit(owner: str, where: str = "") -> str:
+    """Return the share of its memory limit that a container has in use, of drivers or workers."""
+    used, limit = (f"fencepost_{owner}_container_{part}_bytes" for part in ("unreclaimable", "memory_limit"))
+    selector = f"{{{where}}}" if where else ""
+    return f"{used}{selector} / {limit}{selector}"
+
+
 def of_operator(metric: str, by: str = "namespace, name") -> str:
     """Return the pipeline's figure whatever replica of the operator tells it."""
     return f"max by ({by}) ({metric})"
@@ -126,11 +133,12 @@ FLEET: Final = Board(
         ),
         "Resources": (
             Panel(
-                title="Memory of workers' containers, share of the limit",
+                title="Memory of containers, share of the limit",
                 unit="percentunit",
+                about="Without page cache; the ten fullest drivers and workers. At the limit the kernel kills.",
                 queries={
-                    "topk(10, max by (namespace, name, pod) (fencepost_worker_container_unreclaimable_bytes"
-                    " / fencepost_worker_container_memory_limit_bytes))": "{{namespace}}/{{pod}}"
+                    f"topk(10, max by (namespace, name, pod) ({of_limit('driver')})"
+                    f" or max by (namespace, name, pod) ({of_limit('worker')}))": "{{namespace}}/{{pod}}"
                 },
             ),
             Panel(
@@ -238,6 +246,12 @@ ONE: Final = Board(
                 about="Share of the time. A driver that comes near 1 collects and does nothing else.",
                 queries={rate("jvm_gc_collection_seconds_sum", "gc"): "{{gc}}"},
             ),
+            Panel(
+                title="Container, share of the limit",
+                unit="percentunit",
+                about="JVM, Python and what they started, without page cache. At the limit the kernel kills.",
+                queries={f"max by (pod) ({of_limit('driver', CHOSEN)})": "{{pod}}"},
+            ),
         ),
         "Memory of the workers": (
             Panel(
@@ -264,10 +278,7 @@ ONE: Final = Board(
             Panel(
                 title="Container, share of the limit",
                 unit="percentunit",
-                queries={
-                    f"max by (pod) (fencepost_worker_container_unreclaimable_bytes{{{CHOSEN}}}"
-                    f" / fencepost_worker_container_memory_limit_bytes{{{CHOSEN}}})": "{{pod}}"
-                },
+                queries={f"max by (pod) ({of_limit('worker', CHOSEN)})": "{{pod}}"},
             ),
             Panel(
                 title="Scratch",

@@ -125,31 +125,31 @@ async def test_an_api_server_without_an_answer_costs_no_page(side: str) -> None:
             await stall_and_recover(stage)
 
 
-async def test_a_receiver_that_is_down_hears_it_later_from_another_operator() -> None:
+async def stalled_while_the_receiver_is_down() -> tuple[Stage, Paging]:
     stage = paged()
     assert stage.paging is not None
     await stage.running()
     stage.paging.is_down = True
     stage.world.kill_driver(code=ExitCode.BAD_SPEC)
     await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    return stage, stage.paging
+
+
+async def test_a_receiver_that_is_down_hears_it_later_from_another_operator() -> None:
+    stage, paging = await stalled_while_the_receiver_is_down()
     await stage.run(60)
     stage._operator = None  # killed with what it kept in memory
-    stage.paging.is_down = False
+    paging.is_down = False
     await stage.until(lambda: knows(stage, STALLED))
     (page,) = stage.pipeline.status.pages
     assert page.opened_at <= stage.world.now - timedelta(seconds=60)
 
 
 async def test_what_recovered_meanwhile_is_told_all_the_same() -> None:
-    stage = paged()
-    assert stage.paging is not None
-    await stage.running()
-    stage.paging.is_down = True
-    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
-    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    stage, paging = await stalled_while_the_receiver_is_down()
     stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
     await stage.running()
-    stage.paging.is_down = False
+    paging.is_down = False
     await stage.until(lambda: knows(stage, STALLED, over=True))
 
 

@@ -76,8 +76,9 @@ def test_pods_serve_metrics_and_an_executors_last_words_reach_the_log(stream: St
     of_worker = scrape(kubectl, worker, "metrics", "/metrics")
     for kind in ("worker", "executor", "python"):
         assert of_worker[f"fencepost_worker_resident_memory_bytes{{{kind}}}"] > 10 << 20, kind
-    used, limit = (of_worker[f"fencepost_worker_container_memory{part}_bytes"] for part in ("", "_limit"))
-    assert used < limit
+    for owner, figures in (("worker", of_worker), ("driver", of_driver)):
+        used, limit = (figures[f"fencepost_{owner}_container_memory{part}_bytes"] for part in ("", "_limit"))
+        assert 0 < figures[f"fencepost_{owner}_container_unreclaimable_bytes"] <= used < limit, owner
     assert scrape(kubectl, master, "ui", "/metrics/prometheus/")["metrics_master_aliveWorkers_Value{gauges}"] == 1
     assert scrape(kubectl, worker, "ui", "/metrics/prometheus/")["metrics_worker_executors_Value{gauges}"] == 1
     name = worker["metadata"]["name"]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import mmap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.memory import ContainerMemory
@@ -24,6 +25,8 @@ FULL: Final = 0.96
 """Share of the container's limit."""
 MUCH, LITTLE = 24 << 20, 128 << 10
 """Bytes that a task keeps."""
+PIECE: Final = 4 << 20
+"""Bytes that the driver takes at a time, and gives back when its JVM wants them: the kernel is never faster."""
 FULL_HEAP: Final = 0.7
 """Share of the heap: the rest is for Spark."""
 NODES: Final = 200_000
@@ -55,12 +58,35 @@ def _share() -> float:
     return (here.unreclaimable or 0) / here.limit if here.limit else 1.0
 
 
+def collecting(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Let the driver's Python keep what it collects, until its container is full."""
+    _once(_collect)
+    return corrected(batch, context)
+
+
+def _collect() -> None:
+    pieces: list[mmap.mmap] = []
+    while True:
+        here = ContainerMemory.here()
+        missing = int(FULL * (here.limit or 0)) - (here.unreclaimable or 0)
+        if missing > PIECE:
+            pieces.append(mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            pieces[-1].write(b"x" * PIECE)
+        elif missing < -PIECE and pieces:
+            pieces.pop().close()
+        time.sleep(0.02)
+
+
 def spiralling(batch: DataFrame, context: BatchContext) -> DataFrame:
     """Fill the driver's heap beside the batches, and keep replacing what is in it."""
-    if not STARTED:
-        STARTED.append(threading.Thread(target=_fill, args=(batch.sparkSession._jvm,), daemon=True))
-        STARTED[0].start()
+    _once(_fill, batch.sparkSession._jvm)
     return corrected(batch, context)
+
+
+def _once(target: Callable[..., None], *given: Any) -> None:
+    if not STARTED:
+        STARTED.append(threading.Thread(target=target, args=given, daemon=True))
+        STARTED[0].start()
 
 
 def _fill(jvm: Any) -> None:

@@ -20,7 +20,7 @@ _OF_LIMIT: Final = "max(fencepost_{0}_container_{1}_bytes / fencepost_{0}_contai
 SHARES: Final = {
     **{
         f"{words} of a healthy {who}, as a share of its limit": _OF_LIMIT.format(who, figure)
-        for who in ("worker", "operator")
+        for who in ("worker", "driver", "operator")
         for figure, words in (("unreclaimable", "memory without page cache"), ("memory", "memory with page cache"))
     },
     "time in garbage collection of a healthy driver": "max(sum by (pod) (rate(jvm_gc_collection_seconds_sum[20s])))",

@@ -79,6 +79,9 @@ class ServiceMonitor:
             assert place == OWN_TOKEN
             (folder / "token").write_text(token)
             found["authorization"] = {"type": "Bearer", "credentials_file": str(folder / "token")}
+        if authorization := left.pop("authorization", None):
+            credentials = self._of_secret(authorization["credentials"]).decode()
+            found["authorization"] = {"type": authorization["type"], "credentials": credentials}
         assert not left
         return found
 
@@ -89,13 +92,16 @@ class ServiceMonitor:
         if name := left.pop("serverName", None):
             found["server_name"] = name
         if authority := left.pop("ca", None):
-            wanted = authority["secret"]
-            secret = self.kubectl.get("secret", wanted["name"])
-            assert secret is not None, wanted
-            (folder / "ca.crt").write_bytes(base64.b64decode(secret["data"][wanted["key"]]))
+            (folder / "ca.crt").write_bytes(self._of_secret(authority["secret"]))
             found["ca_file"] = str(folder / "ca.crt")
         assert not left
         return found
+
+    def _of_secret(self, wanted: Object) -> bytes:
+        """Return a key of a Secret in the ServiceMonitor's namespace, which is where the Prometheus operator looks."""
+        secret = self.kubectl.get("secret", wanted["name"])
+        assert secret is not None, wanted
+        return base64.b64decode(secret["data"][wanted["key"]])
 
 
 @contextmanager

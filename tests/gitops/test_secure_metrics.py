@@ -6,7 +6,6 @@ import re
 import secrets
 import shlex
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
+from fakes import tls_proxy
 from gitops.operators import installed, own_namespace, own_values
 from gitops.service_monitor import ServiceMonitor, forwarded
 from harness.kubectl import Kubectl, Object
@@ -23,6 +24,7 @@ from harness.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.images import REPOSITORY
+from testbed.release import RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -33,6 +35,8 @@ VALUES: Final = {
     "metrics.serviceMonitor.interval": "1s",
 }
 READER: Final = "prometheus-k8s"
+SCRAPER: Final = "fencepost-scraper"
+"""The ServiceAccount, the Secret with its token and the binding of docs/operations.md."""
 STRANGER: Final = "somebody"
 
 
@@ -40,23 +44,20 @@ class Authority:
     """A certificate authority, which renews the certificate of the operator's metrics."""
 
     def __init__(self, folder: Path, namespace: str) -> None:
-        self._folder = folder
         self._name = f"{namespace}-metrics.{namespace}.svc"
-        folder.mkdir()
-        # Not the system's openssl.cnf, which would make each of them an authority.
-        (folder / "openssl.cnf").write_text("[req]\ndistinguished_name=name\n[name]\n")
-        self._sign("ca", "/CN=authority", "basicConstraints=critical,CA:TRUE")
+        self._signer = tls_proxy.Authority.make(folder)
 
     @property
     def file(self) -> Path:
         """The authority's own certificate."""
-        return self._folder / "ca.crt"
+        return self._signer.folder / "ca.crt"
 
     def secret(self) -> Object:
         """Return the Secret with a new certificate, of the kind that cert-manager keeps."""
-        leaf = ("basicConstraints=critical,CA:FALSE", f"subjectAltName=DNS:{self._name}")
-        self._sign("tls", f"/CN={self._name}", *leaf, by="ca")
-        files = {name: (self._folder / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
+        pair = self._signer.sign("tls", names=f"DNS:{self._name}")
+        files = {
+            "ca.crt": self._signer.text, "tls.crt": pair.certificate.read_text(), "tls.key": pair.key.read_text()
+        }  # fmt: skip
         kind = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
         return {**kind, "metadata": {"name": SECRET}, "stringData": files}
 
@@ -77,15 +78,6 @@ class Authority:
         except urllib.error.HTTPError as error:
             return error.code
 
-    def _sign(self, name: str, subject: str, *extensions: str, by: str | None = None) -> None:
-        authority = ["-CA", f"{by}.crt", "-CAkey", f"{by}.key"] if by else []
-        subprocess.run(
-            ["openssl", "req", "-x509", "-config", "openssl.cnf", "-days", "2", "-subj", subject, "-nodes", "-newkey",
-             "rsa:2048", "-keyout", f"{name}.key", "-out", f"{name}.crt", *authority,
-             *(word for extension in extensions for word in ("-addext", extension))],
-            cwd=self._folder, check=True, capture_output=True,
-        )  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def kubectl(environment: Environment) -> Iterator[Kubectl]:
@@ -105,11 +97,13 @@ def tokens(environment: Environment, kubectl: Kubectl, authority: Authority) -> 
     for account in (READER, STRANGER):
         kubectl.run("create", "serviceaccount", account)
     with installed(environment, kubectl, VALUES):
-        binding = grant(kubectl)
+        bindings: list[str] = []
         try:
+            bindings.extend(made(kubectl) for made in (grant, kept_token))
             yield {name: kubectl.run("create", "token", name, "--duration=2h").strip() for name in (READER, STRANGER)}
         finally:
-            kubectl.delete("clusterrolebinding", binding)
+            for binding in bindings:
+                kubectl.delete("clusterrolebinding", binding)
 
 
 def grant(kubectl: Kubectl) -> str:
@@ -128,6 +122,19 @@ def grant(kubectl: Kubectl) -> str:
     return binding
 
 
+def kept_token(kubectl: Kubectl) -> str:
+    """Keep a reader's token in a Secret, by the objects of docs/operations.md; return the name of its binding."""
+    text = (REPOSITORY / "docs" / "operations.md").read_text()
+    (documented,) = re.findall(rf"^```yaml\n([^`]*name: {SCRAPER}\n[^`]*)```", text, re.MULTILINE)
+    binding = f"{kubectl.namespace}-scraper"
+    for one in yaml.safe_load_all(documented.replace("fencepost-system", kubectl.namespace)):
+        if one["kind"] == "ClusterRoleBinding":
+            one["metadata"]["name"] = binding
+            one["roleRef"]["name"] = one["roleRef"]["name"].replace(RELEASE, kubectl.namespace)
+        kubectl.apply(one)
+    return binding
+
+
 def monitor(environment: Environment, kubectl: Kubectl, **more: str) -> ServiceMonitor:
     """Return the ServiceMonitor of the release."""
     values = {**own_values(environment, kubectl.namespace), **VALUES, **more}
@@ -139,6 +146,12 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
 ) -> None:
     checked = monitor(environment, kubectl)
     unchecked = monitor(environment, kubectl, **{"metrics.tls.hasAuthority": "false"})
+    without_files = monitor(environment, kubectl, **{"metrics.serviceMonitor.authorization.secretName": SCRAPER})
+    eventually(
+        "the Secret has its token",
+        lambda: "token" in (kubectl.get("secret", SCRAPER) or {}).get("data", {}),
+        seconds=60,
+    )
     with checked.reached(folder / "forward.log") as address:
         assert authority.status(address, None) == 401
         assert authority.status(address, "no-token") == 401
@@ -150,12 +163,13 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
             for job, found, account in (
                 ("reader", checked, READER),
                 ("trusting", unchecked, READER),
+                ("kept", without_files, STRANGER),  # whose own token is not sent
                 ("stranger", checked, STRANGER),
             )
         ]
         with prometheus(environment, folder / "prometheus", jobs=jobs) as scraping:
-            leads = 'fencepost_operator_leader{job=~"reader|trusting"} == 1'
-            eventually("both read the metrics", lambda: len(scraping.query(leads)) == 2, seconds=120)
+            leads = 'fencepost_operator_leader{job=~"reader|trusting|kept"} == 1'
+            eventually("all three read the metrics", lambda: len(scraping.query(leads)) == 3, seconds=120)
 
             def last_error() -> str:
                 targets = ask(f"{scraping.url}/api/v1/targets")["data"]["activeTargets"]

@@ -127,6 +127,15 @@ true
 {{- end -}}
 {{- end }}
 
+{{- /* Job under which Prometheus scrapes the operator; empty where nobody says that it does. */}}
+{{- define "fencepost.metricsJob" -}}
+{{- if .Values.metrics.prometheusRule.job -}}
+{{- .Values.metrics.prometheusRule.job -}}
+{{- else if include "fencepost.wanted" (list . .Values.metrics.serviceMonitor.enabled "ServiceMonitor") -}}
+{{- printf "%s-metrics" (include "fencepost.fullname" .) -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Seconds of one of Prometheus' durations with a single unit. */}}
 {{- define "fencepost.seconds" -}}
 {{- $factor := dict "s" 1 "m" 60 "h" 3600 "d" 86400 | dig (regexFind "[smhd]$" .) 1 -}}

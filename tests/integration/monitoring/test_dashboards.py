@@ -57,7 +57,9 @@ class Fleet:
         memory = ContainerMemory(used=1 << 29, unreclaimable=1 << 28, limit=1 << 30)
         self.servers: dict[str, Callable[[], bytes]] = {
             "operator": self.operator.exposition,
-            "driver": of_driver(DriverCollector(self.figures, epoch=3, jvm=self.jvm, jvm_process=1)),
+            "driver": of_driver(
+                DriverCollector(self.figures, epoch=3, jvm=self.jvm, jvm_process=1, memory=lambda: memory)
+            ),
             "worker": of_worker(WorkerCollector(self.counted, lambda: processes(work), memory=lambda: memory)),
             "spark-master": (HERE / "spark-master.prom").read_bytes,
             "spark-worker": (HERE / "spark-worker.prom").read_bytes,

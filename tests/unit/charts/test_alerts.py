@@ -15,8 +15,9 @@ GROUPS = one(objects("fencepost", "full"), "PrometheusRule", "fencepost")["spec"
 RULES: Final[dict[str, dict[str, Any]]] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 TESTS: Final = {path.stem: yaml.safe_load(path.read_text()) for path in Path(__file__).with_name("alerts").glob("*")}
 OF_PIPELINES: Final = re.compile(
-    r"(max|min) by \(namespace, name(, reason)?\) "
-    r"\((last_over_time\(|min_over_time\()?(sum without \(reason\) \()?fencepost_pipeline_\w+"
+    r"(max|min|sum) by \(namespace, name(, reason)?\) "
+    r"\(((last|min|max)_over_time\()?(sum without \(reason\) \()?fencepost_pipeline_\w+"
+    r"(\{[^}]*\}\[\w+:\]\) - min_over_time\(fencepost_pipeline_\w+)?"
 )
 
 

@@ -21,7 +21,8 @@ BY_NAMESPACE: Final = "- the receivers in Secret fencepost-pages of a pipeline's
 ALL: Final = (NO_PIPELINE, NO_OPERATOR, BY_OPERATOR, BY_ALERTS, BY_NAMESPACE)
 PAGES: Final = {"pages.secretName": "receivers"}
 HEARTBEAT: Final = {"pages.heartbeat.secretName": "switch"}
-ALERTS: Final = {"metrics.prometheusRule.enabled": True, "metrics.serviceMonitor.enabled": True}
+RULES: Final = {"metrics.prometheusRule.enabled": True}
+ALERTS: Final = RULES | {"metrics.serviceMonitor.enabled": True}
 
 
 KIND: Final = 'kind: Notes\nsaid: {{ include "notes" . | toJson }}\n'
@@ -55,9 +56,21 @@ def notes(chart: Path, values: Mapping[str, Any], *kinds: str) -> str:
         (HEARTBEAT, {NO_PIPELINE}),
         (PAGES | HEARTBEAT, {BY_OPERATOR, BY_NAMESPACE}),
         (ALERTS, {BY_ALERTS, BY_NAMESPACE}),
+        (RULES, {BY_ALERTS, BY_NAMESPACE, NO_OPERATOR}),
+        (RULES | {"metrics.prometheusRule.job": "own"}, {BY_ALERTS, BY_NAMESPACE}),
         (PAGES | HEARTBEAT | ALERTS, {BY_OPERATOR, BY_ALERTS, BY_NAMESPACE}),
     ],
-    ids=["nothing", "values of an older chart", "pages", "heartbeat", "pages and heartbeat", "alerts", "all"],
+    ids=[
+        "nothing",
+        "values of an older chart",
+        "pages",
+        "heartbeat",
+        "pages and heartbeat",
+        "alerts",
+        "alerts that nobody scrapes for",
+        "alerts of a job of one's own",
+        "all",
+    ],
 )
 def test_the_notes_say_who_is_told_and_warn_while_nobody_is(
     chart: Path, values: Mapping[str, Any], said: set[str]

@@ -40,6 +40,8 @@ from unit.charts.rendering import CHARTS, HelmError, render
         ("fencepost", {"metrics.prometheusRule.notReadyFor": "long"}, "/metrics/prometheusRule/notReadyFor"),
         ("fencepost", {"metrics.prometheusRule.enabled": "yes"}, "/metrics/prometheusRule/enabled"),
         ("fencepost", {"metrics.prometheusRule.for.NotReady": "5m"}, "NotReady"),
+        ("fencepost", {"metrics.serviceMonitor.authorization.secretName": "A b"}, "/authorization/secretName"),
+        ("fencepost", {"metrics.serviceMonitor.authorization.key": ""}, "/authorization/key"),
         ("fencepost", {"metrics.prometheusRule.lookback.gap": "90ms"}, "/metrics/prometheusRule/lookback/gap"),
     ],
 )

@@ -21,6 +21,7 @@ from fencepost.driver.exposition import DriverCollector, exposition
 from fencepost.driver.figures import Figures
 from fencepost.driver.report import Report
 from fencepost.driver.sampling import Sampler
+from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 
 REPORT = Report(
@@ -47,6 +48,9 @@ JVM = JvmFigures(
 )  # fmt: skip
 
 
+UNKNOWN = ContainerMemory(used=None, unreclaimable=None, limit=None)
+
+
 def samples(text: bytes) -> dict[str, float]:
     """The samples that our own code makes, as 'name{label="value"}'."""
     return {
@@ -56,8 +60,13 @@ def samples(text: bytes) -> dict[str, float]:
     }
 
 
-def scrape(figures: Figures, jvm: JvmFigures | None = None) -> dict[str, float]:
-    return samples(exposition(DriverCollector(figures, epoch=7, jvm=lambda: jvm, jvm_process=None))())
+def scrape(
+    figures: Figures,
+    jvm: JvmFigures | None = None,
+    memory: ContainerMemory = UNKNOWN,
+) -> dict[str, float]:
+    collector = DriverCollector(figures, epoch=7, jvm=lambda: jvm, jvm_process=None, memory=lambda: memory)
+    return samples(exposition(collector)())
 
 
 def test_a_scrape_shows_what_the_loop_reported() -> None:
@@ -105,6 +114,16 @@ def test_a_scrape_before_the_first_commit_has_no_figures_of_one() -> None:
     found = scrape(Figures(["orders"]))
     assert found["fencepost_driver_batches_total"] == 0
     assert "fencepost_driver_fence_version" not in found
+
+
+def test_the_memory_of_the_container_is_beside_its_limit_before_the_first_commit() -> None:
+    found = scrape(Figures([]), memory=ContainerMemory(used=900, unreclaimable=700, limit=1000))
+    assert {name: value for name, value in found.items() if "_container_" in name} == {
+        "fencepost_driver_container_memory_bytes": 900,
+        "fencepost_driver_container_unreclaimable_bytes": 700,
+        "fencepost_driver_container_memory_limit_bytes": 1000,
+    }
+    assert not [name for name in scrape(Figures([])) if "_container_" in name]
 
 
 def test_the_jvm_and_the_executors_are_shown_while_they_answer() -> None:

@@ -9,12 +9,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from apprise import Apprise
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.paging.delivery import Answer, Outcome, answer_line, answers
 from fencepost_operator.paging.messages import LAPSE, harmless, messages_of
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import MOST_LINES, Kind, Receiver, SecretSource, parse_receivers
+from fencepost_operator.paging.services import SCHEMAS
 from fencepost_operator.settings import PAGERDUTY_URL
 from unit.operator.scenes import NOW
 
@@ -212,3 +214,11 @@ def test_answers_are_read_back() -> None:
     told: list[Any] = [Answer(outcome=Outcome.FAILED, status=429, retry_after=7.0), Answer(outcome=Outcome.DELIVERED)]
     lines = [answer_line(0, Answer(outcome=Outcome.PARTLY)), *(answer_line(*each) for each in enumerate(told))]
     assert answers("".join(lines) + "more\n", 2) == told, "the last one counts"
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # of one of its services
+def test_apprise_knows_each_service_that_is_allowed() -> None:
+    """A name that it does not know would be refused only when somebody is to be paged."""
+    details = Apprise().details()["schemas"]
+    known = {name for one in details for kind in ("protocols", "secure_protocols") for name in one[kind] or ()}
+    assert sorted(SCHEMAS - known) == []

@@ -19,7 +19,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost.driver.figures import Counts, Figures
-from fencepost.memory import resident
+from fencepost.memory import ContainerMemory, resident
 from fencepost.spark.jvm_figures import Area, Executor, JvmFigures
 
 
@@ -27,12 +27,19 @@ class DriverCollector:
     """Formats the figures at a scrape; `jvm` returns None while they are not known."""
 
     def __init__(
-        self, figures: Figures, *, epoch: int, jvm: Callable[[], JvmFigures | None], jvm_process: int | None
+        self,
+        figures: Figures,
+        *,
+        epoch: int,
+        jvm: Callable[[], JvmFigures | None],
+        jvm_process: int | None,
+        memory: Callable[[], ContainerMemory] = ContainerMemory.here,
     ) -> None:
         self._figures = figures
         self._epoch = epoch
         self._jvm = jvm
         self._jvm_process = jvm_process
+        self._memory = memory
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric."""
@@ -40,6 +47,7 @@ class DriverCollector:
         with self._figures.still() as counts:
             found = [*_counted(counts, self._figures.uncounted), *_newest(counts)]
         yield from found
+        yield from self._memory().metrics("driver")
         if self._jvm_process is not None and (memory := resident(self._jvm_process)) is not None:
             words = "Resident memory of the driver's JVM; process_resident_memory_bytes is its Python."
             yield _gauge("fencepost_driver_jvm_resident_memory_bytes", words, memory)
