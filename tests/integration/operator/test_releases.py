@@ -203,9 +203,22 @@ async def test_helm_killed_midway_is_made_good_by_the_next_one(
     assert cluster.workers == 2
 
 
-async def test_a_cancelled_install_takes_its_process_along(releases: HelmReleases, place: ObjectKey) -> None:
+async def test_a_cancelled_install_takes_its_process_along(
+    releases: HelmReleases, place: ObjectKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, stopped = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def start_and_stop(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*arguments, **options)
+        os.kill(process.pid, signal.SIGSTOP)  # helm may otherwise be done before it is cancelled
+        stopped.set()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_and_stop)
     task = asyncio.create_task(releases.install(place, values()))
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(30):
+        await stopped.wait()
+    assert processes_that_mention(place.namespace) != []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
