@@ -124,8 +124,7 @@ def argo_cd(environment: Environment, folder: Path, *, namespace: str, program: 
     """Run Argo CD for Applications in `namespace`; its kinds stay in the cluster."""
     kubectl = Kubectl.of(environment, namespace)
     crds = (environment.kubectl.parent.parent / "share" / f"{program}-crds").resolve()
-    kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
-    kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
+    kubectl.apply_crds(crds)
     kubectl.apply(*_settings())
     binary = str(environment.kubectl.parent / program)
     redis, repository = (f"127.0.0.1:{free_port()}" for _ in range(2))

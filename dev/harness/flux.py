@@ -107,8 +107,7 @@ def flux(environment: Environment, folder: Path, *, namespace: str) -> Iterator[
     served.mkdir(parents=True, exist_ok=True)
     kubectl = Kubectl.of(environment, namespace)
     crds = (environment.kubectl.parent.parent / "share" / "flux-crds").resolve()
-    kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
-    kubectl.run("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
+    kubectl.apply_crds(crds)
     health = f"127.0.0.1:{free_port()}"
     command = [
         str(environment.kubectl.parent / "kustomize-controller"),

@@ -6,8 +6,10 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
+from harness.waiting import eventually
 from testbed.environment import Environment
 
 Object: TypeAlias = dict[str, Any]
@@ -60,6 +62,17 @@ class Kubectl:
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """`kubectl apply` as a user does it."""
         self.run("apply", "--filename=-", text="\n---\n".join(json.dumps(manifest) for manifest in manifests))
+
+    def apply_crds(self, folder: Path) -> None:
+        """Apply the CRDs of a folder and wait until the API server serves their kinds. Raises NotInTimeError."""
+        files = f"--filename={folder}"
+        self.run("apply", "--server-side", "--force-conflicts", files)
+
+        def established() -> bool:  # `kubectl wait` fails on a CRD whose conditions are still null, so ask again
+            self.run("wait", "--for=condition=Established", files, "--timeout=10s")
+            return True
+
+        eventually(f"the CRDs of {folder} are established", established, seconds=60)
 
     def create(self, manifest: Mapping[str, Any]) -> Object:
         """Create one object and return it as the API server made it."""
