@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import NODES, RECORD, delete, owned
+from testbed.base_images import Registry
+from testbed.cluster import NODES, RECORD, Cluster, delete, owned
 from testbed.engine import Docker, process_start, stop, was_started
 from testbed.environment import NotUpError, load
 from testbed.home import Home
 from testbed.images import qualified
-from testbed.network import node_script, plugin_configuration
+from testbed.network import Network, node_script, plugin_configuration
+from testbed.node_image import NodeImage
 from testbed.process import Transcript
 from testbed.steps import StepError
 
@@ -49,6 +51,48 @@ def test_someone_elses_cluster_is_not_deleted(home: Home) -> None:
     with pytest.raises(StepError, match="left alone"):
         delete(home, Docker(home), Transcript(home.logs / "down.log"))
     assert not (home.root / "removed").exists()
+
+
+def client(home: Home, name: str, script: str) -> None:
+    """A command-line client in the testbed's bin folder."""
+    path = home.bin / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def cluster_in(home: Home) -> Cluster:
+    docker = Docker(home)
+    return Cluster(home, docker, NodeImage(home, docker, Registry(docker)))
+
+
+def test_a_cluster_whose_nodes_were_restarted_is_created_again(home: Home) -> None:
+    cluster = cluster_in(home)
+    rows = "\n".join(f"{name} id-{name} running" for name in NODES)
+    client(home, "docker", f'case $1 in ps) echo "{rows}";; inspect) cat {home.root}/started;; esac')
+    client(home, "kubectl", "echo -n ok")
+    record = {name: identity for name, (identity, _) in FOUND.items()}
+    home.write(RECORD, {**record, "key": "key", "started": "08:00 08:00 08:00"})
+    (home.root / "started").write_text("08:00\n08:00\n08:00\n")
+    assert cluster.present("key")
+    (home.root / "started").write_text("08:00\n09:30\n08:00\n")
+    assert not cluster.present("key")
+
+
+def test_the_network_is_waited_for_until_it_is_there(home: Home) -> None:
+    network = Network(cluster_in(home))
+    nodes = " ".join(f"{name}=True" for name in NODES)
+    client(home, "docker", "exit 1")
+    client(
+        home,
+        "kubectl",
+        f"""case "$*" in
+*coredns*jsonpath*) echo -n . >>{home.root}/asked; [ $(wc -c <{home.root}/asked) -gt 1 ] && echo -n 1;;
+*jsonpath*) echo "{nodes}";;
+esac""",
+    )
+    network.make("key", Transcript(home.logs / "network.log"))
+    assert network.present("key")
+    assert "missing: CoreDNS is not ready" in (home.logs / "network.log").read_text()
 
 
 def test_a_process_that_reused_the_recorded_id_is_not_stopped(home: Home) -> None:
