@@ -525,6 +525,27 @@ async def test_suspend_while_kubernetes_still_starts_the_first_run() -> None:
     assert not stage.world.jobs
 
 
+async def test_a_driver_that_wakes_up_after_the_suspension_claims_nothing() -> None:
+    """Its node fell silent before the claim, so that nothing says that it is dead."""
+    stage = Stage()
+    stage.world.apply(body())
+    await stage.until(lambda: bool(stage.world.drivers) and stage.world.drivers[0].started_at is not None)
+    driver = stage.world.drivers[0]
+    driver.frozen = True
+    stage.world.nodes["node-1"].reachable = False
+    stage.world.change(KEY, suspend=True)
+    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.run(120)
+    driver.frozen = False
+    driver.step(stage.world.now, executors=True)
+    assert driver.exit_code == ExitCode.FENCED
+    assert driver.row is None
+    assert epoch(stage) == 2, "one takeover is enough"
+    stage.world.nodes["node-1"].reachable = True
+    stage.world.change(KEY, suspend=False)
+    await stage.running()
+
+
 async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_writes_nothing_else() -> None:
     """Also after the operator was replaced: what it knew only in memory is not needed."""
     stage = Stage()

@@ -136,6 +136,16 @@ def test_the_drivers_reason_says_more_than_its_exit_code(
     assert (found.remedy, found.log) == ("do that", ("a", "b"))
 
 
+def test_code_that_ends_its_own_driver_as_if_it_had_stopped_uses_the_budget() -> None:
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=0)), RUN.name)
+    assert (found.category, found.is_environment) == (Reason.RUN_ENDED, False)
+
+
+def test_a_deleted_pod_whose_driver_stopped_in_time_uses_no_budget() -> None:
+    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=0, deleting_since=NOW)), RUN.name)
+    assert (found.category, found.is_environment) == (Reason.POD_LOST, True)
+
+
 @pytest.mark.parametrize("code", [0, 137, 143, None])
 @pytest.mark.parametrize(
     ("reason", "category"),

@@ -88,7 +88,7 @@ def waiting(failure: FailureStatus) -> World:
         (ExitCode.DEPENDENCY_DOWN, False),
         (ExitCode.NO_EXECUTORS, False),
         (ExitCode.FENCED, False),
-        (ExitCode.STOPPED, False),
+        (ExitCode.STOPPED, True),
     ],
 )
 def test_only_failures_of_the_pipeline_itself_use_the_budget_up(code: int, counts: bool) -> None:

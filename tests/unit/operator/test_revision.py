@@ -74,6 +74,7 @@ def test_what_finishes_the_open_batch_stays() -> None:
 
 
 JOB = {"image": "registry.example/job:1", "entrypoint": "orders.job:transform"}
+KAFKA = {"bootstrapServers": "kafka:9092", "topics": ["orders"]}
 SAME: list[dict[str, Any]] = [
     {"suspend": True},
     {"batchInterval": "2s"},
@@ -90,6 +91,8 @@ OTHER: list[dict[str, Any]] = [
     {"job": {**JOB, "codeFrom": {"configMapName": "code"}}},
     {"cluster": {"image": "another"}},
     {"cluster": {"sparkConf": {"spark.sql.session.timeZone": "UTC"}}},
+    {"cluster": {"sparkConf": {"spark.executorEnv.REGION": "eu"}}},
+    {"source": {"kafka": {**KAFKA, "properties": {"isolation.level": "read_uncommitted"}}}},
     {"sinks": [{"name": "orders", "cassandra": {"keyspace": "shop", "table": "others"}}]},
 ]
 
@@ -116,9 +119,11 @@ def test_the_content_of_a_config_map_shapes_the_output_and_that_of_a_secret_does
 def test_old_code_finishes_with_the_connections_and_sizes_of_now() -> None:
     kafka = {"bootstrapServers": "elsewhere:9092", "topics": ["others"]}
     checkpoint = {"cassandra": {"contactPoints": ["elsewhere"], "credentialsFrom": {"secretName": "rotated"}}}
-    new = parsed(source={"kafka": kafka}, checkpoint=checkpoint, cluster={"workers": 5}, job={**JOB, "memory": "2Gi"})
+    cluster = {"workers": 5, "sparkConf": {"spark.memory.fraction": "0.5"}}
+    new = parsed(source={"kafka": kafka}, checkpoint=checkpoint, cluster=cluster, job={**JOB, "memory": "2Gi"})
     found = finishing_spec(parsed(), new)
     assert found.source.topics == ("orders",)
     assert found.source.bootstrap_servers == "elsewhere:9092"
     assert found.checkpoint == new.checkpoint
     assert (found.cluster.workers, found.job.memory) == (5, new.job.memory)
+    assert found.cluster.spark_conf == {"spark.memory.fraction": "0.5"}

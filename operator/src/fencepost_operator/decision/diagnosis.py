@@ -22,7 +22,6 @@ ENVIRONMENT: Final = frozenset(
         Reason.EVICTED,
         Reason.PREEMPTED,
         Reason.DRAINED,
-        Reason.RUN_ENDED,
         Reason.FENCED_OUT,
     }
 )
@@ -253,6 +252,13 @@ def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
             summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
             detail=detail(pod.issue.message) if pod.issue else "",
             special="check the node that the pod was on",
+        )
+    if pod.exit_code == ExitCode.STOPPED and pod.deleting_since is not None:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"Pod {pod.name} was deleted, and the operator did not request it",
+            special="find what deletes it if this repeats",
+            exit_code=pod.exit_code,
         )
     return _of_exit(pod.exit_code, pod)
 

@@ -6,13 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fencepost_operator.api import Spec, is_revision_of
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired.hashes import code_hash, config_map_hashes
 
-_SQL = "spark.sql."
+_SHAPING: Final = ("spark.sql.", "spark.executorEnv.")
+"""Prefixes of Spark's properties that author's code may compute rows from."""
+_ISOLATION: Final = "isolation.level"
+"""Kafka's property that decides whether records of aborted transactions are read."""
 
 
 def code_text(spec: Spec, references: Mapping[str, str | None], revision: str = "") -> str:
@@ -34,11 +37,16 @@ def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
         "images": [job.image, cluster.image or job.image],
         "code": [job.entrypoint, list(job.args), job.code_config_map],
         "environment": encode([job.env, job.env_from]),
-        "sql": {key: value for key, value in cluster.spark_conf.items() if key.startswith(_SQL)},
+        "spark": _shaping(cluster.spark_conf),
+        "isolation": spec.source.properties.get(_ISOLATION, ""),
         "sinks": encode(spec.sinks),
         "configMaps": config_map_hashes(spec, references),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _shaping(spark_conf: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in spark_conf.items() if key.startswith(_SHAPING)}
 
 
 def finishing_spec(old: Spec, new: Spec) -> Spec:
@@ -56,6 +64,11 @@ def finishing_spec(old: Spec, new: Spec) -> Spec:
         env=old.job.env,
         env_from=old.job.env_from,
     )
-    cluster = replace(new.cluster, image=old.cluster.image, spark_conf=old.cluster.spark_conf)
-    source = replace(new.source, topics=old.source.topics)
+    sizes = {key: value for key, value in new.cluster.spark_conf.items() if not key.startswith(_SHAPING)}
+    spark_conf = {**sizes, **_shaping(old.cluster.spark_conf)}
+    cluster = replace(new.cluster, image=old.cluster.image, spark_conf=spark_conf)
+    properties = {key: value for key, value in new.source.properties.items() if key != _ISOLATION}
+    if _ISOLATION in old.source.properties:
+        properties[_ISOLATION] = old.source.properties[_ISOLATION]
+    source = replace(new.source, topics=old.source.topics, properties=properties)
     return replace(new, job=job, cluster=cluster, source=source, sinks=old.sinks)

@@ -247,10 +247,10 @@ END: Final = {
     Reason.RUN_ENDED: Guidance(
         category=Category.END,
         severity=Severity.NONE,
-        situation="The driver stopped as if asked to (0), and the operator did not ask",
-        does=UNCOUNTED,
-        remedy="nothing; find what stops it if this repeats",
-        steps=(EVENTS,),
+        situation="The driver ended with exit code 0, though neither the operator nor a deletion of its pod asked it to",
+        does=AGAIN,
+        remedy="find what ends it: the job's own code must neither exit nor send signals",
+        steps=(LOG, EVENTS),
     ),
     Reason.UNRESPONSIVE: Guidance(
         category=Category.END,

@@ -24,7 +24,7 @@ def is_suspended(context: SpecContext) -> Outcome | None:
 
 
 def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
-    """Make sure that a run that did not stop in time commits nothing more."""
+    """Make sure that a run that did not stop in time commits nothing more, nor claims its epoch later."""
     run, fence = context.unconfirmed_run, context.observation.fence
     if run is None:
         return None
@@ -40,7 +40,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
             requeue_after=context.config.resync_interval,
         )
     row = fence.value
-    if row is None or row.epoch != run.epoch or row.driver is None:
+    if row is None or row.epoch != run.epoch:
         return None
     return reconciling(
         context,
