@@ -240,27 +240,22 @@ def _of_end(run: Run | None, pod: DriverPod | None, name: str) -> Diagnosis:
             special=NOT_A_JOB_IMAGE,
             exit_code=pod.exit_code,
         )
-    if pod.exit_code is None and run.orphaned:
+    return _of_lost_pod(run, pod, name) if pod.exit_code is None else _of_exit(pod.exit_code, pod)
+
+
+def _of_lost_pod(run: Run, pod: DriverPod, name: str) -> Diagnosis:
+    if run.orphaned:
         return Diagnosis(
             category=Reason.POD_LOST,
             summary=f"The Job of {name} was deleted without its pod {pod.name}, which may still run and is replaced",
             special=f"delete pod {pod.name}; it cannot commit any more",
         )
-    if pod.exit_code is None:
-        return Diagnosis(
-            category=Reason.POD_LOST,
-            summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
-            detail=detail(pod.issue.message) if pod.issue else "",
-            special="check the node that the pod was on",
-        )
-    if pod.exit_code == ExitCode.STOPPED and pod.deleting_since is not None:
-        return Diagnosis(
-            category=Reason.POD_LOST,
-            summary=f"Pod {pod.name} was deleted, and the operator did not request it",
-            special="find what deletes it if this repeats",
-            exit_code=pod.exit_code,
-        )
-    return _of_exit(pod.exit_code, pod)
+    return Diagnosis(
+        category=Reason.POD_LOST,
+        summary=f"Pod {pod.name} is lost ({pod.termination_reason or pod.phase})",
+        detail=detail(pod.issue.message) if pod.issue else "",
+        special="check the node that the pod was on",
+    )
 
 
 def _is_suspicion(code: int, verdict: Verdict | None) -> bool:
@@ -290,6 +285,13 @@ TOLD: Final[Mapping[tuple[int, Reason], tuple[Reason, str]]] = {
 
 
 def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
+    if code == ExitCode.STOPPED and pod.deleting_since is not None:
+        return Diagnosis(
+            category=Reason.POD_LOST,
+            summary=f"Pod {pod.name} was deleted, and the operator did not request it",
+            special="find what deletes it if this repeats",
+            exit_code=code,
+        )
     category, summary = ENDS.get(code, (Reason.RUN_FAILED, f"The driver failed with exit code {code}"))
     verdict = pod.verdict
     if _is_suspicion(code, verdict):
