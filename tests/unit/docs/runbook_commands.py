@@ -21,6 +21,15 @@ def commands(pages: Iterable[Path]) -> list[str]:
     return list(found)
 
 
+def kafka_commands(pages: Iterable[Path]) -> list[str]:
+    """Return each command of Kafka's own scripts once; a script's name alone is none."""
+    found: dict[str, None] = {}
+    for page in pages:
+        spans = re.findall(r"`(kafka-[a-z-]+\.sh\s[^`]+)`", page.read_text())
+        found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in spans))
+    return list(found)
+
+
 def statements(pages: Iterable[Path]) -> list[str]:
     """Return each CQL statement of these pages once."""
     found: dict[str, None] = {}
