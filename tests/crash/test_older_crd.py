@@ -88,7 +88,9 @@ async def test_an_incident_ends_and_nothing_is_written_at_each_pass() -> None:
     assert [each.is_over for each in stage.paging.heard] == [False, True]
 
 
-@pytest.mark.parametrize("fields", [("notReadySince", "restartedAt"), ("pages",), ("masterUid", "restarts")])
+@pytest.mark.parametrize(
+    "fields", [("notReadySince", "restartedAt"), ("pages",), ("masterUid", "restarts"), ("observedSince",)]
+)
 async def test_what_is_not_kept_is_not_written_at_each_pass(fields: tuple[str, ...]) -> None:
     with older_crd(*fields):
         stage = stage_of()

@@ -21,19 +21,33 @@ def program(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pipeline(*conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, **spec: Any) -> Object:
-    """Return a pipeline of generation 3; each condition is type, status and reason, `ago` minutes old: see `now`."""
+def pipeline(
+    *conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, since: float | None = None, **spec: Any
+) -> Object:
+    """Return a pipeline of generation 3; each condition is type, status and reason.
+
+    The conditions are `ago` minutes old, and the generation has been observed for `since` minutes: see `now`.
+    """
     made = [
         {"type": kind, "status": status, "reason": reason, "message": f"{reason}!", "lastTransitionTime": ago}
         for kind, status, reason in conditions
     ]
+    observed = {"observedGeneration": seen} if since is None else {"observedGeneration": seen, "observedSince": since}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
         "metadata": {"name": "departures", "namespace": "flights", "generation": 3},
         "spec": {"job": {"entrypoint": "a:b"}, **spec},
-        "status": {"observedGeneration": seen, "conditions": made},
+        "status": {**observed, "conditions": made},
     }
+
+
+def waiting(ready: float, reconciling: float, since: float | None) -> Object:
+    """Return a pipeline that has not been Ready, has reconciled, and has been observed for so many minutes."""
+    found = pipeline(("Ready", "False", "TopicNotFound"), ("Reconciling", "True", "TopicNotFound"), since=since)
+    for condition, ago in zip(found["status"]["conditions"], (ready, reconciling), strict=True):
+        condition["lastTransitionTime"] = ago
+    return found
 
 
 def rewound(*conditions: str) -> Object:
@@ -46,9 +60,14 @@ def rewound(*conditions: str) -> Object:
 def now(given: Object) -> Object:
     """Return a pipeline with moments for ages: it may be made half an hour before its test runs."""
     found = copy.deepcopy(given)
-    for condition in found["status"].get("conditions", []):
-        moment = datetime.now(UTC) - timedelta(minutes=condition["lastTransitionTime"])
-        condition["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = found["status"]
+    for part, name in (
+        (status, "observedSince"),
+        *((one, "lastTransitionTime") for one in status.get("conditions", [])),
+    ):
+        if name in part:
+            moment = datetime.now(UTC) - timedelta(minutes=part[name])
+            part[name] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
     return found
 
 
@@ -73,6 +92,28 @@ def now(given: Object) -> Object:
 def test_health(environment: Environment, program: str, given: Object, status: str, message: str) -> None:
     found = lua(environment, now(given), customizations(), program=program)["health"]
     assert (found["status"], found["message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (waiting(99, 99, 1), "Progressing"),
+        (waiting(99, 1, 99), "Progressing"),
+        (waiting(99, 11, 11), "Degraded"),
+        (waiting(99, 99, None), "Degraded"),
+        (waiting(99, 1, None), "Progressing"),
+        (pipeline(("Ready", "False", "x"), ("Stalled", "True", "x"), ago=99, since=1), "Degraded"),
+        (pipeline(("Ready", "False", "x"), ("Stalled", "True", "x"), ago=99, since=99, seen=2), "Progressing"),
+    ],
+    ids=[
+        "corrected while it waited", "not Stalled any more", "corrected too long ago", "no time of the generation",
+        "no time of the generation, not Stalled any more", "Stalled", "Stalled before the commit",
+    ],
+)  # fmt: skip
+def test_the_time_without_ready_begins_anew_with_a_commit(
+    environment: Environment, program: str, given: Object, status: str
+) -> None:
+    assert lua(environment, now(given), customizations(), program=program)["health"]["status"] == status
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -10,10 +12,23 @@ from fencepost_operator.actions import (
     InstallCluster,
     PruneCluster,
 )
+from fencepost_operator.api import Reason, Status
 from fencepost_operator.observation import (
     ClusterObject,
+    Watermarks,
 )
-from unit.operator.scenes import CLUSTER, DEAD, LONG_AGO, NOW, RECORDED, SILENT, WELL, World
+from unit.operator.scenes import (
+    BURIED,
+    CLUSTER,
+    DEAD,
+    FAILED,
+    LONG_AGO,
+    NOW,
+    RECORDED,
+    SILENT,
+    WELL,
+    World,
+)
 from unit.operator.test_rules import CASES
 
 BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
@@ -89,3 +104,46 @@ def test_last_transition_moves_only_with_the_status() -> None:
     ready = WELL.decide().status.conditions[0]
     assert ready.last_transition_time == LONG_AGO
     assert DEAD.decide().status.conditions[0].last_transition_time == NOW
+
+
+STUCK = {
+    "Stalled": BURIED.said(failure=replace(FAILED, reason=Reason.BAD_SPEC, next_attempt_at=NOW)),
+    "waiting for a topic": BURIED.said(failure=None).seen(source=Watermarks(ends={}, missing_topics=("orders",))),
+}
+CORRECTIONS: dict[str, dict[str, Any]] = {
+    "another image": {"job": {"image": "b", "entrypoint": "a:b"}},
+    "another nonce": {"restart": {"nonce": "again"}},
+}
+
+
+def stuck(name: str) -> World:
+    """Return a pipeline that an operator has seen in this state for an hour."""
+    world = STUCK[name]
+    long_ago = replace(world, observation=replace(world.observation, now=LONG_AGO))
+    status = replace(long_ago.decide().status, observed_since=LONG_AGO)
+    assert condition(status, "Ready") == ("False", LONG_AGO)
+    return world.with_pipeline(status=status)
+
+
+def condition(status: Status, kind: str) -> tuple[str, datetime] | None:
+    return next(((c.status, c.last_transition_time) for c in status.conditions if c.type == kind), None)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("state", STUCK)
+def test_the_first_status_of_a_correction_is_not_stalled_and_has_its_own_time(state: str, correction: str) -> None:
+    """Argo CD fails a sync with waves at the first status that is Degraded."""
+    corrected = stuck(state).asked(**CORRECTIONS[correction]).with_pipeline(generation=2).decide().status
+    assert (corrected.observed_generation, corrected.observed_since) == (2, NOW)
+    assert condition(corrected, "Stalled") is None
+    ready = condition(corrected, "Ready")
+    assert ready is not None
+    assert ready[1] == LONG_AGO, "its status has not changed"
+
+
+@pytest.mark.parametrize("since", [LONG_AGO, None])
+@pytest.mark.parametrize("state", STUCK)
+def test_the_time_of_a_generation_stays_as_it_is(state: str, since: datetime | None) -> None:
+    """None is what an operator of the release before left: it is not written for its own sake."""
+    world = stuck(state).said(observed_since=since)
+    assert world.decide().status.observed_since == since

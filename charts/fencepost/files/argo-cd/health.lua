@@ -1,7 +1,7 @@
 -- Argo CD's health of a StreamingPipeline, from its status. Suspended is Healthy: Argo CD's own state Suspended keeps a sync from
 -- ending, so that later waves and later commits would not be applied.
 local os = require("os") -- a part of it that Argo CD preloads
-local LATE = 600 -- seconds without Ready, after which it is Degraded, as a Deployment is after progressDeadlineSeconds
+local LATE = 600 -- seconds of reconciling one generation, until it is Degraded, as a Deployment is after progressDeadlineSeconds
 local health = {status = "Progressing", message = "Waiting for the operator"}
 local conditions = {}
 if obj.status ~= nil and obj.status.conditions ~= nil then
@@ -10,7 +10,7 @@ if obj.status ~= nil and obj.status.conditions ~= nil then
   end
 end
 
-local paused, stalled, ready = conditions.Paused, conditions.Stalled, conditions.Ready
+local paused, stalled, ready, reconciling = conditions.Paused, conditions.Stalled, conditions.Ready, conditions.Reconciling
 if paused ~= nil and paused.status == "True" then
   -- The operator changes nothing until somebody removes the annotation; a sync cannot wait for that.
   return {status = "Healthy", message = "Paused: " .. (paused.message or "")}
@@ -23,9 +23,14 @@ if stalled ~= nil and stalled.status == "True" then
 end
 if ready ~= nil then
   health.message = ready.message
+  -- Not from when it was last Ready: a commit that corrects a spec, or a restart, has its own time.
+  local since = (reconciling or ready).lastTransitionTime
+  if obj.status.observedSince ~= nil and obj.status.observedSince > since then
+    since = obj.status.observedSince
+  end
   if ready.status == "True" then
     health.status = "Healthy"
-  elseif ready.lastTransitionTime < os.date("!%Y-%m-%dT%H:%M:%SZ", os.time() - LATE) then
+  elseif since < os.date("!%Y-%m-%dT%H:%M:%SZ", os.time() - LATE) then
     health.status = "Degraded"
   end
 end

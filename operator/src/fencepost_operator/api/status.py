@@ -326,6 +326,8 @@ class Status(Model):
     """What we say. `lag` counts records, None while unknown; `observed_generation` -1 before the first look."""
 
     observed_generation: int = -1
+    observed_since: datetime | None = None
+    """Since when the status is about that generation, None where an operator wrote it that does not know the field."""
     state: State = State.PENDING
     message: str = ""
     conditions: tuple[Condition, ...] = ()

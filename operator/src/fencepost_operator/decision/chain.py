@@ -37,7 +37,7 @@ from fencepost_operator.decision.rules import (
 )
 from fencepost_operator.decision.snapshots import with_snapshots
 from fencepost_operator.decision.stability import with_stable
-from fencepost_operator.decision.status import update_status
+from fencepost_operator.decision.status import observed_since, update_status
 from fencepost_operator.observation import Backlog, Observation
 
 C = TypeVar("C", bound=Context)
@@ -152,6 +152,7 @@ def decide(
     status = replace(
         outcome.status,
         observed_generation=pipeline.generation,
+        observed_since=observed_since(context),
         state=outcome.state,
         message=outcome.message,
         rewind=rewinds.in_progress,

@@ -21,7 +21,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import commits, losses
-from fencepost_operator.decision.context import bounds_token, job_of, retry_token
+from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
 from fencepost_operator.decision.liveness import liveness_of
@@ -70,6 +70,17 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     )
     status = losses.update(status, row, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
+
+
+def observed_since(context: Context) -> datetime | None:
+    """Return since when the status is about the spec's generation.
+
+    How long a correction takes counts from there: Ready's transition time stays while one spec after another waits.
+    """
+    before = context.pipeline.status
+    if before.observed_generation == context.pipeline.generation:
+        return before.observed_since
+    return context.now.replace(microsecond=0)
 
 
 def _fence_unreachable_since(pipeline: Pipeline, observation: Observation) -> datetime | None:
