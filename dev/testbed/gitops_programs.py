@@ -107,7 +107,13 @@ def newer(home: Home) -> tuple[Program | ModuleFiles, ...]:
     """What `make test-gitops` alone runs: newer versions of Argo CD, Helm and promtool, and kstatus by itself."""
     argo = f"github.com/argoproj/argo-cd/v3@v{versions.ARGO_CD_3}"
     return (
-        Program(home, "argo-cd-3", nice=_LAST),
+        Program(
+            home,
+            "argo-cd-3",
+            source="argo-cd",
+            replaces=(("argo-cd/v2/", "argo-cd/v3/"), ("action.ActionLua)", "action.ActionLua, nil)")),
+            nice=_LAST,
+        ),
         ModuleFiles(
             home,
             "argo-cd-3-crds",

@@ -6,6 +6,7 @@ build leaves nothing that looks finished; Go's own build cache makes the next tr
 """
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 from testbed import versions
 from testbed.golang import QUIET
 from testbed.home import Home
-from testbed.keys import files_key, folder_files
+from testbed.keys import content_key, files_key, folder_files
 from testbed.packages import install
 from testbed.process import Transcript
 
@@ -44,6 +45,10 @@ class Program:
     """Build constraints that are met, separated by commas."""
     nice: int = 5
     """How far other processes go before the build; 19 is last."""
+    source: str = ""
+    """The folder here whose Go files it is built from, its own when empty; go.mod and go.sum are its own."""
+    replaces: tuple[tuple[str, str], ...] = ()
+    """What another version of a module spells otherwise in those files: old, new."""
     doing: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +59,8 @@ class Program:
         if self.package:
             return {"package": self.package, "flags": self.flags}
         chosen = {"main": self.main, "tags": self.tags} if self.main != "." else {}
+        if self.source:
+            chosen |= {"source": content_key(self.go_files())}
         return {"files": files_key(_FOLDER, folder_files(_FOLDER / self.name)), "flags": self.flags, **chosen}
 
     def present(self, key: str) -> bool:
@@ -86,7 +93,25 @@ class Program:
             log.run([*go, "install", *options, self.package], env=env)
         else:
             built = ["build", *options, "-o", str(scratch / (self.command or self.name)), self.main]
-            log.run([*go, *built], env=QUIET, cwd=_FOLDER / self.name)
+            log.run([*go, *built], env=QUIET, cwd=self._folder(scratch))
+
+    def go_files(self) -> dict[str, str]:
+        """Return the Go files of `source` as this program has them, by name."""
+        found = {path.name: path.read_text() for path in sorted((_FOLDER / self.source).glob("*.go"))}
+        for old, new in self.replaces:
+            found = {name: text.replace(old, new) for name, text in found.items()}
+        return found
+
+    def _folder(self, scratch: Path) -> Path:
+        """Return the folder to build in: the one here, or a copy of it with the Go files of `source`."""
+        here = _FOLDER / self.name
+        if not self.source:
+            return here
+        made = scratch / "source"
+        shutil.copytree(here, made, dirs_exist_ok=True)
+        for name, text in self.go_files().items():
+            (made / name).write_text(text)
+        return made
 
     def _stored(self, key: str) -> Path:
         return self.home.store / f"{self.name}-{key}" / self.name
