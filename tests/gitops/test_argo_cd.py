@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +96,7 @@ def application(place: Place, argo: ArgoCD, repository: Repository) -> Object:
 def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """Applied with hooks and waves, scaled by an autoscaler, changed by hand, changed by a commit, pruned, deleted."""
+    """Applied with hooks and waves, refused, scaled by an autoscaler, changed by hand, by a commit, pruned, deleted."""
     repository, pipeline, flights = (
         Repository.made(tmp_path / "repository"),
         Pipeline(kubectl, PIPELINE),
@@ -113,7 +115,17 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     status = argo.wait(flights, first, health="Healthy")
     (shown,) = [each for each in status["resources"] if each["kind"] == "StreamingPipeline"]
     assert "uspend" in shown["health"]["message"]
-    assert {"before", "behind"} <= {each["metadata"]["name"] for each in kubectl.items("jobs")}
+    check_hooks(kubectl, pipeline)
+
+    refused = push(text="refused", suspend=True, batchInterval="soon")
+    status = argo.wait(flights, refused, sync="OutOfSync", health="Healthy", phase="Failed")
+    (failed,) = [
+        each for each in status["operationState"]["syncResult"]["resources"] if each.get("status") == "SyncFailed"
+    ]
+    assert (failed["kind"], failed["name"]) == ("StreamingPipeline", PIPELINE)
+    assert "spec.batchInterval" in failed["message"], failed
+    assert interval(pipeline) == "2s"
+    assert text_of_the_later_wave(kubectl) == "one"
 
     # Not by a commit: Argo CD waits for an autoscaler's metrics, and the testbed has none.
     kubectl.apply(*example("overlays/production/autoscaler.yaml"))
@@ -121,9 +133,8 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     second = push(text="two", suspend=True, batchInterval="3s")
     argo.wait(flights, second, health="Healthy")
     assert interval(pipeline) == "3s"
-    found = kubectl.get("configmap", "after-the-pipeline")
-    assert found
-    assert found["data"]["text"] == "two", "the wave after the suspended pipeline's"
+    check_hooks(kubectl, pipeline)
+    assert text_of_the_later_wave(kubectl) == "two", "the wave after the suspended pipeline's"
 
     pipeline.patch({"batchInterval": "9s"})
     eventually("the change by hand is undone", lambda: interval(pipeline) == "3s", seconds=60)
@@ -155,9 +166,9 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     app = application(place, argo, repository)
     app["spec"]["syncPolicy"]["automated"]["selfHeal"] = False  # it would take the actions' changes back
 
-    def push(text: str, **spec: Any) -> str:
+    def push(text: str, *, more: tuple[Object, ...] = (), **spec: Any) -> str:
         found = {**stream.manifest(**spec)["spec"], "suspend": False}
-        commit = repository.commit(files(place, overlay="staging", code=CODE, **found), text)
+        commit = repository.commit(files(place, overlay="staging", code=CODE, more=more, **found), text)
         if argo.kubectl.get(APPLICATION, flights):
             argo.refresh(flights)
         return commit
@@ -167,11 +178,22 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     argo.wait(flights, bad, health="Degraded", seconds=300)
     assert pipeline.condition("Stalled")["reason"] == "BadSpec"
     epoch = pipeline.epoch()
+    has_been_so_for_an_hour(pipeline)
     run_action(place, kubectl, "restart")
-    eventually("the action starts a run", lambda: pipeline.epoch() > epoch, seconds=120)
+
+    def restarted() -> Object | None:
+        found = pipeline.object()
+        return found if int(found["status"]["epoch"]) > epoch else None
+
+    starts = eventually("the action starts a run", restarted, seconds=120)
+    assert lua(place.environment, starts, customizations())["health"]["status"] == "Progressing", starts["status"]
 
     stream.load.burst(300)
-    argo.wait(flights, push("good"), health="Healthy", seconds=300)
+    has_been_so_for_an_hour(pipeline)
+    good = push("good", more=(later("good"), hook(place, "behind", "PostSync")))
+    argo.wait(flights, good, health="Healthy", seconds=300)
+    assert text_of_the_later_wave(kubectl) == "good", "the wave after the corrected pipeline's"
+    check_post_sync(kubectl, pipeline)
     pipeline.wait_ready()
     row = stream.check_every_row()
     run_action(place, kubectl, "suspend")
@@ -195,6 +217,44 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     kept = stream.fence()
     assert kept is not None
     assert sum(kept.offsets.values()) > sum(row.offsets.values()), "the last batches are committed"
+
+
+def check_hooks(kubectl: Kubectl, pipeline: Pipeline) -> None:
+    """Assert that PreSync ended before the commit's spec was written, and PostSync came once it was in effect."""
+    before = kubectl.get("job", "before")
+    assert before
+    text = kubectl.run("get", KIND, PIPELINE, "--show-managed-fields", "--output=json")
+    writers = json.loads(text)["metadata"]["managedFields"]
+    written = max(one["time"] for one in writers if "f:batchInterval" in one["fieldsV1"].get("f:spec", {}))
+    assert before["status"]["completionTime"] <= written
+    check_post_sync(kubectl, pipeline)
+
+
+def check_post_sync(kubectl: Kubectl, pipeline: Pipeline) -> None:
+    behind, ready = kubectl.get("job", "behind"), pipeline.condition("Ready")
+    assert behind
+    assert ready["status"] == "True"
+    assert ready["lastTransitionTime"] <= behind["metadata"]["creationTimestamp"]
+
+
+def has_been_so_for_an_hour(pipeline: Pipeline) -> None:
+    """Put back the times that the operator goes on from, beyond the limit of the health check."""
+    then = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+
+    def put_back() -> bool:
+        found = pipeline.object()
+        conditions = [{**one, "lastTransitionTime": then} for one in found["status"]["conditions"]]
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        status = {"observedSince": then, "conditions": conditions}
+        pipeline.kubectl.patch(KIND, pipeline.name, {"metadata": version, "status": status}, subresource="status")
+        return True
+
+    eventually("the times are put back", put_back, seconds=30)
+
+
+def text_of_the_later_wave(kubectl: Kubectl) -> str | None:
+    found = kubectl.get("configmap", "after-the-pipeline")
+    return found["data"]["text"] if found else None
 
 
 def run_action(place: Place, kubectl: Kubectl, action: str) -> None:
