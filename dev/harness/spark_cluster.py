@@ -36,7 +36,7 @@ class SparkCluster:
     @classmethod
     def prepare(cls, root: Path, scratch: Path, *, conf: Mapping[str, str] | None = None) -> SparkCluster:
         """Copy the image's files; `conf` are settings of spec.cluster.sparkConf."""
-        for folder in ("bin",):
+        for folder in ("bin", "executor"):
             shutil.copytree(JOB_IMAGE / folder, root / folder)
         for script in (path for path in root.rglob("*") if path.is_file()):
             script.write_text(script.read_text().replace(ROOT, str(root)))

@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from fencepost.worker.scratch import KEPT
+from fencepost.worker.scratch import KEPT, used
+from harness.spark_cluster import SparkCluster
 from harness.waiting import eventually
+from integration.driver.killed_executors import ROWS
 from integration.driver.test_metrics import scrape
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).with_name("executor_failures.py")
 CRASHING = Path(__file__).with_name("crashing_executors.py")
+KILLED = Path(__file__).with_name("killed_executors.py")
 
 
 def play(case: str) -> dict[str, dict[str, str]]:
@@ -85,3 +92,58 @@ def test_executors_that_crash_in_a_loop_leave_a_small_scratch_volume_and_each_on
 def folders(work: Path) -> int:
     """How many executors have a folder."""
     return sum(1 for _ in work.glob("app-*/*"))
+
+
+def test_shuffle_files_of_killed_executors_go_and_those_of_the_living_one_stay(tmp_path: Path) -> None:
+    """A real master and worker. Spark alone keeps all of them until the application ends, which takes months."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-") as scratch:
+        cluster = SparkCluster.prepare(tmp_path / "image", Path(scratch))
+        with cluster.master(), cluster.worker(), application(cluster, "2") as said:
+            assert said.readlines(3) == ["1", "2", f"done {ROWS}"], cluster.said()
+            eventually("blocks of the living executor alone", lambda: blocks(cluster) == ["2"], seconds=30)
+            living = used(cluster.work)
+            assert living > 1 << 20, "its shuffle files"
+            assert used(cluster.scratch) < 2 * living
+            figures = scrape(cluster.metrics_port)
+            assert figures["fencepost_worker_executors_started_total"] == 3
+            said.ask_again()
+            assert said.readlines(1) == [f"again {ROWS}"], "the living executor has lost nothing that it needs"
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A running application."""
+
+    process: subprocess.Popen[str]
+
+    def readlines(self, count: int) -> list[str]:
+        """Return the next lines that it prints."""
+        assert self.process.stdout is not None
+        return [self.process.stdout.readline().strip() for _ in range(count)]
+
+    def ask_again(self) -> None:
+        """Let it read the shuffle files of its last job again."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("again\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def application(cluster: SparkCluster, count: str) -> Iterator[Application]:
+    """Run the application whose executors are killed."""
+    environment = {**os.environ, **cluster.environment(), "SPARK_LOCAL_DIRS": str(cluster.root)}
+    with (cluster.root / "application.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(KILLED), cluster.url, count],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+    try:
+        yield Application(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def blocks(cluster: SparkCluster) -> list[str]:
+    """The executors that have blocks on the disk."""
+    return sorted(path.parent.name for path in cluster.work.glob("app-*/*/local"))

@@ -72,3 +72,16 @@ def test_the_process_beside_the_worker_comes_back_and_its_end_is_told(cluster: S
     (ended,) = [entry for entry in said(cluster) if entry.get("logger") == "spark-worker"]
     assert ended["level"] == "error"
     assert ended["message"].startswith("the process beside the worker ended with code 137: ")
+
+
+@pytest.mark.parametrize(("conf", "own"), [({}, True), ({"spark.shuffle.service.enabled": "true"}, False)])
+def test_an_executors_blocks_are_its_own_unless_sparks_shuffle_service_keeps_them(
+    conf: dict[str, str], own: bool, tmp_path: Path
+) -> None:
+    """The worker's JVM here prints the JAVA_HOME that executors get."""
+    cluster = SparkCluster.prepare(tmp_path, tmp_path, conf=conf)
+    (cluster.root / "bin" / "spark-java").write_text("#!/bin/sh\necho executors: $JAVA_HOME\n")
+    with cluster.worker() as worker:
+        worker.wait(30)
+    java = cluster.root / "executor" if own else Path(cluster.environment()["JAVA_HOME"])
+    assert f"executors: {java}\n" in cluster.log.read_text()

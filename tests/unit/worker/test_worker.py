@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from fencepost.worker.exposition import Counted, WorkerCollector, exposition
 from fencepost.worker.lines import LONGEST, entries
 from fencepost.worker.processes import Kind, processes
 from fencepost.worker.scratch import KEPT, sweep, used
+from harness.waiting import eventually
 
 APPLICATION = "app-20260101120000-0000"
 HEADER = "2026-01-01T12:00:00.000Z"
@@ -77,6 +79,14 @@ class Place:
         path = self.work / APPLICATION / str(executor)
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def occupied(self) -> set[str]:
+        """The folders that processes work in."""
+        return {process.folder for process in processes(self.work)}
+
+    def with_blocks(self) -> set[str]:
+        """The executors that have blocks on the disk."""
+        return {path.parent.name for path in self.work.glob("*/*/local")}
 
     def said(self) -> list[tuple[str, str]]:
         """The messages that are new, with their executors."""
@@ -159,9 +169,8 @@ def test_five_hundred_crashes_leave_a_small_scratch_volume(place: Place) -> None
     assert full > 500 * 128 * 1024
     lives = subprocess.Popen([sys.executable, "-c", "input()"], cwd=place.folder(5), stdin=subprocess.PIPE)
     try:
-        occupied = {process.folder for process in processes(place.work)}
-        assert str(place.folder(5)) in occupied
-        assert sweep(place.work, occupied) == 500 - 1 - KEPT
+        assert str(place.folder(5)) in place.occupied()
+        assert sweep(place.work, place.occupied) == 500 - 1 - KEPT
     finally:
         lives.communicate(b"\n")
     left = {path.name for path in (place.work / APPLICATION).iterdir()}
@@ -173,8 +182,61 @@ def test_five_hundred_crashes_leave_a_small_scratch_volume(place: Place) -> None
 def test_a_folder_that_has_just_changed_stays(place: Place) -> None:
     for number in range(10):
         place.folder(number)
-    assert sweep(place.work, ()) == 0  # their executors may be about to start
-    assert sweep(place.work, (), now=time.time() + 60) == 10 - KEPT
+    assert sweep(place.work, tuple) == 0  # their executors may be about to start
+    assert sweep(place.work, tuple, now=time.time() + 60) == 10 - KEPT
+
+
+def test_blocks_go_at_once_with_the_last_process_of_their_executor(place: Place) -> None:
+    """The executor is a real process with a Python worker, which is left when the executor is killed."""
+    for number in range(4):
+        blocks = place.folder(number) / "local" / f"blockmgr-{number}" / "0c"
+        blocks.mkdir(parents=True)
+        (blocks / "shuffle_0_0_0.data").write_bytes(bytes(1 << 20))
+        (place.folder(number) / "stderr").write_text("last words\n")
+    executor = """if True:
+        import subprocess, sys
+        worker = subprocess.Popen([sys.executable, "-c", "input()"])
+        print(worker.pid, flush=True)
+        worker.wait()
+    """
+    lives = subprocess.Popen(
+        [sys.executable, "-c", executor], cwd=place.folder(1), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert lives.stdout is not None
+    worker = int(lives.stdout.readline())
+    try:
+        assert sweep(place.work, place.occupied) == 0
+        assert place.with_blocks() == {"1"}
+        lives.kill()
+        lives.wait()
+        assert sweep(place.work, place.occupied) == 0
+        assert place.with_blocks() == {"1"}, "its Python worker may still write there"
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        lives.kill()
+        lives.communicate()
+    eventually("the Python worker is gone", lambda: str(place.folder(1)) not in place.occupied(), seconds=30)
+    assert sweep(place.work, place.occupied) == 0
+    assert place.with_blocks() == set()
+    assert {path.parent.name for path in place.work.glob("*/*/stderr")} == {"0", "1", "2", "3"}, "nothing had settled"
+
+
+def test_an_executor_that_starts_while_the_sweep_looks_keeps_its_blocks(place: Place) -> None:
+    """Its folder, which Spark's worker makes, is in the list; its process and its blocks come after that."""
+    folder = place.folder(1)
+    found: list[subprocess.Popen[bytes]] = []
+
+    def late() -> set[str]:
+        seen = place.occupied()
+        (folder / "local").mkdir()
+        found.append(subprocess.Popen([sys.executable, "-c", "input()"], cwd=folder, stdin=subprocess.PIPE))
+        return seen
+
+    try:
+        assert sweep(place.work, late) == 0
+        assert place.with_blocks() == {"1"}
+    finally:
+        found[0].communicate(b"\n")
 
 
 def test_a_growing_python_worker_is_seen_by_its_memory(place: Place) -> None:

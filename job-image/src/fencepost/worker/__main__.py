@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 LOOK: Final = 0.25
 """Seconds between two looks at the logs."""
-SWEEP: Final = 10.0
-"""Seconds between two sweeps of the scratch volume."""
+SWEEP: Final = 1.0
+"""Seconds between two sweeps of the scratch volume: executors that crash in a loop fill it within a few."""
+MEASURE: Final = 10.0
+"""Seconds between two looks at its size."""
 
 
 def main() -> None:
@@ -33,14 +35,17 @@ def main() -> None:
         collector = WorkerCollector(counted, lambda: processes(work))
         metrics_server.serve(exposition(collector), address=metrics_server.ANY, port=port)
     logs = ExecutorLogs(work, write)
-    swept = -SWEEP
+    swept, measured = -SWEEP, -MEASURE
     while True:
         with suppress(OSError):  # a folder that is removed meanwhile
             logs.look()
         counted.lines, counted.started = logs.lines, logs.started
         if time.monotonic() - swept >= SWEEP:
             swept = time.monotonic()
-            _tidy(work, counted)
+            _sweep(work, counted)
+        if time.monotonic() - measured >= MEASURE:
+            measured = time.monotonic()
+            counted.scratch = scratch.used(work.parent)
         time.sleep(LOOK)
 
 
@@ -50,10 +55,9 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _tidy(work: Path, counted: Counted) -> None:
+def _sweep(work: Path, counted: Counted) -> None:
     try:
-        counted.swept += scratch.sweep(work, {process.folder for process in processes(work)})
-        counted.scratch = scratch.used(work.parent)
+        counted.swept += scratch.sweep(work, lambda: {process.folder for process in processes(work)})
     except OSError as error:
         log.warning("the scratch volume is not swept: %s", error)
 

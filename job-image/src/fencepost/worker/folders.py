@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,15 @@ class Executor:
     application: str
     number: int
     path: Path
+
+    @property
+    def local(self) -> Path:
+        """Its blocks, shuffle files and temporary files: job-image/executor/bin/java puts them there."""
+        return self.path / "local"
+
+    def is_occupied(self, folders: Collection[str]) -> bool:
+        """Return whether one of the folders that processes work in is its own."""
+        return any(folder == str(self.path) or folder.startswith(f"{self.path}/") for folder in folders)
 
 
 def executors(work: Path) -> Iterator[Executor]:

@@ -1,4 +1,4 @@
-"""Keeps the scratch volume small: Spark keeps the folders of executors that ended for as long as the application runs.
+"""Keeps the scratch volume small: Spark keeps what executors that ended have left for as long as the application runs.
 
 A pod whose scratch exceeds its size is evicted.  An application of a pipeline runs for months, and may lose an executor
 every few seconds.
@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -27,15 +27,25 @@ MOST_FILES: Final = 100_000
 """Files that are measured; beyond, the size is that of the first so many."""
 
 
-def sweep(work: Path, occupied: Collection[str], *, now: float | None = None) -> int:
-    """Remove the folders of executors that ended, but the newest few; return how many. `occupied` are in use."""
+def sweep(work: Path, occupied: Callable[[], Collection[str]], *, now: float | None = None) -> int:
+    """Remove the blocks of all executors that ended, and the folders of all but the newest few; return how many.
+
+    `occupied` returns the folders that processes work in, as they are when it is called.
+    """
     at, removed = time.time() if now is None else now, 0
+    found = list(executors(work))
+    with_blocks = {each for each in found if each.local.is_dir()}
+    # Asked last: the process that made `local` is there from before, and an executor that starts from here on is not
+    # in the list.
+    folders = occupied()
     ended: dict[str, list[Executor]] = defaultdict(list)
-    for each in executors(work):
-        if not any(folder == str(each.path) or folder.startswith(f"{each.path}/") for folder in occupied):
+    for each in sorted(found):
+        if not each.is_occupied(folders):
             ended[each.application].append(each)
-    for folders in ended.values():
-        for each in sorted(folders)[:-KEPT]:
+            if each in with_blocks:
+                shutil.rmtree(each.local, ignore_errors=True)
+    for those in ended.values():
+        for each in those[:-KEPT]:
             if at - _changed(each.path) > SETTLED:
                 shutil.rmtree(each.path, ignore_errors=True)
                 removed += 1
