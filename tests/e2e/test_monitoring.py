@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.stream import Stream
 from harness.kubectl import Kubectl, KubectlError, Object
+from harness.nodes import Nodes
 from harness.pipelines import PIPELINE_LABEL
 from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-KILL = """
-import os, pathlib, signal
+END = """
+import os, pathlib, signal, sys
 for entry in pathlib.Path("/proc").iterdir():
     if entry.name.isdecimal():
         try:
@@ -24,8 +26,12 @@ for entry in pathlib.Path("/proc").iterdir():
         except OSError:
             continue
         if place.startswith("/tmp/work/") and program.endswith("java"):
-            os.kill(int(entry.name), signal.SIGTERM)
+            if words := sys.argv[2:]:
+                with open(entry / "fd" / "2", "w") as stderr:
+                    print(*words, file=stderr)
+            os.kill(int(entry.name), signal.Signals[sys.argv[1]])
 """
+"""Sends a signal to the executor, right after words that it writes for it to the executor's own stderr."""
 
 
 def scrape(kubectl: Kubectl, pod: Object, port: str, path: str) -> dict[str, float]:
@@ -54,8 +60,10 @@ def pods(stream: Stream, component: str) -> list[Object]:
     return stream.pipeline.kubectl.items("pods", selector, "--field-selector=status.phase=Running")
 
 
-def test_pods_serve_metrics_and_an_executors_last_words_reach_the_log(stream: Stream, kubectl: Kubectl) -> None:
-    """SIGTERM to an executor: it says so, and the worker's pod repeats it as JSON."""
+def test_pods_serve_metrics_and_an_executors_last_words_reach_the_log(
+    stream: Stream, kubectl: Kubectl, nodes: Nodes
+) -> None:
+    """After SIGTERM an executor says so, after SIGKILL nothing: each one's last line is in the pod's log, as JSON."""
     with stream.load.flowing():
         stream.commits_past(stream.fence())
         (master,), (worker,), driver = pods(stream, "master"), pods(stream, "worker"), stream.pipeline.driver()
@@ -82,13 +90,41 @@ def test_pods_serve_metrics_and_an_executors_last_words_reach_the_log(stream: St
     assert scrape(kubectl, master, "ui", "/metrics/prometheus/")["metrics_master_aliveWorkers_Value{gauges}"] == 1
     assert scrape(kubectl, worker, "ui", "/metrics/prometheus/")["metrics_worker_executors_Value{gauges}"] == 1
     name = worker["metadata"]["name"]
-    kubectl.run("exec", name, "--", "python", "-c", KILL)
+    kubectl.run("exec", name, "--", "python", "-c", END, "SIGTERM")
     said = eventually("its last words are in the log", lambda: last_words(kubectl, name), seconds=60)
     assert said["level"] == "error"
     assert said["stream"] == "stderr"
     assert said["executor"].isdecimal()
+    marker = f"the last line of {uuid.uuid4()}"
+    eventually("there is another executor", lambda: executors(kubectl, worker) == 1, seconds=60)
+    kubectl.run("exec", name, "--", "python", "-c", END, "SIGKILL", marker)
+    entry = eventually("a log collector reads its last line", lambda: collected(nodes, worker, marker), seconds=60)
+    assert int(entry["executor"]) > int(said["executor"])
+    assert entry["stream"] == "stderr"
     stream.pipeline.wait_ready()
     stream.check_every_row()
+
+
+def executors(kubectl: Kubectl, worker: Object) -> float | None:
+    """Return how many executors the worker has."""
+    return scrape(kubectl, worker, "ui", "/metrics/prometheus/").get("metrics_worker_executors_Value{gauges}")
+
+
+def collected(nodes: Nodes, worker: Object, message: str) -> dict[str, Any] | None:
+    """Return the entry with this message from the file that collectors follow; the runtime puts three words before it.
+
+    They are the time, the stream, and F for a whole line.
+    """
+    metadata = worker["metadata"]
+    file = f"/var/log/containers/{metadata['name']}_{metadata['namespace']}_worker-*.log"
+    for line in nodes.run(worker["spec"]["nodeName"], "sh", "-c", f"cat {file}").splitlines():
+        if message in line:
+            _, stream, tag, text = line.split(" ", 3)
+            assert (stream, tag) == ("stdout", "F"), line
+            entry: dict[str, Any] = json.loads(text)
+            assert entry["message"] == message, line
+            return entry
+    return None
 
 
 def last_words(kubectl: Kubectl, pod: str) -> dict[str, Any] | None:
