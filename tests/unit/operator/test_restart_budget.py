@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from fencepost.batch import Range, Record, between
 from fencepost.contract import ExitCode, Reason, Verdict
+from fencepost.driver.measuring import with_size
+from fencepost.driver.verdict import judge
+from fencepost.errors import OutOfMemory
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
@@ -213,9 +217,15 @@ def test_a_topic_without_records_never_alarms() -> None:
     assert [event for event in decision.events if event.type == "Warning"] == []
 
 
-def out_of_memory(before: FailureStatus | None, *, planned: int, claimed: bool = True) -> FailureStatus:
+OUT_OF_MEMORY: Final = Verdict(
+    exit_code=1, reason=Reason.OUT_OF_MEMORY, message="a Python worker ran out of memory", remedy="r"
+)
+
+
+def out_of_memory(
+    before: FailureStatus | None, *, planned: int, claimed: bool = True, verdict: Verdict = OUT_OF_MEMORY
+) -> FailureStatus:
     """Return the failure of a run that ran out of memory while so many records were planned."""
-    verdict = Verdict(exit_code=1, reason=Reason.OUT_OF_MEMORY, message="a Python worker ran out of memory", remedy="r")
     pod = replace(POD, exit_code=1, phase="Failed", termination_reason="Error", verdict=verdict)
     row = replace(ROW, driver=ROW.driver if claimed else None, planned={"orders/0": 50 + planned})
     run = replace(RUN, resumed_from=ROW.committed_at, claimed_at=RUN.claimed_at if claimed else None)
@@ -267,3 +277,27 @@ def test_one_record_that_does_not_fit_twice_stalls_with_the_sizes() -> None:
     assert "cluster.worker.memory is 1024Mi, the driver's limit 896Mi" in message
     assert "a Python worker ran out of memory" in message
     assert out_of_memory(replace(twice, epoch=1), planned=9).smallest == 0, "a larger batch can be cut"
+
+
+def test_the_size_that_a_driver_measures_is_in_the_message_with_its_advice() -> None:
+    """Through the termination log, also when Spark says more than fits there."""
+    killed = OutOfMemory("an executor's JVM ran out of memory: exit code 137. " + "\tat org.apache.spark\n" * 200)
+    error = with_size(killed, between({"orders/0": 50}, {"orders/0": 51}), LargeRecords())
+    verdict = Verdict.from_json(judge(error, epoch=2, version=9).to_json())
+    assert verdict is not None
+    once = out_of_memory(None, planned=1, verdict=verdict)
+    twice = out_of_memory(replace(once, epoch=1), planned=1, verdict=verdict)
+    message = waiting(replace(twice, next_attempt_at=NOW)).decide().status.message
+    assert "the batch is one record of 5000010 bytes, orders/0 at offset 50: an executor's JVM ran out" in message
+    assert "Raise spec.cluster.worker.memory" in message
+    assert "change the spec or set the annotation" in message
+
+
+class LargeRecords:
+    """Kafka with one record of 5 MB."""
+
+    def first(self, part: Range) -> Record:
+        assert (part.key, part.start) == ("orders/0", 50)
+        return Record(
+            topic="orders", partition=0, offset=50, timestamp=NOW, key=b"k" * 10, value=b"v" * 5_000_000, headers=()
+        )

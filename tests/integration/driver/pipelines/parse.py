@@ -137,6 +137,18 @@ def picky(batch: DataFrame, context: BatchContext) -> DataFrame:
     return rows.withColumn("n", F.when(F.col("city") == "nowhere", F.col("city").cast("long")).otherwise(F.col("n")))
 
 
+def greedy(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Want 64 TiB for a record of more than 100,000 bytes, in a Python worker."""
+
+    def hold(parts: Iterator[Any]) -> Iterator[Any]:
+        for part in parts:
+            kept = [bytes(1 << 46) for value in part.column("value").to_pylist() if len(value) > 100_000]
+            assert not kept
+            yield part
+
+    return transform(batch.mapInArrow(hold, batch.schema), context)
+
+
 def to_topic(batch: DataFrame, context: BatchContext) -> DataFrame:
     """The records as they came, with their coordinates."""
     assert context.pipeline
