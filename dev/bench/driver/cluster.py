@@ -49,6 +49,10 @@ class Containers:
         )  # fmt: skip
         return full
 
+    def kill(self, name: str) -> None:
+        """End all processes of a container by SIGKILL."""
+        subprocess.run([self.docker, "kill", f"{self.prefix}-{name}"], check=True, capture_output=True)
+
     def logs(self, name: str) -> str:
         """What a container wrote."""
         ran = subprocess.run([self.docker, "logs", name], capture_output=True, text=True, check=True)
