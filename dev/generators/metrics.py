@@ -105,7 +105,7 @@ def driver() -> Iterator[Described]:
 
 def worker() -> Iterator[Described]:
     """Yield what is served beside a worker."""
-    process = Process(Kind.PYTHON, 1, "")
+    process = Process(Kind.PYTHON, 1)
     return _sampled(WorkerCollector(Counted(), lambda: iter([process]), memory=lambda: _MEMORY).collect)
 
 

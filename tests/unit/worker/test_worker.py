@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fencepost.worker.executor_logs import ExecutorLogs
 from fencepost.worker.exposition import Counted, WorkerCollector, exposition
 from fencepost.worker.lines import LONGEST, entries
-from fencepost.worker.processes import Kind, processes
+from fencepost.worker.processes import Kind, folders, processes
 from fencepost.worker.scratch import KEPT, sweep, used
 from harness.waiting import eventually
 
@@ -82,7 +82,7 @@ class Place:
 
     def occupied(self) -> set[str]:
         """The folders that processes work in."""
-        return {process.folder for process in processes(self.work)}
+        return folders()
 
     def with_blocks(self) -> set[str]:
         """The executors that have blocks on the disk."""
@@ -219,6 +219,15 @@ def test_blocks_go_at_once_with_the_last_process_of_their_executor(place: Place)
     assert sweep(place.work, place.occupied) == 0
     assert place.with_blocks() == set()
     assert {path.parent.name for path in place.work.glob("*/*/stderr")} == {"0", "1", "2", "3"}, "nothing had settled"
+
+
+def test_nothing_goes_where_the_kernel_does_not_tell_of_processes(place: Place, tmp_path: Path) -> None:
+    (place.folder(1) / "local").mkdir()
+    proc = tmp_path / "proc"
+    (proc / "1").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        sweep(place.work, lambda: folders(proc))
+    assert place.with_blocks() == {"1"}
 
 
 def test_an_executor_that_starts_while_the_sweep_looks_keeps_its_blocks(place: Place) -> None:

@@ -15,7 +15,7 @@ from fencepost.logs import write_to_stderr
 from fencepost.worker import scratch
 from fencepost.worker.executor_logs import ExecutorLogs
 from fencepost.worker.exposition import Counted, WorkerCollector, exposition
-from fencepost.worker.processes import processes
+from fencepost.worker.processes import folders, processes
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ LOOK: Final = 0.25
 """Seconds between two looks at the logs."""
 SWEEP: Final = 1.0
 """Seconds between two sweeps of the scratch volume: executors that crash in a loop fill it within a few."""
+SWEEP_AGAIN: Final = 60.0
+"""Seconds after a sweep that failed."""
 MEASURE: Final = 10.0
 """Seconds between two looks at its size."""
 
@@ -35,14 +37,14 @@ def main() -> None:
         collector = WorkerCollector(counted, lambda: processes(work))
         metrics_server.serve(exposition(collector), address=metrics_server.ANY, port=port)
     logs = ExecutorLogs(work, write)
-    swept, measured = -SWEEP, -MEASURE
+    next_sweep, measured = 0.0, -MEASURE
     while True:
         with suppress(OSError):  # a folder that is removed meanwhile
             logs.look()
         counted.lines, counted.started = logs.lines, logs.started
-        if time.monotonic() - swept >= SWEEP:
-            swept = time.monotonic()
-            _sweep(work, counted)
+        if time.monotonic() >= next_sweep:
+            done = _sweep(work, counted)
+            next_sweep = time.monotonic() + (SWEEP if done else SWEEP_AGAIN)
         if time.monotonic() - measured >= MEASURE:
             measured = time.monotonic()
             counted.scratch = scratch.used(work.parent)
@@ -55,11 +57,13 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _sweep(work: Path, counted: Counted) -> None:
+def _sweep(work: Path, counted: Counted) -> bool:
     try:
-        counted.swept += scratch.sweep(work, lambda: {process.folder for process in processes(work)})
+        counted.swept += scratch.sweep(work, folders)
     except OSError as error:
         log.warning("the scratch volume is not swept: %s", error)
+        return False
+    return True
 
 
 if __name__ == "__main__":

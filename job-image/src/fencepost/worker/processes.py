@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from fencepost.memory import PROC, resident
+
+PROGRAMS: Final = ("java", "python")
+"""What processes of executors run."""
 
 
 class Kind(StrEnum):
@@ -24,11 +29,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, its resident memory in bytes (pages that processes share count for each), and where it works."""
+    """A process and its resident memory in bytes; pages that processes share count for each."""
 
     kind: Kind
     resident: int
-    folder: str
 
 
 def processes(work: Path, proc: Path = PROC) -> Iterator[Process]:
@@ -41,7 +45,25 @@ def processes(work: Path, proc: Path = PROC) -> Iterator[Process]:
         except OSError:
             continue
         if (size := resident(int(entry.name), proc)) is not None:
-            yield Process(_kind(Path(program).name, is_inside=folder.startswith(f"{work}/")), size, folder)
+            yield Process(_kind(Path(program).name, is_inside=folder.startswith(f"{work}/")), size)
+
+
+def folders(proc: Path = PROC) -> set[str]:
+    """Return the folders that processes work in.
+
+    Raises OSError where the kernel does not tell that of an executor, or of this process: none that lives is taken for
+    one that ended.
+    """
+    found = {os.readlink(proc / "self" / "cwd")}  # noqa: PTH115 - may not exist
+    for entry in proc.iterdir():
+        if entry.name.isdecimal():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                try:
+                    found.add(os.readlink(entry / "cwd"))  # noqa: PTH115
+                except PermissionError:
+                    if (entry / "comm").read_text(encoding="utf-8").startswith(PROGRAMS):
+                        raise
+    return found
 
 
 def _kind(program: str, *, is_inside: bool) -> Kind:
