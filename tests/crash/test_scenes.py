@@ -10,6 +10,7 @@ import pytest
 
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
+from fakes.world import Node
 from fencepost.contract import ExitCode
 from fencepost_operator.api import FINALIZER, State
 from fencepost_operator.observation import Known, PodIssue, Retention
@@ -148,17 +149,29 @@ async def test_code_that_cannot_load_stalls_until_it_is_corrected() -> None:
 
 
 async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing() -> None:
+    """The node is paused with the driver on it, and comes back when the successor has committed."""
     stage = await running(restart={"stallTimeout": "15s"})
-    pod = stage.world.newest_pod()
-    stage.world.nodes["node-1"].reachable = False
+    await stage.run(10)
+    pod, committed = stage.world.newest_pod(), stage.world.table.rows[ROW].offsets
+    lost, zombie = stage.world.nodes[pod.node], pod.driver
+    stage.world.nodes = {"node-2": Node(), pod.node: lost}  # new pods go to the first one
+    lost.reachable, zombie.frozen = False, True
     pod.deleting_since = stage.world.now
-    stage.world.nodes["node-2"] = stage.world.nodes.pop("node-1")
-    stage.world.nodes["node-1"] = type(stage.world.nodes["node-2"])(reachable=False)
-    stage.world.nodes["node-2"].reachable = True
+    before = list(zombie.commits)
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     assert stage.world.releases[KEY].values["generation"] == 2
     assert stage.pipeline.status.cluster is not None
     assert stage.pipeline.status.cluster.generation == 2
+    successor = stage.world.newest_pod().driver
+    await stage.until(lambda: bool(successor.commits))
+    assert successor.commits[0][1] == committed
+    assert zombie.alive, "nothing ends on a node that is paused"
+    lost.reachable, zombie.frozen = True, False
+    await stage.run(30)
+    assert zombie.exit_code == ExitCode.FENCED, "it woke, and was refused"
+    assert zombie.commits == before
+    assert epoch(stage) == 2
+    assert stage.world.created_jobs == ["orders-run-1", "orders-run-2"]
 
 
 async def test_a_master_on_a_lost_node_is_replaced_with_its_cluster_after_the_run() -> None:
@@ -235,6 +248,32 @@ async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
     await stage.run(5)
     assert frozen.exit_code == ExitCode.FENCED
     assert len(frozen.commits) == committed
+
+
+async def test_a_driver_that_dies_while_its_pipeline_is_paused_is_replaced_after_the_pause() -> None:
+    """Also the operator is replaced meanwhile: it knows of the pause by the annotation alone."""
+    stage = await running()
+    await stage.run(10)
+    annotate(stage, "paused", "true")
+    await stage.until(lambda: condition(stage, "Paused") == "True")
+    stage.world.kill_driver()
+    row = stage.world.table.rows[ROW]
+    stage.gate.writes.clear()
+    for _ in range(2):
+        stage._operator = None
+        await stage.run(300)
+    assert stage.gate.writes == [], "nothing is started, and nothing is written"
+    assert stage.world.created_jobs == ["orders-run-1"]
+    assert stage.world.table.rows[ROW] == row
+    stage.world.objects[KEY]["metadata"]["annotations"] = {}
+    stage.world.touch(KEY)
+    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    assert condition(stage, "Paused") is None
+    successor = stage.world.newest_pod().driver
+    await stage.until(lambda: bool(successor.commits))
+    assert successor.commits[0][:2] == (2, row.offsets)
+    assert stage.world.created_jobs == ["orders-run-1", "orders-run-2"]
+    assert [reason for reason, _ in stage.world.events].count("Resumed") == 1
 
 
 @pytest.mark.parametrize("outage", ["kafka_down", "cassandra_down"])
