@@ -127,7 +127,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
     async with AsyncExitStack() as stack:
         api = await ApiServer.connect(testbed.kubeconfig)
         stack.push_async_callback(api.close)
-        key = ObjectKey(await stack.enter_async_context(_namespace(api)), "orders")
+        key = ObjectKey(await stack.enter_async_context(own_namespace(api)), "orders")
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": key.name}}
         await api.create(PIPELINES, namespace=key.namespace, body={**body, "spec": spec(suspend=True)})
         account = {"username": testbed.cassandra_username, "password": testbed.cassandra_password}
@@ -185,7 +185,8 @@ def _report(row: str, loss: ReportedLoss) -> None:
 
 
 @asynccontextmanager
-async def _namespace(api: ApiServer) -> AsyncIterator[str]:
+async def own_namespace(api: ApiServer) -> AsyncIterator[str]:
+    """Yield the name of a namespace that is there while the context lasts."""
     name = f"contract-{uuid.uuid4().hex[:8]}"
     marks = {"pod-security.kubernetes.io/enforce": "restricted"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}}

@@ -41,7 +41,8 @@ class FakeLeases:
         self.before_write()
         if record.resource_version != (self.record.resource_version if self.record is not None else ""):
             raise Conflict("somebody else was faster")
-        self.record = replace(record, resource_version=str(next(self._versions)))
+        version = next(self._versions)
+        self.record = replace(record, uid=record.uid or f"lease-{version}", resource_version=str(version))
         self.writes.append(self.record)
         if self.loses_answers:
             raise Unreachable("no answer to a write")

@@ -53,13 +53,17 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """A Lease as it was read or is to be written: who holds it, '' for nobody; `duration` is in seconds."""
+    """A Lease as it was read or is to be written: who holds it, '' for nobody; `duration` is in seconds.
+
+    `uid` and `resource_version` are of the object that was read, '' where none was.
+    """
 
     holder: str
     duration: float
     acquired_at: datetime
     renewed_at: datetime
     transitions: int = 0
+    uid: str = ""
     resource_version: str = ""
 
 
@@ -73,7 +77,7 @@ class Leases(Protocol):
     async def write(self, record: LeaseRecord) -> LeaseRecord:
         """Write it on condition of its resourceVersion, create it when the record has none; return it as written.
 
-        Raises Conflict when somebody else was faster.
+        Raises Conflict when somebody else was faster, also when the Lease that was read is deleted.
         """
         ...
 

@@ -52,6 +52,19 @@ def previous_release(folder: Path) -> Code | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """One of several operators; its log says what it does."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has ever held the lease."""
+        return "this replica holds the lease" in self.log.read_text()
+
+
+@dataclass(frozen=True, slots=True)
 class Installed:
     """The operator's chart in a cluster without nodes: its rights are there, its pods are not."""
 
@@ -90,6 +103,13 @@ class Installed:
             yield process
 
     @contextmanager
+    def replica(self, holder: str) -> Iterator[Replica]:
+        """Run an operator that shares the release's Lease with others, for a test that may kill or freeze it."""
+        shared = {"FENCEPOST_LEASE": RELEASE, "FENCEPOST_HOLDER": holder}
+        with self._running(THIS, shared, until="waiting for the lease") as (process, log):
+            yield Replica(process, log)
+
+    @contextmanager
     def operator(self, code: Code = THIS) -> Iterator[Path]:
         """Run an operator while the block runs, and end it in order; yield its log."""
         with self._running(code, {}) as (process, path):
@@ -97,7 +117,9 @@ class Installed:
             assert process.poll() is None, f"the operator ended: {path.read_text()[-3000:]}"
 
     @contextmanager
-    def _running(self, code: Code, settings: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    def _running(
+        self, code: Code, settings: Mapping[str, str], *, until: str = "watching pipelines"
+    ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         sources = ":".join(str(path) for path in code.sources)
         variables = {**self.variables, "PYTHONPATH": sources, "FENCEPOST_CHART": str(code.chart), **settings}
         path = self.folder / f"operator-{len(list(self.folder.glob('operator-*')))}.log"
@@ -105,10 +127,11 @@ class Installed:
             command = [sys.executable, "-m", "fencepost_operator"]
             process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
             try:
-                eventually("the operator watches", lambda: "watching pipelines" in path.read_text(), seconds=90)
+                eventually(f"the operator is {until}", lambda: until in path.read_text(), seconds=90)
                 yield process, path
             finally:
                 process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)  # a test may have frozen it
                 process.wait(timeout=60)
 
     def guard(self) -> subprocess.CompletedProcess[str]:

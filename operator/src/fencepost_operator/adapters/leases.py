@@ -31,7 +31,13 @@ class KubernetesLeases:
 
         Raises Conflict when somebody else was faster, also when the Lease is gone.
         """
-        metadata = {"name": self.name, "namespace": self.namespace, "resourceVersion": record.resource_version}
+        metadata = {
+            "name": self.name,
+            "namespace": self.namespace,
+            # A PUT creates a Lease that is not there, whatever resourceVersion it names; with a uid it does not.
+            "uid": record.uid,
+            "resourceVersion": record.resource_version,
+        }
         body: Json = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -60,6 +66,7 @@ def _record(found: Json) -> LeaseRecord:
         acquired_at=instant(spec.get("acquireTime")) or renewed,
         renewed_at=renewed,
         transitions=spec.get("leaseTransitions") or 0,
+        uid=found["metadata"]["uid"],
         resource_version=found["metadata"]["resourceVersion"],
     )
 

@@ -147,6 +147,7 @@ class Leadership:
             acquired_at=found.acquired_at if found is not None and same else now,
             renewed_at=now,
             transitions=found.transitions + (not same and found.holder != UNKNOWN) if found is not None else 0,
+            uid=found.uid if found is not None else "",
             resource_version=found.resource_version if found is not None else "",
         )
 
