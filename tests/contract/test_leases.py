@@ -52,11 +52,12 @@ async def _on_the_api_server() -> AsyncIterator[Replicas]:
             stack.push_async_callback(api.close)
         namespace = await stack.enter_async_context(own_namespace(first))
 
-        async def delete() -> None:
-            await first.delete(LEASES, namespace=namespace, name="fencepost")
+        name = "fencepost"
 
-        leases = [KubernetesLeases(api, namespace, "fencepost") for api in (first, second)]
-        yield Replicas(*leases, delete)
+        async def delete() -> None:
+            await first.delete(LEASES, namespace=namespace, name=name)
+
+        yield Replicas(KubernetesLeases(first, namespace, name), KubernetesLeases(second, namespace, name), delete)
 
 
 @pytest.fixture(params=["memory", pytest.param("api-server", marks=pytest.mark.integration)])
