@@ -1,38 +1,76 @@
-"""The worker that holds neither Kafka nor Cassandra is lost under load, with four pipelines and the operator on it.
+"""The worker that holds neither Kafka nor Cassandra is lost under load, with five pipelines and the operator on it.
 
 What is on the node differs from pipeline to pipeline, so that one loss shows all of it: everything, only the master,
-all workers, and everything with `restart.onUnprovenDeath: wait`. The node is a container that is paused: nothing in it
-ends, nothing in it is heard of, and when it comes back its drivers and executors go on where they stood.
+all workers, only the driver in the middle of a batch, and everything with `restart.onUnprovenDeath: wait`. The node is
+a container that is paused: nothing in it ends, nothing in it is heard of, and when it comes back its drivers and
+executors go on where they stood.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from e2e.stream import Applied, Stream
+from e2e.stream import Applied, Stream, cassandra
+from fencepost.contract import ExitCode
 from fencepost.fence import FenceRow
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION
+from flights.sink import Table, rows
+from harness.container_exits import ContainerExits, container_exits
 from harness.faults import Faults
 from harness.kubectl import Kubectl, Object
 from harness.node_loss import NodeLoss
-from harness.pipelines import KIND, PIPELINE_LABEL, helm_revisions
+from harness.nodes import Container
+from harness.operator_replicas import two_operators
+from harness.page_receivers import Hooks, hooks
+from harness.pipelines import KIND, PIPELINE_LABEL, code, example_file, helm_revisions
 from harness.placement import COMPONENT, anchored, next_to_anchors
 from harness.waiting import eventually, throughout
 from testbed.cluster import DATA_NODE, WORKERS
 from testbed.environment import Environment
-from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
-from testbed.release import RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(1500)]
 
 LOST: Final = next(node for node in WORKERS if node != DATA_NODE)
 LONG_SECONDS: Final = 600.0
+CODE: Final = "held-back"
+MODULE: Final = """
+import time
+import urllib.error
+import urllib.request
+
+import departures_arrow
+import fencepost
+
+def is_held(batch, context):
+    records = sum(until - start for start, until in context.offsets.values())
+    return context.epoch == 1 and records > 2_000 and 2 in batch.column("partition").to_pylist()
+
+@fencepost.record_batches
+def transform(batch, context):
+    while is_held(batch, context):
+        try:
+            urllib.request.urlopen(context.args[0], timeout=10).read()
+            break
+        except urllib.error.HTTPError:
+            time.sleep(0.2)
+    return departures_arrow.transform(batch, context)
+"""
+"""Of a batch that has two tasks, the first run writes the second part, with partition 2, when the test lets it."""
+HELD_RECORDS: Final = 8_000
+"""Of them some batch has more than the 2,000 from which it has two tasks."""
+GO: Final = "/go"
+ENDINGS: Final = {
+    int(ExitCode.FENCED): "woke and was refused",
+    int(ExitCode.STOPPED): "was told to stop before it had anything to commit",
+    137: "was killed by the kubelet",
+    143: "was ended by the kubelet",
+}
 
 
 @dataclass(slots=True)
@@ -56,10 +94,11 @@ class Fleet:
     everything: Stream
     master: Stream
     workers: Stream
+    driver: Stream
     careful: Stream
 
     def all(self) -> tuple[Stream, ...]:
-        return (self.everything, self.master, self.workers, self.careful)
+        return (self.everything, self.master, self.workers, self.driver, self.careful)
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +111,48 @@ PLACES: Final = {
     "lost-everything": {"driver": LOST, "master": LOST, "worker": LOST},
     "lost-master": {"driver": DATA_NODE, "master": LOST, "worker": DATA_NODE},
     "lost-workers": {"driver": DATA_NODE, "master": DATA_NODE, "worker": LOST},
+    "lost-driver": {"driver": LOST, "master": DATA_NODE, "worker": DATA_NODE},
     "lost-careful": {"driver": LOST, "master": LOST, "worker": LOST},
 }
 
 
 @pytest.fixture
-def fleet(applied: Applied, kubectl: Kubectl, environment: Environment) -> Iterator[Fleet]:
-    """Return four pipelines that stream."""
+def hub(loss: NodeLoss) -> Iterator[Hooks]:
+    """Return what the executors of `lost-driver` ask whether they may go on; not yet."""
+    with hooks(loss.nodes.host(DATA_NODE)) as found:
+        found.statuses[GO] = 503
+        yield found
 
-    def apply(name: str, **restart: str) -> Stream:
+
+@pytest.fixture
+def fleet(applied: Applied, kubectl: Kubectl, environment: Environment, hub: Hooks, loss: NodeLoss) -> Iterator[Fleet]:
+    """Return five pipelines that stream."""
+
+    def apply(
+        name: str, *, wait: bool = False, job: dict[str, Any] | None = None, worker: dict[str, Any] | None = None
+    ) -> Stream:
         return applied(
             name,
-            cluster={"affinity": next_to_anchors(name)},
-            job={"terminationGracePeriodSeconds": 120},  # a zombie must outlive the order to end
-            restart={"maxBackoff": "2s", **restart},
+            cluster={"affinity": next_to_anchors(name), "worker": worker or {}},
+            job={"terminationGracePeriodSeconds": 120, **(job or {})},  # a zombie must outlive the order to end
+            restart={"maxBackoff": "2s", "onUnprovenDeath": "wait" if wait else "fence"},
         )
+
+    modules = {"departures_arrow.py": example_file("departures", "departures_arrow.py"), "held_back.py": MODULE}
+    kubectl.apply({**code(), "metadata": {"name": CODE}, "data": modules})
+    held = {
+        "entrypoint": "held_back:transform",
+        "codeFrom": {"configMapName": CODE},
+        "args": [f"http://{loss.nodes.host(DATA_NODE)}:{hub.port}{GO}"],
+    }
 
     with anchored(kubectl, environment.job_image, PLACES):
         made = Fleet(
             everything=apply("lost-everything"),
             master=apply("lost-master"),
             workers=apply("lost-workers"),
-            careful=apply("lost-careful", onUnprovenDeath="wait"),
+            driver=apply("lost-driver", job=held, worker={"cores": 2}),
+            careful=apply("lost-careful", wait=True),
         )
         for stream in made.all():
             stream.pipeline.wait_ready()
@@ -106,16 +165,22 @@ def fleet(applied: Applied, kubectl: Kubectl, environment: Environment) -> Itera
     "lasts", [pytest.param(0.0, id="until-replaced"), pytest.param(LONG_SECONDS, marks=pytest.mark.long, id="long")]
 )
 def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_nothing(
-    fleet: Fleet, kubectl: Kubectl, loss: NodeLoss, lasts: float
+    fleet: Fleet, kubectl: Kubectl, loss: NodeLoss, hub: Hooks, lasts: float
 ) -> None:
     """`docker pause` of the node; one driver's pod there is deleted by force; the node comes back with its zombies."""
     assert {stream.pipeline.name: _nodes(stream) for stream in fleet.all()} == PLACES
-    with two_operators(kubectl, loss, leader_on=LOST), ExitStack() as loads:
-        for stream in fleet.all():
+    zombies = {stream.pipeline.name: _container(stream) for stream in (fleet.everything, fleet.driver)}
+    if lasts:
+        zombies[fleet.careful.pipeline.name] = _container(fleet.careful)
+    with two_operators(kubectl, loss, leader_on=LOST), container_exits(loss.nodes, LOST) as exits, ExitStack() as loads:
+        for stream in (fleet.everything, fleet.master, fleet.workers, fleet.careful):
             loads.enter_context(stream.load.flowing())
             stream.commits_past(stream.fence())
+        half = _half_written(fleet.driver, hub)
+        loads.enter_context(fleet.driver.load.flowing())
         with loss.silent(LOST) as began:
             moments = Moments(began)
+            _finish_writing_without_a_driver(fleet.driver, half, hub)
             before = {stream.pipeline.name: _row(stream) for stream in fleet.all()}
             _delete_by_force(kubectl, fleet.everything)
             _watch_until_replaced(fleet, before, moments, loss)
@@ -129,6 +194,7 @@ def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_noth
                 _confirm_dead(kubectl, fleet.careful)
                 _committed_after(fleet.careful, careful)
         back = time.monotonic()
+        _expect_endings(zombies, exits)
         _committed_after(fleet.careful, careful)
         print(f"{moments}\n{time.monotonic() - back:6.1f} s  after the node was Ready, the one with `wait` committed")
     for stream in fleet.all():
@@ -157,6 +223,58 @@ def _row(stream: Stream) -> FenceRow:
     return row
 
 
+def _container(stream: Stream) -> Container:
+    container = Container.of(stream.pipeline.driver())
+    assert container is not None
+    assert container.node == LOST
+    return container
+
+
+def _half_written(stream: Stream, hub: Hooks) -> FenceRow:
+    """Wait until a batch is planned whose first part is in the table and whose second part is held back."""
+    stream.load.burst(HELD_RECORDS)
+
+    def half() -> FenceRow | None:
+        row = _row(stream)
+        return row if hub.got(GO) and _written_at(stream, row, 0) and not _written_at(stream, row, 2) else None
+
+    return eventually("half of a batch is written", half, seconds=60, pause=0.2)
+
+
+def _written_at(stream: Stream, row: FenceRow, partition: int) -> set[int]:
+    """Return the write timestamps of the rows of the batch that follows `row`, in a partition."""
+    key = f"{stream.load.ledger.topic}/{partition}"
+    columns = ("partition", "offset", "WRITETIME(id)")
+    with cassandra(stream.place) as opened:
+        found = list(rows(opened, Table(stream.place.tables, stream.table), columns))
+    return {at for part, offset, at in found if part == partition and row.offsets[key] <= offset < row.planned[key]}
+
+
+def _finish_writing_without_a_driver(stream: Stream, half: FenceRow, hub: Hooks) -> None:
+    """Let the executors, which are on a healthy node, write the rest of the batch of the driver that is lost.
+
+    They end by themselves when three heartbeats are not answered: what follows is written by a successor alone.
+    """
+    hub.statuses[GO] = 200
+    eventually("the rest of it is written", lambda: _written_at(stream, half, 2), seconds=60, pause=0.2)
+    assert _written_at(stream, half, 2) == {half.write_timestamp}
+    row = _row(stream)
+    assert (row.epoch, row.offsets, row.planned) == (half.epoch, half.offsets, half.planned), "nobody commits it"
+
+
+def _expect_endings(zombies: Mapping[str, Container], exits: ContainerExits) -> None:
+    """Wait until the drivers that came back with the node have ended, and print how."""
+    for name, container in zombies.items():
+
+        def ended(container: Container = container) -> bool:
+            return exits.code(container) is not None
+
+        eventually(f"the zombie of {name} ends", ended, seconds=150)
+        ending = exits.code(container)
+        assert ending in ENDINGS, f"the zombie of {name} ended with code {ending}"
+        print(f"the zombie of {name} {ENDINGS[ending]} (exit code {ending})")
+
+
 def _delete_by_force(kubectl: Kubectl, stream: Stream) -> None:
     """Delete the driver's pod as people do whose node does not answer: its object goes, its process does not."""
     driver = stream.pipeline.driver()["metadata"]["name"]
@@ -167,7 +285,7 @@ def _watch_until_replaced(
     fleet: Fleet, before: dict[str, FenceRow], moments: Moments, loss: NodeLoss, *, seconds: float = 240
 ) -> None:
     """Wait until the runs that cannot go on have successors that committed; note when what happened."""
-    left = {stream.pipeline.name: stream for stream in (fleet.everything, fleet.workers)}
+    left = {stream.pipeline.name: stream for stream in (fleet.everything, fleet.workers, fleet.driver)}
     fenced_at: dict[str, FenceRow] = {}
 
     def done() -> bool:
@@ -237,36 +355,3 @@ def _check_that_nothing_old_is_left(stream: Stream, before: FenceRow) -> None:
 
 def _is_deployed(revision: Object) -> bool:
     return bool(revision["metadata"]["labels"]["status"] == "deployed")
-
-
-@contextmanager
-def two_operators(kubectl: Kubectl, loss: NodeLoss, *, leader_on: str) -> Iterator[None]:
-    """Run two replicas of the operator, of which the one on a node leads; afterwards there is one again."""
-    operator = kubectl.within(OPERATOR_NAMESPACE)
-    selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
-
-    def leader() -> Object | None:
-        lease = operator.get("lease", RELEASE)
-        holder = (lease or {}).get("spec", {}).get("holderIdentity", "").partition("_")[0]
-        return operator.get("pod", holder) if holder else None
-
-    def leads_there() -> bool:
-        pod = leader()
-        return pod is not None and pod["spec"].get("nodeName") == leader_on
-
-    def scale(replicas: int) -> None:
-        operator.run("scale", f"deployment/{RELEASE}", f"--replicas={replicas}")
-        operator.run("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s", seconds=130)
-
-    try:
-        if not leads_there():
-            with loss.cordoned(next(node for node in WORKERS if node != leader_on)):
-                operator.run("delete", "pods", selector, "--timeout=60s", seconds=70)
-                eventually(f"the operator on {leader_on} leads", leads_there, seconds=60)
-        scale(2)
-        assert leads_there()
-        nodes = {pod["spec"]["nodeName"] for pod in operator.items("pods", selector)}
-        assert nodes == set(WORKERS), "replicas prefer different nodes"
-        yield
-    finally:
-        scale(1)
