@@ -16,6 +16,7 @@ from bench import (
     growth,
     image_sizes,
     latency,
+    lost_node,
     memtables,
     metrics,
     operator_memory,
@@ -51,7 +52,10 @@ STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     "zombie": zombie.measure,
 }
 """Programs that can measure an earlier build in turns with this one."""
-IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {"pages": pages.measure}
+IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
+    "pages": pages.measure,
+    lost_node.NAME: lost_node.measure,
+}
 WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS}
 ALL: Final = (*BENCHES, *STARTS, *IN_ROUNDS, *IN_PARTS)
 LINE_SECONDS: Final = 10.0

@@ -126,6 +126,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "recovery": distributions,
     "zombie": distributions,
     "apply": distributions,
+    "lost-node": distributions,
     "pages": distributions,
     "operator-memory": distributions,
     "images": distributions,
@@ -165,6 +166,7 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
         ("SIGKILL of the driver to the next commit, p95", "recovery", "kill to commit", 12),
         ("apply to the first commit, p50", "apply", "apply to first commit", 15),
         ("frozen driver to the next commit at `stallTimeout: 15s`, p50", "zombie", "freeze to commit", 35),
+        ("node falls silent to the next commit, p95", "lost-node", "silence to commit", 60),
     ):
         found = results.get(bench)
         share = 0.95 if what.endswith("p95") else 0.5
