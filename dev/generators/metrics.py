@@ -21,7 +21,7 @@ from fencepost.worker.processes import Kind, Process
 from fencepost_operator.runtime.crd_check import missing_gauge
 from fencepost_operator.runtime.memory_metrics import MemoryCollector
 from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
+from fencepost_operator.runtime.page_metrics import OldestUnsent, PrometheusPageMetrics
 from generators.reference import ROOT
 
 FILE: Final = ROOT / "docs/metrics.md"
@@ -89,6 +89,9 @@ def operator() -> Iterator[Described]:
                 (family,) = collector.describe()
                 yield _described(family.name, family.type, family.documentation, collector._labelnames)
     yield from _sampled(MemoryCollector(lambda: _MEMORY).collect)
+    unsent = OldestUnsent()
+    unsent.by_namespace = lambda: {"flights": 1.0}
+    yield from _sampled(unsent.collect)
 
 
 def driver() -> Iterator[Described]:

@@ -56,9 +56,10 @@ class Pages:
                 allowed_endpoints=tuple(map(str, policy.entries)),
                 reserved=tuple(map(str, policy.reserved)),
                 pagerduty=settings.pagerduty_url,
+                has_own_secret=bool(settings.pages_secret),
             ),
         )
-        self._counted.watch(self.pager.oldest_unsent, self.pager.receivers)
+        self._counted.watch(self.pager.oldest_unsent, self.pager.unsent_by_namespace, self.pager.receivers)
 
     @asynccontextmanager
     async def sent(self, wake: Callable[[ObjectKey], None]) -> AsyncIterator[None]:

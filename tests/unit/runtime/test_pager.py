@@ -97,6 +97,7 @@ async def running(world: World, **more: object) -> AsyncIterator[QueuedPager]:
         source=world, sender=world, metrics=Counting(world), clock=world, wake=world.woken.append, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     task = asyncio.create_task(pager.run())
+    await asyncio.sleep(0)
     try:
         yield pager
     finally:
@@ -178,10 +179,10 @@ async def test_a_receiver_without_an_answer_is_tried_again_with_backoff() -> Non
         assert len(world.sent) == 3
         await settle(pager, world, seconds=99.0)
         assert len(world.sent) == 3, "the answer said how long"
-        assert pager.oldest_unsent(own=True) > 100
+        assert pager.oldest_unsent() > 100
         await settle(pager, world, seconds=1.0)
         assert len(world.sent) == 4
-        assert pager.oldest_unsent(own=True) == 0
+        assert pager.oldest_unsent() == 0
 
 
 async def test_whose_receiver_was_not_told_is_counted_apart() -> None:
@@ -189,16 +190,119 @@ async def test_whose_receiver_was_not_told_is_counted_apart() -> None:
         secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))},
         reply=lambda message: DELIVERED if message.url == "http://own" else DOWN,
     )
-    registry = CollectorRegistry()
     async with running(world) as pager:
-        PrometheusPageMetrics(registry).watch(pager.oldest_unsent, pager.receivers)
+        pager.tell(KEY, [page()])
+        pager.tell(ObjectKey("calm", "orders"), [page(key=ObjectKey("calm", "orders"))])
+        await settle(pager, world, seconds=400)
+        assert unsent(pager) == {"operator": 0, "shop": 400}, "a namespace without a page that waits has no series"
+
+
+def unsent(pager: QueuedPager) -> dict[str, float]:
+    """Scrape how long pages wait: by namespace, and of the operator's own receivers."""
+    registry = CollectorRegistry()
+    PrometheusPageMetrics(registry).watch(pager.oldest_unsent, pager.unsent_by_namespace, pager.receivers)
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    return {
+        sample.labels.get("namespace", sample.labels["owner"]): sample.value
+        for sample in samples
+        if sample.name == "fencepost_pages_oldest_unsent_seconds"
+    }
+
+
+@pytest.mark.parametrize("state", ["unreadable", "missing", "without a line that can be used"])
+async def test_a_page_that_nobody_can_get_waits(state: str) -> None:
+    broken = Receivers(problems=(PagingProblem(reason="ReceiverInvalid", message=state),))
+    world = World(secrets={"": broken}, unreadable=state == "unreadable")
+    async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
         pager.tell(KEY, [page()])
         await settle(pager, world, seconds=400)
-        found = {
-            owner: registry.get_sample_value("fencepost_pages_oldest_unsent_seconds", {"owner": owner})
-            for owner in ("operator", "namespace")
-        }
-    assert found == {"operator": 0, "namespace": 400}
+        assert unsent(pager) == {"operator": 400}
+        assert pager.unheard() == 400
+        world.secrets[""], world.unreadable = Receivers(receivers=(receiver("own"),)), False
+        await settle(pager, world, seconds=21)
+        assert unsent(pager) == {"operator": 0}
+        assert pager.unheard() == 0
+
+
+async def test_without_a_secret_of_the_operators_nobody_waits_for_it() -> None:
+    world = World()
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=400)
+        assert unsent(pager) == {"operator": 0}
+        assert pager.unheard() == 0
+
+
+async def test_what_the_status_says_was_told_does_not_wait_for_an_unreadable_secret() -> None:
+    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=Told.OPENED)
+    world = World(unreadable=True)
+    async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
+        pager.tell(KEY, [replace(page(), sent=(known,))])
+        await settle(pager, world, seconds=400)
+        assert unsent(pager) == {"operator": 0}
+
+
+async def test_a_page_that_one_receiver_has_is_heard() -> None:
+    world = World(
+        secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))},
+        reply=lambda message: DELIVERED if message.url == "http://a" else DOWN,
+    )
+    async with running(world) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        await settle(pager, world, seconds=400)
+        assert (pager.oldest_unsent(), pager.unheard()) == (400, 0)
+        world.reply = lambda _m: DOWN
+        pager.tell(KEY, [page(), page("NotReady")])
+        await settle(pager, world, seconds=350)
+        assert pager.unheard() == 350
+
+
+async def test_an_operator_that_has_just_started_had_no_time_to_tell_what_is_old() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
+    async with running(world) as pager:
+        await settle(pager, world)
+        pager.tell(KEY, [replace(page(), opened_at=NOW - timedelta(hours=1))])
+        await settle(pager, world, seconds=60)
+        assert (pager.oldest_unsent(), pager.unheard()) == (3660, 60)
+
+
+async def test_a_page_that_was_silenced_waits_from_the_end_of_the_silence_on() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
+    async with running(world) as pager:
+        pager.tell(KEY, [])
+        await settle(pager, world, seconds=7200)
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=10)
+        assert pager.oldest_unsent() == 10
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=10)
+        assert pager.oldest_unsent() == 20
+
+
+async def test_what_a_burst_defers_is_not_late() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    keys = [ObjectKey("shop", f"p{n}") for n in range(BURST + 120)]
+    async with running(world) as pager:
+        for key in keys:
+            pager.tell(key, [page(key=key)])
+        for _ in range(40):
+            await settle(pager, world, seconds=10)
+            assert pager.oldest_unsent() <= 10
+            if len(world.sent) == len(keys):
+                break
+        assert len(world.sent) == len(keys)
+        assert world.moment - NOW > timedelta(seconds=300)
+
+
+async def test_a_receiver_that_does_not_answer_is_late_with_each_page_of_a_burst() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
+    async with running(world) as pager:
+        for n in range(2 * BURST):
+            pager.tell(ObjectKey("shop", f"p{n}"), [page(key=ObjectKey("shop", f"p{n}"))])
+        for _ in range(40):
+            await settle(pager, world, seconds=10)
+        assert pager.oldest_unsent() == 400
 
 
 async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
@@ -413,7 +517,7 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
         assert len(posts) < 20 + 11 * 4, "repeats go together"
         last: dict[str, int] = {key: at for at, told in enumerate(posts) for key in told}
         assert len(last) == 140
-        assert pager.oldest_unsent(own=True) == 0
+        assert pager.oldest_unsent() == 0
 
 
 async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
@@ -475,7 +579,7 @@ async def test_a_corrected_account_is_used_at_once(answer: Answer) -> None:
         await settle(pager, world, seconds=21)
         assert len(world.sent) == 2
         assert not pager.facts(KEY).problems
-        assert pager.oldest_unsent(own=False) == 0
+        assert not pager.unsent_by_namespace()
 
 
 async def test_an_answer_to_the_old_account_does_not_delay_the_new_one() -> None:

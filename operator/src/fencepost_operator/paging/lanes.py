@@ -67,18 +67,26 @@ class Lane:
     """When a page that was refused is tried again."""
     repeated: dict[Incident, datetime] = field(default_factory=dict)
     """When an open alert of Alertmanager was last told, or refused."""
+    deferred: dict[Incident, datetime] = field(default_factory=dict)
+    """When the bucket last had no token for a page."""
 
     def due(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> Due:
         """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
         self._refill(now)
-        fresh = [page for page in pages if self._is_fresh(page, told, now)][: self._affordable()]
-        return Due(fresh, self._repeats(pages, told, now))
+        fresh, affordable = [page for page in pages if self._is_fresh(page, told, now)], self._affordable()
+        if not self.failures:  # otherwise it is not the bucket that keeps them
+            self.deferred |= dict.fromkeys(map(incident_of, fresh[affordable:]), now)
+        return Due(fresh[:affordable], self._repeats(pages, told, now))
 
-    def waits(self, pages: list[Page], told: set[tuple[Incident, str]]) -> list[Page]:
-        """Return what the receiver was not told yet, due or not."""
-        return [page for page in pages if not self._knows(page, told)]
+    def lacks(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
+        """Return whether the receiver was not told yet, due or not."""
+        return not self._knows(page, told)
+
+    def due_since(self, page: Page, since: datetime) -> datetime:
+        """Return from when on a page that waits `since` then could be sent: a burst is no fault of the receiver."""
+        return max(since, self.deferred.get(incident_of(page), since))
 
     @property
     def is_silent(self) -> bool:
@@ -132,7 +140,7 @@ class Lane:
 
     def forget(self, incidents: set[Incident]) -> None:
         """Drop what is known of incidents other than these."""
-        for known in (self.refused, self.repeated):
+        for known in (self.refused, self.repeated, self.deferred):
             for gone in known.keys() - incidents:
                 del known[gone]
 

@@ -19,6 +19,8 @@ from fencepost_operator.api import Reason
 from fencepost_operator.paging.page import PagingProblem
 from fencepost_operator.paging.services import SCHEMAS
 
+OPERATORS: Final = "operator/"
+"""What the id of each receiver of the operator's own begins with."""
 NAMESPACE_SECRET: Final = "fencepost-pages"  # noqa: S105 - a name
 """The Secret of a namespace whose pipelines have receivers of their own."""
 MOST_LINES: Final = 16
@@ -167,9 +169,9 @@ _CHECKS: Final[Mapping[Kind, Callable[[str], str]]] = {
 
 
 def _id(source: SecretSource, kind: Kind, line: str) -> str:
-    whose = "namespace" if source.namespace else "operator"
+    whose = "namespace/" if source.namespace else OPERATORS
     digest = hmac.new(source.uid.encode(), line.encode(), hashlib.sha256).hexdigest()[:12]
-    return f"{whose}/{kind}/{digest}"
+    return f"{whose}{kind}/{digest}"
 
 
 def _problem(message: str) -> PagingProblem:

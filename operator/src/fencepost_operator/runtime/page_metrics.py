@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 _KINDS: Final = ("apprise", "pagerduty", "alertmanager")
-_OWNERS: Final = {"operator": True, "namespace": False}
 _OUTCOMES: Final = ("delivered", "failed", "partly", "refused")
+
+
+class OldestUnsent(Collector):
+    """How long pages wait: one series of the operator's receivers, and one of each namespace whose receivers wait.
+
+    The operator's has no namespace, so that Prometheus gives it the one of the pod.
+    """
+
+    def __init__(self) -> None:
+        self.oldest: Callable[[], float] = lambda: 0.0
+        self.by_namespace: Callable[[], Mapping[str, float]] = dict
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric as it is now."""
+        found = Metric(
+            "fencepost_pages_oldest_unsent_seconds",
+            "Age of the oldest page that some receiver was not told, by whose receivers: 0 without one for the "
+            "operator's, no series for a namespace's.",
+            "gauge",
+        )
+        found.add_sample(found.name, {"owner": "operator"}, self.oldest())
+        for namespace, seconds in sorted(self.by_namespace().items()):
+            found.add_sample(found.name, {"owner": "namespace", "namespace": namespace}, seconds)
+        yield found
 
 
 class PrometheusPageMetrics:
@@ -24,14 +49,8 @@ class PrometheusPageMetrics:
         for kind in _KINDS:
             for outcome in _OUTCOMES:
                 self._pages.labels(kind, outcome)
-        self._oldest = Gauge(
-            "fencepost_pages_oldest_unsent_seconds",
-            "Age of the oldest page that some receiver was not told, 0 without one, by whose receivers.",
-            ["owner"],
-            registry=registry,
-        )
-        for owner in _OWNERS:
-            self._oldest.labels(owner)
+        self._oldest = OldestUnsent()
+        registry.register(self._oldest)
         self._receivers = Gauge(
             "fencepost_page_receivers", "Receivers in the operator's own Secret, by kind.", ["receiver"],
             registry=registry,
@@ -48,10 +67,14 @@ class PrometheusPageMetrics:
         """Count a heartbeat."""
         self._heartbeats.labels(outcome).inc()
 
-    def watch(self, oldest: Callable[..., float], receivers: Callable[[], dict[str, int]]) -> None:
+    def watch(
+        self,
+        oldest: Callable[[], float],
+        by_namespace: Callable[[], Mapping[str, float]],
+        receivers: Callable[[], dict[str, int]],
+    ) -> None:
         """Ask at each scrape how long the oldest page waits, and whom the operator tells."""
-        for owner, own in _OWNERS.items():
-            self._oldest.labels(owner).set_function(partial(oldest, own=own))
+        self._oldest.oldest, self._oldest.by_namespace = oldest, by_namespace
         for kind in _KINDS:
             self._receivers.labels(kind).set_function(partial(_count, receivers, kind))
 

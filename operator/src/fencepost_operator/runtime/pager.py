@@ -23,7 +23,8 @@ from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
 from fencepost_operator.paging.places import LaneKey, Places, turns
 from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
-from fencepost_operator.paging.receivers import Receiver, Receivers
+from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
+from fencepost_operator.paging.waits import Waits
 from fencepost_operator.ports import Clock
 from fencepost_operator.settings import PAGERDUTY_URL
 
@@ -51,13 +52,26 @@ class _Source:
     is_busy: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A page that some receiver was not told, and since when it could be; with `is_unheard` none was."""
+
+    page: Page
+    since: datetime
+    is_unheard: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagerConfig:
-    """Where tenants' receivers may be, as texts, and where PagerDuty's Events API is."""
+    """Where tenants' receivers may be, as texts, and where PagerDuty's Events API is.
+
+    With `has_own_secret` the operator is to have receivers of its own: without one that can be used, each page waits.
+    """
 
     allowed_endpoints: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     pagerduty: str = PAGERDUTY_URL
+    has_own_secret: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +88,8 @@ class QueuedPager:
     """Has a pipeline's loop record what was told."""
     _told: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
     _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
+    _waits: Waits = field(default_factory=Waits)
+    _began_at: datetime | None = None
     _sources: dict[str, _Source] = field(default_factory=lambda: {OPERATOR: _Source()})
     _keys: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _lanes: dict[LaneKey, Lane] = field(default_factory=dict)
@@ -99,6 +115,7 @@ class QueuedPager:
         """Replace what there is to tell of a pipeline; all of it is in its status."""
         self._source(key)
         self._keys.setdefault(key.namespace, set()).add(key)
+        self._waits.told(key, pages, self.clock.now())
         if not pages:
             self._told.pop(key, None)
             self._receipts.pop(key, None)
@@ -119,6 +136,7 @@ class QueuedPager:
         """Drop what there was to tell of a pipeline that is gone."""
         self._told.pop(key, None)
         self._receipts.pop(key, None)
+        self._waits.forget(key)
         keys = self._keys.get(key.namespace, set())
         keys.discard(key)
         if not keys:
@@ -127,20 +145,45 @@ class QueuedPager:
             for lane in [lane for lane in self._lanes if lane[1] == key.namespace]:
                 del self._lanes[lane]
 
-    def oldest_unsent(self, *, own: bool) -> float:
-        """Return for how many seconds a page waits that some receiver was not told, 0 for none.
+    def oldest_unsent(self) -> float:
+        """Return for how many seconds a page waits that some receiver of the operator's was not told, 0 for none."""
+        now = self.clock.now()
+        return max((_seconds(now, wait.since) for wait in self._unsent(own=True)), default=0.0)
 
-        It is about the operator's `own` receivers or those of namespaces.
+    def unsent_by_namespace(self) -> dict[str, float]:
+        """Return the same of receivers that namespaces name themselves, for those in which a page waits."""
+        now, found = self.clock.now(), dict[str, float]()
+        for wait in self._unsent(own=False):
+            namespace = wait.page.key.namespace
+            found[namespace] = max(found.get(namespace, 0.0), _seconds(now, wait.since))
+        return found
+
+    def unheard(self) -> float:
+        """Return for how many seconds an open page waits that none of the operator's receivers was told, 0 for none.
+
+        This process has tried for at least as long.
         """
         now = self.clock.now()
-        waits = [
-            (now - (page.resolved_at or page.opened_at)).total_seconds()
-            for key, pages in self._told.items()
-            for lane in self._lanes_of(key.namespace)
-            if lane.receiver.is_trusted is own
-            for page in lane.waits(list(pages), self._delivered(key, lane.receiver))
-        ]
-        return max(waits, default=0.0)
+        began = self._began_at or now
+        unheard = [wait for wait in self._unsent(own=True) if wait.is_unheard and wait.page.resolved_at is None]
+        return max((_seconds(now, max(began, wait.since)) for wait in unheard), default=0.0)
+
+    def _unsent(self, *, own: bool) -> Iterator[_Wait]:
+        """Yield each page that a receiver was not told; without any, all that the operator itself should tell."""
+        for key, pages in self._told.items():
+            lanes = [lane for lane in self._lanes_of(key.namespace) if lane.receiver.is_trusted is own]
+            lacks_receivers = own and not lanes and self.config.has_own_secret
+            for page in pages:
+                since = self._waits.since(page)
+                late = [
+                    lane.due_since(page, since)
+                    for lane in lanes
+                    if lane.lacks(page, self._delivered(key, lane.receiver))
+                ]
+                if late:
+                    yield _Wait(page, min(late), is_unheard=len(late) == len(lanes))
+                elif lacks_receivers and not _is_known(page):
+                    yield _Wait(page, since, is_unheard=True)
 
     def receivers(self) -> dict[str, int]:
         """Return how many receivers the operator itself has, by kind."""
@@ -150,6 +193,7 @@ class QueuedPager:
 
     async def run(self) -> None:
         """Read Secrets and send pages, until cancelled."""
+        self._began_at = self._began_at or self.clock.now()
         try:
             while True:
                 self._something.clear()
@@ -317,6 +361,15 @@ class QueuedPager:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _seconds(now: datetime, since: datetime) -> float:
+    return max(0.0, (now - since).total_seconds())
+
+
+def _is_known(page: Page) -> bool:
+    """Return whether a receiver of the operator knows how it is, as the status says."""
+    return any(page.was_told(sent.receiver) for sent in page.sent if sent.receiver.startswith(OPERATORS))
 
 
 def _goes_along(lane: Lane, first: Lane) -> bool:

@@ -1,0 +1,44 @@
+"""Since when each page waits to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.paging.page import Page
+
+
+@dataclass(slots=True)
+class Waits:
+    """When this process was first asked to tell each page.
+
+    An incident that a silence deferred for hours is late only from the end of the silence on. What an operator that has
+    just started finds recorded has waited since it was recorded.
+    """
+
+    _since: dict[ObjectKey, dict[tuple[str, datetime, str], datetime]] = field(default_factory=dict)
+
+    def told(self, key: ObjectKey, pages: Sequence[Page], now: datetime) -> None:
+        """Note what there is to tell of a pipeline now, instead of what there was."""
+        before = self._since.get(key)
+        self._since[key] = {
+            _state(page): _recorded(page) if before is None else before.get(_state(page), now) for page in pages
+        }
+
+    def since(self, page: Page) -> datetime:
+        """Return since when a page waits."""
+        return self._since.get(page.key, {}).get(_state(page)) or _recorded(page)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop a pipeline that is gone."""
+        self._since.pop(key, None)
+
+
+def _state(page: Page) -> tuple[str, datetime, str]:
+    return page.reason, page.opened_at, page.wanted
+
+
+def _recorded(page: Page) -> datetime:
+    return page.resolved_at or page.opened_at
