@@ -57,6 +57,9 @@ class FakeMetrics:
         del key
         self.successes.append(now)
 
+    def recorded(self, now: datetime) -> None:
+        pass
+
     def restarts(self, *, in_progress: int, queued: int) -> None:
         self.restarting.append((in_progress, queued))
 

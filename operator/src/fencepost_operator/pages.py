@@ -15,7 +15,7 @@ from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.runtime.controller import STUCK_AFTER
-from fencepost_operator.runtime.heartbeat import Heartbeat
+from fencepost_operator.runtime.heartbeat import Heartbeat, Troubles
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
@@ -80,10 +80,16 @@ class Pages:
 
         return Heartbeat(
             address=address,
-            stuck=lambda: self.metrics.stuck_since(self.clock.now(), bound=STUCK_AFTER),
+            troubles=self._troubles,
             is_leading=self.is_leading,
             beaten=self._counted.beat,
             interval=settings.heartbeat_interval,
+        )
+
+    def _troubles(self) -> Troubles:
+        now, passes = self.clock.now(), self.metrics.passes
+        return Troubles(
+            stuck=passes.stuck(now, bound=STUCK_AFTER), failing=passes.failing(now), unheard=self.pager.unheard()
         )
 
 

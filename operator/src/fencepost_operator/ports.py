@@ -416,6 +416,10 @@ class Metrics(Protocol):
         """Say that a pass saw the runs and recorded what it decided: a dead driver would have been replaced."""
         ...
 
+    def recorded(self, now: datetime) -> None:
+        """Say that a status was written, of whichever pipeline."""
+        ...
+
     def restarts(self, *, in_progress: int, queued: int) -> None:
         """Set how many pipelines are restarted by plan, and how many wait for their turn."""
         ...

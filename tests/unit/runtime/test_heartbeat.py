@@ -1,4 +1,4 @@
-"""The heartbeat, on a real web server: what is called while all is well, while loops are stuck, and by whom."""
+"""The heartbeat, on a real web server: what is called while all is well, while it is not, and by whom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
-from fencepost_operator.runtime.heartbeat import Heartbeat
+from fencepost_operator.runtime.heartbeat import Heartbeat, Troubles
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Operator:
 
     url: str
     leads: bool = True
-    stuck: dict[ObjectKey, float] = field(default_factory=dict)
+    troubles: Troubles = field(default_factory=Troubles)
     outcomes: list[str] = field(default_factory=list)
 
     async def address(self) -> str:
@@ -67,7 +67,7 @@ class Operator:
 
         heart = Heartbeat(
             address=self.address,
-            stuck=lambda: self.stuck,
+            troubles=lambda: self.troubles,
             is_leading=lambda: self.leads,
             beaten=note,
             interval=0.01,
@@ -89,11 +89,30 @@ async def test_it_beats_while_all_is_well(switch: Switch) -> None:
 
 async def test_it_says_why_it_does_not(switch: Switch) -> None:
     stuck = {ObjectKey("shop", f"orders-{n}"): 721.0 for n in range(30)}
-    assert await Operator(switch.url, stuck=stuck).beats() == ["delivered_failure"]
+    assert await Operator(switch.url, troubles=Troubles(stuck=stuck)).beats() == ["delivered_failure"]
     method, path, body = switch.calls[0]
     assert (method, path) == ("POST", "/ping/uuid/fail")
     assert body.splitlines()[0] == "the loop of shop/orders-0 began no pass for 721 s"
     assert len(body.splitlines()) == 11
+
+
+@pytest.mark.parametrize(
+    ("troubles", "said"),
+    [
+        (Troubles(failing={ObjectKey("shop", "orders"): 301.0}), "no pass over shop/orders succeeded for 301 s"),
+        (Troubles(unheard=301.0), "a page has waited for 301 s, and none of the operator's receivers has it"),
+    ],
+    ids=["failing passes", "a page that nobody has"],
+)
+async def test_it_says_what_no_page_can_say(switch: Switch, troubles: Troubles, said: str) -> None:
+    assert await Operator(switch.url, troubles=troubles).beats() == ["delivered_failure"]
+    _, path, body = switch.calls[0]
+    assert path == "/ping/uuid/fail"
+    assert body.startswith(said)
+
+
+async def test_a_page_that_has_just_begun_to_wait_is_no_failure(switch: Switch) -> None:
+    assert await Operator(switch.url, troubles=Troubles(unheard=299.0)).beats() == ["delivered"]
 
 
 async def test_a_replica_that_waits_says_nothing(switch: Switch) -> None:

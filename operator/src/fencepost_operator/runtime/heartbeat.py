@@ -1,7 +1,8 @@
 """Calls a dead man's switch while the operator works, by the protocol of healthchecks.io.
 
-GET of the URL says that all is well, POST of the URL and `/fail` says why it is not.  Whoever answers that URL tells a
-person when neither comes: this process cannot, once it is dead.
+GET of the URL says that all is well, POST of the URL and `/fail` says why it is not: loops stand still, no pass
+succeeds, or a page reaches nobody.  Whoever answers that URL tells a person when neither comes: this process cannot,
+once it is dead.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
@@ -24,16 +25,40 @@ log = logging.getLogger(__name__)
 _URL: Final = re.compile(r"https?://[!-~]{1,2000}")
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=8, connect=5)
 _SHOWN: Final = 10
-"""Loops that a failure names."""
+"""Pipelines that a failure names for one cause."""
+UNHEARD: Final = 300.0
+"""Seconds that a page waits, without having reached any of the operator's receivers, until that is told here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Troubles:
+    """What keeps the operator from its work; seconds by pipeline, and those of the oldest page that nobody has."""
+
+    stuck: Mapping[ObjectKey, float] = field(default_factory=dict)
+    failing: Mapping[ObjectKey, float] = field(default_factory=dict)
+    unheard: float = 0.0
+
+    def lines(self) -> Sequence[str]:
+        """Return what to tell, nothing while all is well."""
+        return [
+            *_named("the loop of {} began no pass for {:.0f} s", self.stuck),
+            *_named("no pass over {} succeeded for {:.0f} s; the operator's log says why", self.failing),
+            *([_UNHEARD.format(self.unheard)] if self.unheard > UNHEARD else []),
+        ]
+
+
+_UNHEARD: Final = (
+    "a page has waited for {:.0f} s, and none of the operator's receivers has it; its log names the Secret"
+)
 
 
 @dataclass(slots=True, kw_only=True)
 class Heartbeat:
-    """Beats every `interval` seconds. `stuck` returns the loops that began no pass for too long."""
+    """Beats every `interval` seconds."""
 
     address: Callable[[], Awaitable[str]]
     """Returns the URL. Raises PortError."""
-    stuck: Callable[[], Mapping[ObjectKey, float]]
+    troubles: Callable[[], Troubles]
     is_leading: Callable[[], bool]
     beaten: Callable[[str], None]
     interval: float = 20.0
@@ -55,19 +80,20 @@ class Heartbeat:
         if not _URL.fullmatch(url):
             log.error("the heartbeat's Secret holds no URL such as https://hc-ping.com/UUID")
             return "failed"
-        silent = self.stuck()
-        method, target, body = ("POST", f"{url}/fail", _why(silent)) if silent else ("GET", url, None)
+        why = self.troubles().lines()
+        method, target, body = ("POST", f"{url}/fail", "\n".join(why)) if why else ("GET", url, None)
         try:
             async with session.request(method, target, data=body, allow_redirects=False) as answer:
                 if answer.status < 300:  # noqa: PLR2004 - a redirect is not followed, and reaches nobody
-                    return "delivered" if not silent else "delivered_failure"
+                    return "delivered" if not why else "delivered_failure"
                 log.warning("the heartbeat was answered with HTTP status %s", answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             log.warning("the heartbeat's URL did not answer: %s", type(error).__name__)
         return "failed"
 
 
-def _why(silent: Mapping[ObjectKey, float]) -> str:
-    lines = [single_line(f"the loop of {key} began no pass for {age:.0f} s") for key, age in silent.items()]
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "\n".join([*lines[:_SHOWN], *more])
+def _named(words: str, ages: Mapping[ObjectKey, float]) -> Iterator[str]:
+    for key, age in list(ages.items())[:_SHOWN]:
+        yield single_line(words.format(key, age))
+    if len(ages) > _SHOWN:
+        yield f"and {len(ages) - _SHOWN} more"

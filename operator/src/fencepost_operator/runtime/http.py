@@ -55,7 +55,7 @@ class Probes:
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Return 503 and the names of the loops that are stuck, else 200."""
-        silent = self._metrics.stuck_since(self._clock.now(), bound=self._silence)
+        silent = self._metrics.passes.stuck(self._clock.now(), bound=self._silence)
         if not silent:
             return web.Response(text="ok\n")
         lines = [f"the loop of {key} began no pass for {age:.0f} s\n" for key, age in silent.items()]

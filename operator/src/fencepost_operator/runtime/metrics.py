@@ -24,6 +24,7 @@ from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.batch_metrics import BatchHistograms
 from fencepost_operator.runtime.memory_metrics import MemoryCollector
 from fencepost_operator.runtime.partition_metrics import PartitionGauge
+from fencepost_operator.runtime.passes import Passes
 from fencepost_operator.runtime.restart_metrics import RestartCounter
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series of each counter, which no alert reads
@@ -119,7 +120,7 @@ class PrometheusMetrics:
         self._offsets = PartitionGauge(
             "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines
         )
-        self._alive: dict[ObjectKey, datetime] = {}
+        self.passes = Passes()
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:  # noqa: ARG002 - by outcome only
         """Count a pass and its duration."""
@@ -183,14 +184,18 @@ class PrometheusMetrics:
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
-        if key not in self._alive:
-            self.succeeded(key, now)  # a pipeline whose passes fail from the first one on must have an age as well
-        self._alive[key] = now
+        if self.passes.began(key, now):  # a pipeline whose passes fail from the first one on must have an age as well
+            self._successes.labels(key.namespace, key.name).set(now.timestamp())
         self._beats.labels(key.namespace, key.name).set(now.timestamp())
 
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
         """Say that a pass did all that it is there for."""
+        self.passes.succeeded(key, now)
         self._successes.labels(key.namespace, key.name).set(now.timestamp())
+
+    def recorded(self, now: datetime) -> None:
+        """Say that a status was written."""
+        self.passes.recorded(now)
 
     def restarts(self, *, in_progress: int, queued: int) -> None:
         """Set how many pipelines are restarted by plan, and how many wait."""
@@ -199,7 +204,7 @@ class PrometheusMetrics:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
-        self._alive.pop(key, None)
+        self.passes.forget(key)
         gauges = (self._ready, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
         backlog = (self._time_lag, self._time_to_loss)
         conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
@@ -215,11 +220,6 @@ class PrometheusMetrics:
             _drop(self._retention_risk, key.namespace, key.name, reason)
         self._offsets.forget(key)
         self._lags.forget(key)
-
-    def stuck_since(self, now: datetime, *, bound: float) -> Mapping[ObjectKey, float]:
-        """Return the pipelines whose loop did not begin a pass for more than `bound` seconds, and how long."""
-        ages = {key: (now - beat).total_seconds() for key, beat in self._alive.items()}
-        return {key: age for key, age in ages.items() if age > bound}
 
     def exposition(self) -> bytes:
         """Return the text that Prometheus scrapes."""

@@ -191,6 +191,7 @@ class Reconciler:
         events = decision.events
         if decision.status != pipeline.status or self._unkept.is_due(pipeline, self.ports.clock.now()):
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
+            self.ports.metrics.recorded(self.ports.clock.now())
             pipeline = written.under(pipeline)
             if missing := self._unkept.note(pipeline, decision.status, self.ports.clock.now()):
                 events = (*events, outdated(PLURAL, missing))
