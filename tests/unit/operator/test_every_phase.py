@@ -236,6 +236,7 @@ def nothing_dangerous_while_stalled(world: World, decision: Decision) -> None:
 
 
 def left_alone(world: World, decision: Decision) -> None:
-    """A paused pipeline gets a condition, and nothing else."""
+    """A paused pipeline gets a condition, and what threatens its records; nothing is done."""
+    before, after = world.pipeline.status, decision.status
     assert decision.action is None
-    assert replace(decision.status, conditions=()) == replace(world.pipeline.status, conditions=())
+    assert replace(after, conditions=(), data_risk=None) == replace(before, conditions=(), data_risk=None)

@@ -407,6 +407,22 @@ def test_a_pause_leaves_incidents_and_records_who_was_told() -> None:
     assert story.status.pages[0].was_told("operator/pagerduty/1")
 
 
+def test_a_paused_pipeline_pages_when_its_data_expires_and_for_nothing_else() -> None:
+    story = Story()
+    story.goes(stalled())
+    story.pipeline = replace(story.pipeline, annotations={PAUSED_ANNOTATION: "true"})
+    risk, slow = condition("RetentionRisk", Reason.DATA_EXPIRES_SOON), condition("FallingBehind", Reason.FALLING_BEHIND)
+    story.goes((*stalled(), risk, slow))
+    assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND, Reason.DATA_EXPIRES_SOON]
+    story.told()
+    story.goes(stalled())
+    story.goes(stalled(), after=HOLD)
+    assert story.over() == [Reason.DATA_EXPIRES_SOON]
+    story.told()
+    story.goes(stalled())
+    assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
+
+
 def silenced(story: Story, value: str) -> None:
     story.pipeline = replace(story.pipeline, annotations={SILENCE_ANNOTATION: value})
 

@@ -15,6 +15,7 @@ from fakes.manifests import body
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     FINALIZER,
+    PAUSED_ANNOTATION,
     Condition,
     DataRisk,
     ReconcileConfig,
@@ -63,12 +64,17 @@ class Scene:
     status: Status = field(default_factory=Status)
     now: datetime = NOW
     suspend: bool = True
+    paused: bool = False
     row: Fact[FenceRow | None] = field(default_factory=lambda: Known(ROW))
     unread: Fact[UnreadRecords] | None = None
     source: Fact[Watermarks] | None = None
 
     def decide(self) -> Decision:
-        pipeline = replace(read_pipeline(body(suspend=self.suspend)), finalizers=(FINALIZER,), status=self.status)
+        annotations = {PAUSED_ANNOTATION: "true"} if self.paused else {}
+        pipeline = replace(
+            read_pipeline(body(suspend=self.suspend)),
+            finalizers=(FINALIZER,), annotations=annotations, status=self.status,
+        )  # fmt: skip
         known = UnreadRecords(
             retention={"orders": self.retention},
             oldest={key: NOW - age for key, age in self.ages.items()},
@@ -366,3 +372,24 @@ def test_whatever_kafka_answers_the_status_can_be_written_and_settles(
     backlog = decision.backlog
     assert backlog is not None
     assert all(figure is None or figure >= 0 for figure in (backlog.time_lag, backlog.time_to_loss))
+
+
+def test_a_paused_pipeline_whose_data_is_about_to_expire_says_so() -> None:
+    """Nothing is done for it; that Kafka deletes records has to be known all the same."""
+    before = Scene(suspend=False).decide()
+    scene = Scene(suspend=False, paused=True, status=before.status, ages={"orders/0": 7 * DAY - HOUR})
+    decision = scene.decide()
+    found = condition(decision)
+    assert found is not None
+    assert found.reason == "DataExpiresSoon"
+    assert "Run kubectl annotate spl -n shop orders streaming.fencepost.dev/paused- to continue" in found.message
+    assert (decision.action, decision.reason) == (None, "Paused")
+    assert [event.reason for event in decision.events] == ["Paused", "DataExpiresSoon"]
+    assert decision.backlog is not None
+    assert decision.backlog.time_to_loss == HOUR.total_seconds()
+    again = replace(scene, status=decision.status).decide()
+    assert (again.status, again.events) == (decision.status, ()), "written and told once"
+    over = replace(scene, status=decision.status, ages={"orders/0": HOUR}).decide()
+    assert condition(over) is None
+    unseen = replace(scene, status=decision.status, source=SILENT).decide()
+    assert condition(unseen) == found, "what cannot be seen changes nothing"

@@ -10,16 +10,17 @@ from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
 from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
 from fencepost_operator.decision import unfinished
-from fencepost_operator.decision.conditions import conditions
+from fencepost_operator.decision.conditions import conditions, with_retention_risk
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
-from fencepost_operator.decision.events import status_events
+from fencepost_operator.decision.events import new_condition, status_events
 from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
 from fencepost_operator.decision.present_hashes import in_present_hashes
-from fencepost_operator.decision.retention import backlog
+from fencepost_operator.decision.retention import backlog, data_risk
+from fencepost_operator.decision.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
 from fencepost_operator.decision.rewind.progress import RewindUpdate, told
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
@@ -179,14 +180,19 @@ def decide(
 
 
 def _left_alone(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Decision:
-    """Write that the pipeline is paused, once, and nothing else."""
-    status = paused(pipeline, observation.now)
+    """Write that the pipeline is paused, once, and what threatens its unread records; do nothing."""
+    before = pipeline.status
+    risk = data_risk(before.data_risk, pipeline.spec, observation)
+    status = replace(paused(pipeline, observation.now), data_risk=risk)
+    context = Context(pipeline=pipeline, status=status, observation=observation, config=config)
+    status = replace(status, conditions=with_retention_risk(context, status))
     return Decision(
         reason=Reason.PAUSED,
         status=status,
-        events=pause_events(pipeline.status, status),
+        events=(*pause_events(before, status), *new_condition(before, status, RETENTION_RISK)),
         action=None,
         requeue_after=config.resync_interval,
+        backlog=backlog(pipeline.spec, observation, risk),
     )
 
 

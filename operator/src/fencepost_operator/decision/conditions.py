@@ -46,6 +46,17 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
     return tuple(found)
 
 
+def with_retention_risk(context: Context, status: Status) -> tuple[Condition, ...]:
+    """Return the conditions of a status with RetentionRisk as it is now, and all others as they were."""
+    others = tuple(found for found in status.conditions if found.type != RETENTION_RISK)
+    risk = retention_risk(context, status)
+    if risk is None:
+        return others
+    reason, message = risk
+    message = with_runbook(message, reason, context.config.runbook_url)
+    return (*others, _condition(context, RETENTION_RISK, "True", reason, message))
+
+
 def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
     """Yield type, reason and message of what a person should know while the pipeline goes on."""
     if message := stalled_transactions(context.config, status, context.now):

@@ -63,10 +63,15 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
         yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
     for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, SNAPSHOTS_UNREADABLE, RETENTION_RISK, FALLING_BEHIND):
-        found, was = condition_of(after, kind), condition_of(before, kind)
-        if found is not None and (was is None or was.reason != found.reason):
-            yield Event(EventType.WARNING, found.reason, found.message)
+        yield from new_condition(before, after, kind)
     yield from _durability(before, after)
+
+
+def new_condition(before: Status, after: Status, kind: str) -> Iterator[Event]:
+    """Yield the Event of a condition that is there now, or has another reason."""
+    found, was = condition_of(after, kind), condition_of(before, kind)
+    if found is not None and (was is None or was.reason != found.reason):
+        yield Event(EventType.WARNING, found.reason, found.message)
 
 
 def _durability(before: Status, after: Status) -> Iterator[Event]:

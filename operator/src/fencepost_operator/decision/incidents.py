@@ -29,6 +29,8 @@ PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}
 """How long a condition lasts before it pages: a setting that is being changed is nobody's night."""
 WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
 """The others have nothing to say of a pipeline that a person stopped."""
+WHILE_PAUSED: Final = frozenset({RETENTION_RISK})
+"""The others are not looked at: what was open when the pause began stays as it is."""
 MOMENTS: Final = frozenset({Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT})
 """Reasons of Events that page."""
 MOMENT: Final = timedelta(minutes=30)

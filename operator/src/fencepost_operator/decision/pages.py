@@ -7,7 +7,7 @@ again: never nobody, and twice only with the same key.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,7 +26,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.chain import Decision
 from fencepost_operator.decision.events import condition_of
 from fencepost_operator.decision.incident_ends import Ends
-from fencepost_operator.decision.incidents import Incident, not_ready_since, open_incidents
+from fencepost_operator.decision.incidents import WHILE_PAUSED, Incident, not_ready_since, open_incidents
 from fencepost_operator.decision.messages import SHOWN, with_remedy
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.restart_loop import restarted_at
@@ -52,25 +52,55 @@ def with_pages(
     """Return the decision with the pages that are to be recorded with it."""
     before = tuple(_received(page, facts) for page in pipeline.status.pages)
     if is_paused(pipeline):
-        return replace(decision, status=replace(decision.status, pages=before))
+        return _while_paused(pipeline, decision, before, facts, config, now)
     since = not_ready_since(pipeline.status, decision.status, now)
     restarts = restarted_at(pipeline.status, decision.status, now)
     status = replace(decision.status, not_ready_since=since, restarted_at=restarts)
-    until, wrong = silenced_until(pipeline, now)
     known = {page.reason: page for page in before}
     found = open_incidents(pipeline, status, decision.events, known, config, now)
-    told = {event.reason for event in decision.events}
-    silenced = until is not None
-    ends = Ends(pipeline=pipeline, status=status, found=found, silenced=silenced, config=config, now=now)
+    pages = _followed(pipeline, replace(decision, status=status), before, found, facts, config, now)
+    status = replace(status, pages=pages[-MOST_PAGES:])
+    _, wrong = silenced_until(pipeline, now)
+    problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
+    return _held(_with_problem(pipeline, decision, status, problems, now), now)
+
+
+def _while_paused(
+    pipeline: Pipeline,
+    decision: Decision,
+    before: tuple[PageStatus, ...],
+    facts: PagingFacts,
+    config: ReconcileConfig,
+    now: datetime,
+) -> Decision:
+    """Return the decision with the incidents that are looked at during a pause; the others stay as they are."""
+    looked_at = tuple(page for page in before if page.condition in WHILE_PAUSED)
+    left = tuple(page for page in before if page.condition not in WHILE_PAUSED)
+    everything = open_incidents(pipeline, decision.status, (), {}, config, now)
+    found = {reason: incident for reason, incident in everything.items() if incident.condition in WHILE_PAUSED}
+    pages = (*left, *_followed(pipeline, decision, looked_at, found, facts, config, now))
+    return replace(decision, status=replace(decision.status, pages=pages[-MOST_PAGES:]))
+
+
+def _followed(
+    pipeline: Pipeline,
+    decision: Decision,
+    before: Sequence[PageStatus],
+    found: Mapping[str, Incident],
+    facts: PagingFacts,
+    config: ReconcileConfig,
+    now: datetime,
+) -> tuple[PageStatus, ...]:
+    """Return recorded incidents as they are now, and new ones, without those whose end everybody knows."""
+    told, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
+    ends = Ends(pipeline=pipeline, status=decision.status, found=found, silenced=silenced, config=config, now=now)
     recorded = (
         _present(page, found[page.reason], told, now) if page.reason in found else ends.without_cause(page)
         for page in before
     )
+    known = {page.reason for page in before}
     new = (_opened(reason, found[reason], told, now) for reason in found if reason not in known)
-    pages = tuple(page for page in (*recorded, *new) if not _is_done(page, facts, now, silenced=silenced))
-    status = replace(status, pages=pages[-MOST_PAGES:])
-    problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
-    return _held(_with_problem(pipeline, decision, status, problems, now), now)
+    return tuple(page for page in (*recorded, *new) if not _is_done(page, facts, now, silenced=silenced))
 
 
 def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageStatus, ...]:

@@ -1,6 +1,7 @@
 """Reconciliation paused by an annotation: a run goes on, and nothing restarts it.
 
-The status stays what it was when the pause began, with one condition more.  A pipeline that is being deleted is not
+The status stays what it was when the pause began, with one condition more, but for what threatens unread records: Kafka
+deletes them also while nobody looks after the pipeline.  A pipeline that is being deleted is not
 paused: its finalizer would keep it forever.
 """
 
@@ -54,7 +55,7 @@ def _condition(pipeline: Pipeline, kind: str, status: str, now: datetime) -> Con
     key = pipeline.key
     message = with_remedy(
         f"Paused by the annotation {PAUSED_ANNOTATION}: nothing is started, replaced or stopped, a "
-        "PipelineRewind waits, and the rest of the status is as it was before",
+        "PipelineRewind waits, and the rest of the status but RetentionRisk is as it was before",
         f"to continue, run: kubectl annotate streamingpipeline {key.name} --namespace {key.namespace} "
         f"{PAUSED_ANNOTATION}-",
     )

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import split_offset_key
-from fencepost_operator.api import Condition, DataRisk, ObjectKey, Reason, Spec, Status
+from fencepost_operator.api import PAUSED_ANNOTATION, Condition, DataRisk, ObjectKey, Reason, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import listed, with_remedy
+from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.retention import BY_TIME
 from fencepost_operator.observation import DRIVER_ONLY, Known
 
@@ -69,6 +70,8 @@ def _expired(risk: DataRisk, partition: str) -> str:
 def _go_on(context: Context) -> tuple[str, ...]:
     """Return how the pipeline gets to read the records."""
     key, spec = context.pipeline.key, context.pipeline.spec
+    if is_paused(context.pipeline) and not context.is_streaming:
+        return (f"run kubectl annotate spl -n {key.namespace} {key.name} {PAUSED_ANNOTATION}- to continue",)
     if isinstance(spec, Spec) and spec.suspend:
         patch = '{"spec":{"suspend":false}}'
         return (f"run kubectl patch spl -n {key.namespace} {key.name} --type merge -p '{patch}' to resume",)

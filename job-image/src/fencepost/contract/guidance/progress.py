@@ -48,7 +48,7 @@ STEADY: Final = {
         category=Category.STEADY,
         severity=Severity.NONE,
         situation="The annotation `streaming.fencepost.dev/paused` is set",
-        does="nothing: the run goes on while it lives, nothing replaces it, and the status does not change",
+        does="nothing: the run goes on while it lives, nothing replaces it; only RetentionRisk is kept up to date",
         remedy="remove the annotation streaming.fencepost.dev/paused",
         steps=(
             Step("Continue", "kubectl annotate spl -n NAMESPACE NAME streaming.fencepost.dev/paused-"),
