@@ -233,6 +233,9 @@ class World:
     def _micros(self) -> int:
         return int(self.now.timestamp() * 1e6)
 
+    def _seconds(self) -> float:
+        return (self.now - START).total_seconds()
+
     def fence(self, row: str) -> Fence:
         """Return the fence of a row, on this world's clock; it gives up at once."""
         return Fence(
@@ -240,7 +243,7 @@ class World:
             row,
             patience=0.0,
             now=self._micros,
-            monotonic=lambda: 0.0,
+            monotonic=self._seconds,
             sleep=lambda _seconds: None,
         )
 
