@@ -141,3 +141,20 @@ true
 {{- $factor := dict "s" 1 "m" 60 "h" 3600 "d" 86400 | dig (regexFind "[smhd]$" .) 1 -}}
 {{- mul (regexFind "^[0-9]+" . | int64) $factor -}}
 {{- end }}
+
+{{- /* Why no receiver of pages.secretName is told. Without a cluster, as in `helm template`, a list is not even empty: nothing is known. */}}
+{{- define "fencepost.pages-wrong" -}}
+{{- $name := (.Values.pages | default dict).secretName -}}
+{{- if $name -}}
+{{- $secret := lookup "v1" "Secret" .Release.Namespace $name -}}
+{{- if $secret -}}
+{{- $receivers := "" -}}
+{{- range list "apprise" "pagerduty" "alertmanager" -}}
+{{- $receivers = print $receivers (get ($secret.data | default dict) . | b64dec | trim) -}}
+{{- end -}}
+{{- if not $receivers -}}Secret {{ $name }} of namespace {{ .Release.Namespace }} holds no receiver.{{- end -}}
+{{- else if lookup "v1" "Secret" .Release.Namespace "" -}}
+Secret {{ $name }} of namespace {{ .Release.Namespace }} does not exist.
+{{- end -}}
+{{- end -}}
+{{- end }}

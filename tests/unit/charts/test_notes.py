@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from harness.web_server import Quiet, serving
 from unit.charts.rendering import CHARTS, RELEASES, helm
 
 NO_PIPELINE: Final = "WARNING: nobody is told when a pipeline stops."
@@ -39,10 +43,10 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def notes(chart: Path, values: Mapping[str, Any], *kinds: str) -> str:
+def notes(chart: Path, values: Mapping[str, Any], *kinds: str, options: Sequence[str] = ()) -> str:
     release, namespace = RELEASES["fencepost"]
     words = [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
-    words += [f"--api-versions={kind}" for kind in kinds]
+    words += [*(f"--api-versions={kind}" for kind in kinds), *options]
     text = helm("template", release, str(chart), f"--namespace={namespace}", "--show-only=templates/notes.yaml", *words)
     return str(yaml.safe_load(text)["said"])
 
@@ -85,3 +89,66 @@ def test_alerts_are_installed_where_the_cluster_knows_them(chart: Path) -> None:
     found = notes(chart, {}, "monitoring.coreos.com/v1/PrometheusRule", "monitoring.coreos.com/v1/ServiceMonitor")
     assert BY_ALERTS in found
     assert "WARNING" not in found
+
+
+@contextmanager
+def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Serve what Helm asks a cluster for to render with these Secrets in its namespace; yield the URL."""
+    place = f"/api/v1/namespaces/{RELEASES['fencepost'][1]}/secrets"
+    kind = {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get", "list"]}
+    items = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "data": {key: b64encode(text.encode()).decode() for key, text in data.items()},
+        }
+        for name, data in secrets.items()
+    ]
+    answers: dict[str, Any] = {
+        "/version": {"major": "1", "minor": "31", "gitVersion": "v1.31.0"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind]},
+        place: {"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": items},
+        **{f"{place}/{item['metadata']['name']}": item for item in items},
+    }
+    missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+
+    class Handler(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = answers.get(self.path.partition("?")[0])
+            text = json.dumps(missing if found is None else found).encode()
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("secrets", "said"),
+    [
+        (
+            {},
+            "WARNING: the operator itself tells nobody: Secret receivers of namespace fencepost-system does not exist.",
+        ),
+        ({"other": {"apprise": "jsons://x"}}, "Secret receivers of namespace fencepost-system does not exist."),
+        ({"receivers": {}}, "Secret receivers of namespace fencepost-system holds no receiver."),
+        ({"receivers": {"apprise": "\n", "heartbeat": "https://x"}}, "fencepost-system holds no receiver."),
+        ({"receivers": {"pagerduty": "0" * 32}}, ""),
+    ],
+    ids=["no Secret", "another Secret", "empty", "blank", "a receiver"],
+)
+def test_an_install_warns_while_the_named_secret_holds_no_receiver(
+    chart: Path, secrets: Mapping[str, Mapping[str, str]], said: str
+) -> None:
+    with api_server(secrets) as url:
+        options = ("--dry-run=server", f"--kube-apiserver={url}", "--kube-token=none")
+        found = notes(chart, PAGES | HEARTBEAT, options=options)
+    assert ("WARNING" in found) == bool(said)
+    assert said in found
+    assert ("kubectl create secret generic receivers -n fencepost-system" in found) == bool(said)
