@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes
@@ -19,6 +19,14 @@ from harness.processes import free_port
 from harness.web_server import Quiet, serving
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer without a body."""
+
+    status: int = 202
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Hooks:
     """What was posted, by path. `silent` paths take a request and do not answer it while the event is set."""
@@ -27,8 +35,10 @@ class Hooks:
     posted: dict[str, list[Any]] = field(default_factory=dict)
     arrived: dict[str, list[float]] = field(default_factory=dict)
     """When, in seconds since 1970, as `posted` has it."""
-    statuses: dict[str, int] = field(default_factory=dict)
-    """What a path answers, 202 where nothing is said."""
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    """What a path answers first, one after another; then 202."""
+    connections: int = 0
+    """How many were opened, with or without a request."""
     silent: dict[str, threading.Event] = field(default_factory=dict)
     """Paths that answer nothing until the event is set."""
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -42,6 +52,16 @@ class Hooks:
         with self._guard:
             self.posted.setdefault(path, []).append(content)
             self.arrived.setdefault(path, []).append(time.time())
+
+    def connected(self) -> None:
+        """Count a connection."""
+        with self._guard:
+            self.connections += 1
+
+    def reply(self, path: str) -> Reply:
+        """Take what a path answers now."""
+        with self._guard:
+            return self.replies[path].pop(0) if self.replies.get(path) else Reply()
 
     def got(self, path: str) -> list[Any]:
         """Return what a path got."""
@@ -64,11 +84,16 @@ def hooks(host: str = "127.0.0.1") -> Iterator[Hooks]:
     kept = Hooks()
 
     class Handler(Quiet, BaseHTTPRequestHandler):
+        def setup(self) -> None:
+            kept.connected()
+            super().setup()
+
         def do_POST(self) -> None:
             kept.take(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             if (event := kept.silent.get(self.path)) is not None:
                 event.wait(60)
-            self.acknowledge(kept.statuses.get(self.path, 202))
+            reply = kept.reply(self.path)
+            self.acknowledge(reply.status, reply.headers)
 
         do_GET = do_POST  # noqa: N815 - the base class names them so
 

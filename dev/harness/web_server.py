@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler
@@ -24,9 +24,11 @@ class Quiet(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
         """Say nothing."""
 
-    def acknowledge(self, status: int = 200) -> None:
+    def acknowledge(self, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         """Answer without a body."""
         self.send_response(status)
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
         self.send_header("Content-Length", "0")
         self.end_headers()
 

@@ -6,10 +6,12 @@ A mail server, the real Alertmanager, and web servers that play PagerDuty, a ten
 from __future__ import annotations
 
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.request import urlopen
 
 import pytest
 
@@ -19,7 +21,8 @@ from fencepost_operator.api import GROUP, SILENCE_ANNOTATION
 from flights.topics import Topics
 from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
 from harness.kubectl import Kubectl, Object
-from harness.page_receivers import Hooks, Mailbox, hooks, mailbox
+from harness.page_receivers import Hooks, Mailbox, Reply, hooks, mailbox
+from harness.processes import free_port
 from harness.topics import produce, set_retention
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
@@ -33,13 +36,18 @@ PLACE: Final = "paged"
 KEY: Final = "0123456789abcdef0123456789abcdef"
 OPERATORS: Final = 4
 """Receivers of the operator's own Secret."""
+WAIT: Final = 4
+"""Seconds after which the web hook asks to be tried again, more than the first pause without being asked."""
 
 
 class Told:
-    """All receivers, and the cluster."""
+    """All receivers, and the cluster. `forbidden` is one that a tenant names, outside of `allowedEndpoints`."""
 
-    def __init__(self, stage: Stage, hub: Hooks, mails: Mailbox, am: Alertmanager, alerts: Receiver) -> None:
+    def __init__(
+        self, stage: Stage, hub: Hooks, forbidden: Hooks, mails: Mailbox, am: Alertmanager, alerts: Receiver
+    ) -> None:
         self.stage, self.hub, self.mails, self.am, self.alerts = stage, hub, mails, am, alerts
+        self.forbidden = forbidden
         self.kubectl = stage.in_namespace(PLACE)
 
     def secret(self, kubectl: Kubectl, name: str, **data: str) -> None:
@@ -83,7 +91,20 @@ class Told:
 
 
 def fill(told: Told) -> None:
-    """Create the operator's Secret, and the namespace's with one line that is refused and one that is none."""
+    """Create the operator's Secret, and the namespace's with one line that is forbidden and one that is none."""
+    hub = told.hub
+    name_receivers(told)
+    told.secret(
+        told.kubectl,
+        "fencepost-pages",
+        apprise=(
+            f"json://127.0.0.1:{hub.port}/team\njson://127.0.0.1:{told.forbidden.port}/forbidden\nfile:///etc/passwd"
+        ),
+    )
+
+
+def name_receivers(told: Told) -> None:
+    """Create the operator's Secret."""
     hub, mails, am = told.hub, told.mails, told.am
     told.secret(
         told.stage.installed.plane.kubectl(HOME),
@@ -96,11 +117,6 @@ def fill(told: Told) -> None:
         alertmanager=f"http://{am.address}",
         heartbeat=f"http://127.0.0.1:{hub.port}/beat",
     )
-    told.secret(
-        told.kubectl,
-        "fencepost-pages",
-        apprise=f"json://127.0.0.1:{hub.port}/team\njson://{am.address}/refused\nfile:///etc/passwd",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +126,57 @@ def told(installed: Installed, environment: Environment, tmp_path_factory: pytes
     stage = Stage(installed, environment, f"paged-{mark}", keyspace, session)
     with (
         hooks() as hub,
+        hooks() as forbidden,
         mailbox() as mails,
         receiver() as alerts,
         alertmanager(environment, tmp_path_factory.mktemp("am"), webhook=alerts.url) as am,
     ):
-        made = Told(stage, hub, mails, am, alerts)
+        made = Told(stage, hub, forbidden, mails, am, alerts)
         fill(made)
         with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
             yield made
     session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
     session.cluster.shutdown()
     Topics(environment.kafka_host).delete(stage.topic)
+
+
+def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_it_is_there_again(told: Told) -> None:
+    """The operator's Secret is missing: the incident is recorded, and nobody can be told. Then it is killed."""
+    name, port = "unsent", free_port()
+    told.stage.installed.plane.kubectl(HOME).delete("secret", "receivers")
+    with told.stage.installed.killable(**told.settings, FENCEPOST_METRICS_PORT=str(port)) as operator:
+        told.kubectl.apply(wrong(told, name))
+        eventually("it is recorded", lambda: told.pages(name), seconds=60)
+        eventually("it counts as not delivered", lambda: unsent_seconds(port) > 1, seconds=30)
+        operator.kill()
+        operator.wait()
+    assert not operators(told, name)
+    assert not told.events("trigger", name, "InvalidSpec")
+    name_receivers(told)
+    with told.stage.installed.killable(**told.settings, FENCEPOST_METRICS_PORT=str(port)):
+        eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
+        eventually("each is recorded", lambda: len(operators(told, name)) == OPERATORS, seconds=60)
+        assert not unsent_seconds(port)
+        told.kubectl.delete("spl", name)
+
+
+def wrong(told: Told, name: str) -> Object:
+    """Return a suspended pipeline whose spec is invalid."""
+    manifest = told.stage.manifest(name, suspend=True)
+    manifest["spec"]["source"]["kafka"]["properties"] = {"no.such.property": "x"}
+    return manifest
+
+
+def operators(told: Told, name: str) -> set[str]:
+    """Return the receivers of the operator's own that know of the invalid spec."""
+    return {each for each in told.sent(name, "InvalidSpec", "opened") if each.startswith("operator/")}
+
+
+def unsent_seconds(port: int) -> float:
+    """Return for how long the oldest page to the operator's own receivers waits, as Prometheus would read it."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        samples = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    return float(samples['fencepost_pages_oldest_unsent_seconds{owner="operator"}'])
 
 
 def keys(events: list[Object]) -> set[str]:
@@ -157,7 +213,7 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         assert any(subject.startswith(f"[critical] {PLACE}/{name} NotReady") for subject in told.mails.subjects())
         assert hub.got("/own")
         assert hub.got("/team")
-        assert not told.alerts.told("refused")
+        assert not told.forbidden.connections
         firing = eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady"), seconds=60)
         assert firing["labels"]["incident"] == key
         eventually("the heart beats again", lambda: hub.got("/beat"), seconds=30)
@@ -170,6 +226,9 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         eventually("mail", lambda: [s for s in told.mails.subjects() if s.startswith("Resolved:")], seconds=60)
         # One receiver of the namespace is out of reach, so the incident stays for a day; the others are not told again.
         eventually("recorded", lambda: len(told.sent(name, "NotReady", "resolved")) == everybody, seconds=60)
+        assert not told.forbidden.connections, "a tenant's line outside of allowedEndpoints was not contacted"
+        socket.create_connection(("127.0.0.1", told.forbidden.port), timeout=5).close()
+        eventually("a connection would have been seen", lambda: told.forbidden.connections == 1, seconds=10)
 
 
 def degraded(told: Told, name: str) -> None:
@@ -187,6 +246,7 @@ def degraded(told: Told, name: str) -> None:
 
 def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: Told) -> None:
     name = "stalled"
+    told.hub.replies["/own"] = [Reply(429, {"Retry-After": str(WAIT)}), Reply(503)]
     with told.stage.installed.killable(**told.settings):
         manifest = told.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {f"{GROUP}/silence-until": "2999-01-01T00:00:00Z"}
@@ -197,8 +257,18 @@ def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolve
         eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
         reasons = {event["reason"] for event in told.kubectl.items("events")}
         assert "SilenceInvalid" in reasons, "a silence needs an end within thirty days"
+        first, second, _ = eventually("the hook took it at last", lambda: three_tries(told, name), seconds=60)
+        assert second - first >= WAIT, "not before its Retry-After"
+        eventually("and is recorded", lambda: len(operators(told, name)) == OPERATORS, seconds=60)
+        assert told.hub.replies["/own"] == []
         told.kubectl.delete("spl", name)
         assert told.events("resolve", name, "InvalidSpec"), "told before the object is gone"
+
+
+def three_tries(told: Told, name: str) -> list[float] | None:
+    """When the operator's web hook got the page for the first three times, None before."""
+    got = [at for at, body in told.hub.arrivals("/own") if f"{PLACE}/{name} InvalidSpec" in body["title"]]
+    return got[:3] if len(got) > 2 else None
 
 
 def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
