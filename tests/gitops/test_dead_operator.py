@@ -36,6 +36,8 @@ WATCHDOG: Final = "/watchdog/9c1a"
 SECRET: Final = "heartbeat-of-a-test"  # noqa: S105 - an object's name
 SWITCHES: Final = {BEAT: 40.0, WATCHDOG: 30.0}
 """Seconds without a call after which each tells somebody: period and grace of 20 s, and a timeout of 30 s."""
+PROMISE: Final = 60.0
+"""Seconds after which somebody knows of a dead operator."""
 SCRAPES: Final = "15s"
 """The chart's default."""
 
@@ -98,7 +100,12 @@ def longest_silence(hub: Hooks, path: str) -> float:
     return max(after - before for before, after in pairwise(moments))
 
 
-def test_a_dead_operator_is_told_by_both_switches(
+def telling(hub: Hooks, since: float) -> set[str]:
+    """Return the switches that tell somebody now, of what began `since` then."""
+    return {path for path, timeout in SWITCHES.items() if time.time() - max(since, last(hub, path)) > timeout}
+
+
+def test_a_dead_operator_and_a_frozen_one_are_told_by_the_switches(
     environment: Environment,
     nodes: Nodes,
     operator: Kubectl,
@@ -106,7 +113,10 @@ def test_a_dead_operator_is_told_by_both_switches(
     tmp_path: Path,
     record_property: Any,
 ) -> None:
-    """Its Deployment is scaled to zero: calls end, somebody is told, and calls come again with the operator."""
+    """Its Deployment is scaled to zero: calls end, somebody is told, and calls come again with the operator.
+
+    Then its processes are stopped by SIGSTOP: it is there, and does nothing. The kubelet restarts it later than that.
+    """
     faults = Faults(kubectl=operator, nodes=nodes)
     place = f"http://{nodes.host(WORKERS[0])}:{hub.port}"
     with (
@@ -136,8 +146,8 @@ def test_a_dead_operator_is_told_by_both_switches(
         try:
             for path, timeout in SWITCHES.items():
 
-                def tells(path: str = path, timeout: float = timeout) -> bool:
-                    return time.time() - max(died, last(hub, path)) > timeout
+                def tells(path: str = path) -> bool:
+                    return path in telling(hub, died)
 
                 eventually(f"the switch {path} tells", tells, seconds=300)
                 seconds = round(last(hub, path) + timeout - died, 1)
@@ -149,6 +159,18 @@ def test_a_dead_operator_is_told_by_both_switches(
             faults.operator_ready()
         for path in SWITCHES:
             called(path, back)
+
+        pod = eventually("the operator runs", faults.operator_pod, seconds=60)
+        with faults.frozen(pod):
+            froze = time.time()
+            switches = eventually("a switch tells", lambda: telling(hub, froze), seconds=PROMISE)
+            seconds = round(time.time() - froze, 1)
+            record_property("seconds until a switch tells of a frozen operator", seconds)
+            print(f"{', '.join(sorted(switches))}: somebody is told {seconds} s after the operator froze")
+        awake = time.time()
+        faults.operator_ready()
+        for path in SWITCHES:
+            called(path, awake)
 
 
 def told(hub: Hooks) -> list[dict[str, Any]]:
