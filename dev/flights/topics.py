@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic  # where confluent_kafka.admin has it from
 
 from flights.loader import LoadError
@@ -34,6 +34,16 @@ class Topics:
                 raise LoadError(f"topic {topic} could not be created: {error}") from error
         if (found := len(self._leaders(admin, topic))) != partitions:
             raise LoadError(f"topic {topic} is there with {found} partitions, not {partitions}; name another one")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions up to this number, and wait until clients are told the leader of each. Raises LoadError."""
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(ADMIN_SECONDS)
+        deadline = time.monotonic() + ADMIN_SECONDS
+        while len(leaders := self._leaders(admin, topic)) != partitions or min(leaders) < 0:
+            if time.monotonic() > deadline:
+                raise LoadError(f"topic {topic} has partitions {leaders} after {ADMIN_SECONDS:.0f} s, not {partitions}")
+            time.sleep(PAUSE_SECONDS)
 
     def exists(self, topic: str) -> bool:
         """Whether Kafka has the topic."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
@@ -23,14 +25,12 @@ def pod_jobs(api: ApiServer, kubectl: Kubectl, monitor: Object) -> Iterator[list
 
     `monitor` selects by labels.
     """
-    spec = monitor["spec"]
-    selector = ",".join(f"{name}={value}" for name, value in spec["selector"]["matchLabels"].items())
 
     class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             port, _, path = self.path.lstrip("/").partition("/")
             try:
-                pods = kubectl.items("pods", f"--selector={selector}", "--field-selector=status.phase=Running")
+                pods = _pods(kubectl, monitor)
             except KubectlError:  # Prometheus goes on with what it knows
                 self.send_error(503)
                 return
@@ -43,21 +43,61 @@ def pod_jobs(api: ApiServer, kubectl: Kubectl, monitor: Object) -> Iterator[list
                 self.wfile.write(body)
 
     with serving(Handler) as own:
-        yield [_job(api, endpoint, f"http://127.0.0.1:{own}") for endpoint in spec["podMetricsEndpoints"]]
+        endpoints = monitor["spec"]["podMetricsEndpoints"]
+        yield [_job(api, endpoint, f"http://127.0.0.1:{own}") for endpoint in endpoints]
+
+
+@dataclass(frozen=True, slots=True)
+class PodScrape:
+    """One scrape of a pod: its path at the API server, the labels that its series get, and the names that are kept."""
+
+    path: str
+    labels: Mapping[str, str]
+    names: re.Pattern[str]
+
+
+def pod_scrapes(kubectl: Kubectl, monitor: Object) -> Iterator[PodScrape]:
+    """Yield each scrape that the PodMonitor asks for now, for who scrapes without a Prometheus."""
+    for pod in _pods(kubectl, monitor):
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            (keep,) = endpoint["metricRelabelings"]
+            assert (keep["sourceLabels"], keep["action"]) == (["__name__"], "keep")
+            for address in _addresses(pod, endpoint["port"], endpoint["path"]):
+                labels = _labels(pod)
+                for rule in endpoint["relabelings"]:
+                    (source,) = rule["sourceLabels"]
+                    labels[rule["targetLabel"]] = labels.get(source, "")
+                shown = {name: value for name, value in labels.items() if value and not name.startswith("__")}
+                yield PodScrape(address, shown, re.compile(keep["regex"]))
+
+
+def _pods(kubectl: Kubectl, monitor: Object) -> list[Object]:
+    """Return the pods that run and that the PodMonitor selects."""
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    return kubectl.items("pods", f"--selector={selector}", "--field-selector=status.phase=Running")
 
 
 def _targets(api: ApiServer, pod: Object, port: str, path: str) -> Iterator[Object]:
     """Yield a target for each container port of this name."""
+    for address in _addresses(pod, port, path):
+        yield {"targets": [api.address], "labels": {**_labels(pod), "__metrics_path__": address}}
+
+
+def _labels(pod: Object) -> dict[str, str]:
+    """Return the labels of a pod's target before they are relabelled."""
+    metadata = pod["metadata"]
+    found = {f"{_META}{''.join(c if c.isalnum() else '_' for c in k)}": v for k, v in metadata["labels"].items()}
+    return {**found, "namespace": metadata["namespace"], "pod": metadata["name"]}
+
+
+def _addresses(pod: Object, port: str, path: str) -> Iterator[str]:
+    """Yield the path at the API server for each container port of this name."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    labels = {
-        f"{_META}{''.join(c if c.isalnum() else '_' for c in k)}": v for k, v in pod["metadata"]["labels"].items()
-    }
     for container in pod["spec"]["containers"]:
         for found in container.get("ports", ()):
             if found.get("name") == port:
-                at = f"/api/v1/namespaces/{namespace}/pods/{name}:{found['containerPort']}/proxy{path}"
-                own = {"namespace": namespace, "pod": name, "__metrics_path__": at}
-                yield {"targets": [api.address], "labels": {**labels, **own}}
+                yield f"/api/v1/namespaces/{namespace}/pods/{name}:{found['containerPort']}/proxy{path}"
 
 
 def _job(api: ApiServer, endpoint: Mapping[str, Any], url: str) -> Object:

@@ -15,16 +15,18 @@ from confluent_kafka import Producer
 from e2e.stream import Stream, create_table
 from fencepost_operator.api import GROUP, PLURAL
 from flights.topics import Topics
-from gitops.alerts import Monitoring, monitoring, quick_rules, rules
+from gitops.alerts import Monitoring, monitoring, pod_monitor, quick_rules, rules
 from gitops.memory import leaking_code, of_leaking, operator_full, shares
-from gitops.normal_life import Moment, Recording, moment
+from gitops.normal_life import Moment, Recording, of_operator, of_pod
 from gitops.runbooks import read
 from harness.faults import Faults
 from harness.kubectl import Kubectl, KubectlError
-from harness.load import Load
+from harness.load import PARTITIONS, Load
 from harness.nodes import Nodes
 from harness.pipelines import KIND, Pipeline, Place
+from harness.pod_targets import pod_scrapes
 from harness.topics import open_transaction
+from harness.waiting import eventually
 from testbed.release import NAMESPACE, RELEASE
 from unit.charts.promtool import promtool, without_annotations
 
@@ -36,6 +38,7 @@ MOST_KILLS: Final = 12
 """Four in `lookback.count` are a loop; on a busy machine the first ones are out of sight before the fourth."""
 DRAINS: Final = 4
 """As many failures within half an hour are a loop."""
+MORE_PARTITIONS: Final = 2 * PARTITIONS
 CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 _METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
 
@@ -56,13 +59,20 @@ def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
 
 @pytest.fixture
 def recording(kubectl: Kubectl) -> Recording:
-    """Scrapes of the operator, of this module's pipelines alone."""
+    """Scrapes of the operator, of this module's pipelines alone, and of their pods as the PodMonitor has them."""
+    monitor = pod_monitor()
 
-    def scrape() -> Moment | None:
+    def answered(path: str) -> str:
         with contextlib.suppress(KubectlError):
-            text = kubectl.run("get", "--raw", _METRICS, seconds=10)
-            return moment(text, lambda labels: labels.get("namespace") == kubectl.namespace)
-        return None
+            return kubectl.run("get", "--raw", path, seconds=10)
+        return ""
+
+    def scrape() -> Moment:
+        found = of_operator(answered(_METRICS), lambda labels: labels.get("namespace") == kubectl.namespace)
+        with contextlib.suppress(KubectlError):
+            for one in pod_scrapes(kubectl, monitor):
+                found |= of_pod(answered(one.path), one)
+        return found
 
     return Recording(scrape)
 
@@ -70,7 +80,7 @@ def recording(kubectl: Kubectl) -> Recording:
 def test_four_hours_of_normal_life_alarm_nobody(
     stream: Stream, recording: Recording, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """A first start, load, an idle topic, a deploy, a scale, drains, another pod of the operator, a suspend."""
+    """A first start, load, an idle topic, a deploy, a scale, more partitions, drains, another operator, a suspend."""
     pipeline, faults = stream.pipeline, Faults(kubectl=kubectl, nodes=Nodes.of(stream.place.environment))
     paged: set[str] = set()
     with recording.live():
@@ -89,6 +99,9 @@ def test_four_hours_of_normal_life_alarm_nobody(
         kubectl.run("scale", f"{KIND}/{pipeline.name}", "--replicas=2")
         pipeline.wait_ready()
         stream.commits_past(stream.fence())
+    recording.stretch(15)
+    with recording.live():
+        rebalance(stream)
     recording.stretch(30)
     with recording.live(), stream.load.flowing():  # one node after another, as in the upgrade of a cluster
         for _ in range(DRAINS):
@@ -120,6 +133,23 @@ def test_four_hours_of_normal_life_alarm_nobody(
     check_quiet(recording, tmp_path)
 
 
+def rebalance(stream: Stream) -> None:
+    """Add partitions under load, and wait until records of each one are committed."""
+    with stream.load.flowing():
+        Topics(stream.load.bootstrap).grow(stream.load.ledger.topic, MORE_PARTITIONS)
+        stream.commits_past(stream.fence())
+
+    def committed() -> bool:
+        row = stream.fence()
+        assert row is not None, "no fence row"
+        moved = [key for key, offset in row.offsets.items() if offset]
+        assert len(moved) == MORE_PARTITIONS, f"committed: {moved}"
+        return True
+
+    with stream.load.flowing():  # a new producer knows the new ones
+        eventually(f"{stream.pipeline.name} commits of {MORE_PARTITIONS} partitions", committed, seconds=150)
+
+
 def check_quiet(recording: Recording, folder: Path) -> None:
     """Check that the chart's rules fire at no time of four hours, but for what is right on the testbed."""
     groups = rules()
@@ -129,6 +159,7 @@ def check_quiet(recording: Recording, folder: Path) -> None:
     (folder / "tests.yaml").write_text(yaml.safe_dump(suite))
     hours = len(recording.moments) * 15 / 3600
     assert hours >= 4, f"{hours:.1f} hours"
+    assert not recording.missing(alerts), "quiet because nothing was recorded"
     promtool("promtool", "test", "rules", "tests.yaml", folder=folder)
 
 

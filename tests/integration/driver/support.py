@@ -19,7 +19,7 @@ from typing import Any
 
 from cassandra.cluster import Session
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
 from fencepost.contract import (
@@ -39,7 +39,7 @@ from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema
 from fencepost.fence.cassandra_session import connect
 from flights.history import HistoryRow, read_history
-from flights.topics import create_topic
+from flights.topics import Topics, create_topic
 from harness.fences import read_row
 from harness.pipelines import SHORT_LIVED
 from harness.waiting import eventually
@@ -62,14 +62,8 @@ class Kafka:
         create_topic(self.admin, new)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions, and wait until the broker tells clients of them: before, a producer refuses their records."""
-        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        eventually(
-            f"{topic} has {partitions} partitions",
-            lambda: len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions,
-            seconds=30,
-            pause=0.1,
-        )
+        """Add partitions, and wait until clients are told of them: before, a producer refuses their records."""
+        Topics(self.servers).grow(topic, partitions)
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
