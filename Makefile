@@ -77,7 +77,7 @@ test: check ## Run every test on the real parts
 .PHONY: test-gitops
 test-gitops: venv ## Run all of the tests of alerts and GitOps, also those that take minutes, with newer versions too
 	@$(BIN)/python -m testbed up --until gitops
-	@$(BIN)/pytest -m '' tests/gitops tests/unit/charts/test_alerts.py --durations=30
+	@$(BIN)/pytest -m '' tests/gitops tests/unit/charts/test_alerts.py tests/integration/monitoring --durations=30
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no cluster

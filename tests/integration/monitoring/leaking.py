@@ -13,12 +13,15 @@ from typing import Any, Final
 
 import yaml
 
+from gitops.alerts import rules
+from harness.kubectl import Object
 from harness.processes import free_port
 from harness.prometheus import Prometheus
 from integration.monitoring.local import at
 
 REPOSITORY: Final = Path(__file__).parents[3]
 PLACE: Final = {"namespace": "shop", "name": "orders"}
+ALERT: Final = 'ALERTS{alertname="FencepostGarbageCollection", alertstate="firing"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Leak:
 
 
 @contextmanager
-def leaking(folder: Path, *options: str) -> Iterator[Leak]:
-    """Run it until it ends, or the block does; `slow` lets it take minutes."""
+def leaking(folder: Path) -> Iterator[Leak]:
+    """Run it until it ends, or the block does."""
     spark, ports = folder / "spark", {"driver": free_port(), "worker": free_port()}
     environment = {
         **os.environ,
@@ -40,7 +43,7 @@ def leaking(folder: Path, *options: str) -> Iterator[Leak]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": f"{REPOSITORY / 'dev'}:{REPOSITORY / 'tests'}",  # Python workers work in another folder
     }
-    program = [sys.executable, "-m", "integration.monitoring.leaks", str(spark), str(ports["driver"]), *options]
+    program = [sys.executable, "-m", "integration.monitoring.leaks", str(spark), str(ports["driver"])]
     log = folder / "leaks.log"
     with log.open("wb") as output:
         driver = subprocess.Popen(program, env=environment, stdout=output, stderr=subprocess.STDOUT)
@@ -55,6 +58,12 @@ def leaking(folder: Path, *options: str) -> Iterator[Leak]:
         for process in (driver, beside):
             process.kill()
             process.wait()
+
+
+def quick_rules() -> list[Object]:
+    """Return the chart's rules with its bound for collections, which look seconds back where it looks minutes."""
+    values = {"lookback.memory": "10s", "for": {"FencepostGarbageCollection": "5s"}}
+    return rules({f"metrics.prometheusRule.{name}": value for name, value in values.items()})
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A program: a real Spark whose Python worker and whose driver's heap grow until Java gives up, with their metrics.
 
-usage: leaks.py FOLDER PORT [slow] — FOLDER becomes SPARK_HOME; the driver's metrics are at PORT.
+usage: leaks.py FOLDER PORT — FOLDER becomes SPARK_HOME; the driver's metrics are at PORT.
 
-It ends when its JVM does: after three minutes where `slow` fills the heap beside the tasks, and not before them.
+It ends when its JVM does, some minutes later.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fencepost.spark import gateway, session
 
 KEPT: list[bytearray] = []
 """What a Python worker keeps from task to task, as an author's cache without a bound does."""
-OF_WORKER = 4 << 20
-OF_HEAP, OF_FULL_HEAP = 4 << 20, 128 << 10
+OF_WORKER = 2 << 20
+OF_HEAP, OF_FULL_HEAP = 4 << 20, 256 << 10
 FULL = 0.9
 """Share of the heap beyond which it grows by little: the JVM collects ever more often before it gives up."""
 
@@ -32,7 +32,7 @@ def task(rows: Iterator[Any]) -> Iterator[Any]:
     yield from rows
 
 
-def main(folder: Path, port: str, *, is_slow: bool) -> None:
+def main(folder: Path, port: str) -> None:
     """Leak on both sides, a little per second."""
     folder.mkdir(exist_ok=True)
     for part in gateway.spark_home().iterdir():
@@ -55,12 +55,11 @@ def main(folder: Path, port: str, *, is_slow: bool) -> None:
     while True:
         is_full = heap.totalMemory() - heap.freeMemory() > FULL * heap.maxMemory()
         kept.add(java.java.nio.ByteBuffer.allocate(OF_FULL_HEAP if is_full else OF_HEAP))
-        if is_full or is_slow:
-            spark.range(1).mapInArrow(task, "id long").collect()
+        spark.range(1).mapInArrow(task, "id long").collect()
 
 
 if __name__ == "__main__":
     # By its name, so that Python workers import the module and keep what it holds.
     from integration.monitoring import leaks
 
-    leaks.main(Path(sys.argv[1]), sys.argv[2], is_slow="slow" in sys.argv)
+    leaks.main(Path(sys.argv[1]), sys.argv[2])
