@@ -32,6 +32,11 @@ class Receiver:
         with self._guard:
             self.alerts.extend(notification["alerts"])
 
+    def forget(self) -> None:
+        """Forget all that it was told, so that the same alert can be waited for once more."""
+        with self._guard:
+            self.alerts.clear()
+
     def told(self, alert: str, status: str = "firing", /, **labels: str) -> Object | None:
         """Return the first such alert, None while there is none."""
         wanted = {"alertname": alert, **labels}.items()

@@ -31,6 +31,10 @@ FULL_HEAP: Final = 0.7
 """Share of the heap: the rest is for Spark."""
 NODES: Final = 200_000
 """Of a list, some 5 MB in small objects: a collection takes its time for each."""
+EXECUTORS_SHARE: Final = 0.55
+"""Of an executor's heap: with what Spark keeps there, the old generation is full."""
+PROPERTY: Final = 144
+"""Bytes of a system property with a short name: five small objects."""
 KEPT: list[bytearray] = []
 """What this Python process never gives up."""
 STARTED: list[threading.Thread] = []
@@ -80,6 +84,16 @@ def _collect() -> None:
 def spiralling(batch: DataFrame, context: BatchContext) -> DataFrame:
     """Fill the driver's heap beside the batches, and keep replacing what is in it."""
     _once(_fill, batch.sparkSession._jvm)
+    return corrected(batch, context)
+
+
+def caching(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """Let an executor's JVM keep small objects in a static map, and replace all of them with each batch."""
+    spark = batch.sparkSession
+    heap = int(spark.conf.get("spark.executor.memory").removesuffix("m")) << 20
+    keep = "java_method('java.lang.System', 'setProperty', concat('kept-', id), 'x')"
+    properties = spark.range(0, int(EXECUTORS_SHARE * heap / PROPERTY), 1, 1)
+    properties.selectExpr(keep).write.format("noop").mode("overwrite").save()
     return corrected(batch, context)
 
 

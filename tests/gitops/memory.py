@@ -17,16 +17,16 @@ from testbed.release import RELEASE
 LEAKING: Final = Path(__file__).with_name("leaking.py")
 CODE: Final = "leaking-code"
 _OF_LIMIT: Final = "max(fencepost_{0}_container_{1}_bytes / fencepost_{0}_container_memory_limit_bytes)"
+IN_DRIVER: Final = "max(sum by (pod) (rate(jvm_gc_collection_seconds_sum[20s])))"
+IN_EXECUTOR: Final = "max(sum by (executor) (rate(fencepost_executor_gc_collection_seconds_sum[20s])))"
 SHARES: Final = {
     **{
         f"{words} of a healthy {who}, as a share of its limit": _OF_LIMIT.format(who, figure)
         for who in ("worker", "driver", "operator")
         for figure, words in (("unreclaimable", "memory without page cache"), ("memory", "memory with page cache"))
     },
-    "time in garbage collection of a healthy driver": "max(sum by (pod) (rate(jvm_gc_collection_seconds_sum[20s])))",
-    "time in garbage collection of a healthy executor": (
-        "max(sum by (executor) (rate(fencepost_executor_gc_collection_seconds_sum[20s])))"
-    ),
+    "time in garbage collection of a healthy driver": IN_DRIVER,
+    "time in garbage collection of a healthy executor": IN_EXECUTOR,
 }
 HOLD: Final = """
 import sys
@@ -55,15 +55,17 @@ def of_leaking(function: str) -> Mapping[str, object]:
     return {"entrypoint": f"{LEAKING.stem}:{function}", "codeFrom": {"configMapName": CODE}}
 
 
+def share(monitor: Monitoring, query: str) -> float | None:
+    """Return the number that a query answers with now, None while there is none."""
+    found = monitor.prometheus.query(query)
+    return float(found[0]["value"][1]) if found else None
+
+
 def shares(monitor: Monitoring) -> dict[str, float]:
     """Return what is used now of what the alerts compare, by words, as soon as all of it was scraped."""
 
-    def share(query: str) -> float | None:
-        found = monitor.prometheus.query(query)
-        return float(found[0]["value"][1]) if found else None
-
     def known() -> dict[str, float] | None:
-        found = {words: share(query) for words, query in SHARES.items()}
+        found = {words: share(monitor, query) for words, query in SHARES.items()}
         missing = [words for words, value in found.items() if value is None]
         assert not missing, f"Prometheus has no {missing}"
         return {words: round(value, 3) for words, value in found.items() if value is not None}

@@ -5,21 +5,26 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from e2e.reader import Reader
+from e2e.reader import Printed, Reader
 from generators.decisions import RUNBOOKS
 from harness.pipelines import Pipeline
+from harness.prometheus import Prometheus
 from testbed.environment import Environment
 from unit.docs.runbook_commands import commands
 
-_READS: Final = re.compile(r"kubectl (get|describe) |fencepost dead-letters list ")
+_READS: Final = re.compile(r"kubectl (get|describe) |fencepost dead-letters list |promtool query ")
 
 
-def read(environment: Environment, alert: str, pipeline: Pipeline) -> None:
-    """Run each command of the alert's runbook that only looks. Raises AssertionError when one fails."""
-    reader = Reader.of(environment, pipeline)
-    for command in commands([RUNBOOKS / f"{alert}.md"]):
-        if _READS.match(command):
-            reader.run(command)
+def read(environment: Environment, alert: str, pipeline: Pipeline, prometheus: Prometheus) -> list[Printed]:
+    """Run each command of the alert's runbook that only looks; return what they printed.
+
+    Raises AssertionError when one fails, or asks Prometheus for what it does not have.
+    """
+    reader = Reader.of(environment, pipeline, PROMETHEUS_URL=prometheus.url)
+    found = [reader.run(command) for command in commands([RUNBOOKS / f"{alert}.md"]) if _READS.match(command)]
+    empty = [one.command for one in found if one.command.startswith("promtool ") and not one.output.strip()]
+    assert not empty, f"Prometheus has no answer: {empty}"
+    return found
 
 
 def act(environment: Environment, alert: str, pipeline: Pipeline, holding: str) -> None:

@@ -77,7 +77,7 @@ def test_each_fault_is_told_and_so_is_its_end(monitor: Monitoring, place: Place,
         told("FencepostOperatorLoopStuck", stuck)
 
     for alert, pipeline in (*((alert, behind) for alert in OF_BEHIND), *((alert, broken) for alert in OF_BROKEN)):
-        read(environment, alert, pipeline)
+        read(environment, alert, pipeline, monitor.prometheus)
     act(environment, "FencepostPipelinePaused", broken, "paused-")
     act(environment, "FencepostPipelinePaused", behind, '"suspend":true')
     act(environment, "FencepostRetentionRisk", behind, "retention extend")
@@ -107,7 +107,7 @@ def test_a_receiver_that_takes_no_pages_is_told(
         kubectl.apply(manifest(place, name=paged.name, topic=topic, table="none", job=ABSENT))
         for alert in (of_operator, of_namespace):
             monitor.wait_told(alert, seconds=240, namespace=NAMESPACE)
-            read(environment, alert, paged)
+            read(environment, alert, paged, monitor.prometheus)
         paged.wait_condition("PagingDegraded", "True", seconds=300)
         kubectl.run("scale", "deployment/receiver", "--replicas=1")
         for alert in (of_operator, of_namespace):

@@ -16,7 +16,8 @@ from e2e.stream import Stream, create_table
 from fencepost_operator.api import GROUP, PLURAL
 from flights.topics import Topics
 from gitops.alerts import Monitoring, monitoring, pod_monitor, quick_rules, rules
-from gitops.memory import leaking_code, of_leaking, operator_full, shares
+from gitops.dashboards import figures, queries
+from gitops.memory import IN_DRIVER, IN_EXECUTOR, leaking_code, of_leaking, operator_full, share, shares
 from gitops.normal_life import Moment, Recording, of_operator, of_pod
 from gitops.runbooks import read
 from harness.faults import Faults
@@ -38,6 +39,8 @@ MOST_KILLS: Final = 12
 """Four in `lookback.count` are a loop; on a busy machine the first ones are out of sight before the fourth."""
 DRAINS: Final = 4
 """As many failures within half an hour are a loop."""
+OF_FAULTS: Final = {"fleet: Restarts by reason"}
+"""Panels that are empty while nothing failed."""
 MORE_PARTITIONS: Final = 2 * PARTITIONS
 CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 _METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
@@ -174,10 +177,28 @@ def monitor(place: Place, kubectl: Kubectl, folder: Path) -> Iterator[Monitoring
         yield running
 
 
+def test_each_query_of_the_dashboards_has_figures_of_a_pipeline_at_work(
+    monitor: Monitoring, stream: Stream, kubectl: Kubectl
+) -> None:
+    """It is scaled meanwhile: what Helm takes is a figure of a change."""
+    asked = list(queries(kubectl.namespace, stream.pipeline.name, interval="2m"))
+
+    def all_answer() -> bool:
+        empty = {place for place, query in asked if not figures(monitor.prometheus, query)}
+        assert empty <= OF_FAULTS, f"without figures: {sorted(empty - OF_FAULTS)}"
+        return True
+
+    with stream.load.flowing():
+        stream.apply()
+        stream.pipeline.wait_ready()
+        kubectl.run("scale", f"{KIND}/{stream.pipeline.name}", "--replicas=2")
+        eventually("each query has figures", all_answer, seconds=180)
+
+
 def test_memory_that_runs_out_is_told(
     monitor: Monitoring, stream: Stream, kubectl: Kubectl, record_property: Any
 ) -> None:
-    """Python of the workers and then of the driver, until the kernel is about to kill it; a full heap; corrections."""
+    """Python of the workers and then of the driver, until the kernel is about to kill it; full heaps; corrections."""
     pipeline, environment = stream.pipeline, stream.place.environment
     labels: dict[str, Any] = {"namespace": kubectl.namespace, "name": pipeline.name}
     kubectl.apply(leaking_code())
@@ -185,23 +206,31 @@ def test_memory_that_runs_out_is_told(
         stream.apply(job=of_leaking("corrected"))
         pipeline.wait_ready()
         stream.commits_past(stream.commits_past(stream.fence()))
-        for name, share in shares(monitor).items():
-            record_property(name, share)
-            print(f"{name}: {share}")
+        for words, found in shares(monitor).items():
+            record_property(words, found)
+            print(f"{words}: {found}")
         restarts = pipeline.restarts()
         stream.apply(job=of_leaking("growing"))
         monitor.wait_told("FencepostWorkerMemory", seconds=300, **labels)
         assert pipeline.restarts() == restarts, "the kernel was faster"
-        read(environment, "FencepostWorkerMemory", pipeline)
+        read(environment, "FencepostWorkerMemory", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("collecting"))
         monitor.wait_told("FencepostWorkerMemory", "resolved", seconds=300, **labels)
         told = monitor.wait_told("FencepostDriverMemory", seconds=300, **labels)
         assert told["labels"]["pod"] == pipeline.driver()["metadata"]["name"], "the kernel was faster"
-        read(environment, "FencepostDriverMemory", pipeline)
+        read(environment, "FencepostDriverMemory", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("spiralling"))
         monitor.wait_told("FencepostDriverMemory", "resolved", seconds=300, **labels)
         monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
-        read(environment, "FencepostGarbageCollection", pipeline)
+        read(environment, "FencepostGarbageCollection", pipeline, monitor.prometheus)
+        stream.apply(job=of_leaking("corrected"))
+        monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
+        monitor.receiver.forget()
+        stream.apply(job=of_leaking("caching"))
+        monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
+        assert (share(monitor, IN_EXECUTOR) or 0) > (share(monitor, IN_DRIVER) or 0)
+        printed = read(environment, "FencepostGarbageCollection", pipeline, monitor.prometheus)
+        assert any("executor=" in one.output for one in printed), printed
         stream.apply(job=of_leaking("corrected"))
         monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
         pipeline.wait_ready()
@@ -212,7 +241,7 @@ def test_an_operator_near_its_limit_is_told(monitor: Monitoring, stream: Stream,
     """A process of its container grows."""
     with operator_full(kubectl.within(NAMESPACE)):
         monitor.wait_told("FencepostOperatorMemory", namespace=NAMESPACE)
-        read(stream.place.environment, "FencepostOperatorMemory", stream.pipeline)
+        read(stream.place.environment, "FencepostOperatorMemory", stream.pipeline, monitor.prometheus)
     monitor.wait_told("FencepostOperatorMemory", "resolved", namespace=NAMESPACE)
 
 
@@ -224,7 +253,7 @@ def test_a_crd_of_an_older_release_is_told(monitor: Monitoring, stream: Stream, 
     kubectl.run("patch", "crd", crd, "--type=json", f"--patch={remove}")
     try:
         monitor.wait_told("FencepostCrdOutdated", namespace=NAMESPACE, resource=PLURAL)
-        read(stream.place.environment, "FencepostCrdOutdated", stream.pipeline)
+        read(stream.place.environment, "FencepostCrdOutdated", stream.pipeline, monitor.prometheus)
     finally:
         kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
     monitor.wait_told("FencepostCrdOutdated", "resolved", namespace=NAMESPACE, resource=PLURAL)
@@ -247,19 +276,19 @@ def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream
         if pipeline.restarts() > 3 and monitor.receiver.told("FencepostRestartLoop", **labels):
             break
     monitor.wait_told("FencepostRestartLoop", **labels)
-    read(environment, "FencepostRestartLoop", pipeline)
+    read(environment, "FencepostRestartLoop", pipeline, monitor.prometheus)
 
     producer = Producer({"bootstrap.servers": environment.kafka_host})
     producer.produce(stream.load.ledger.topic, partition=1, key=b"bad", value=b'{"year": 2013, "month":')
     assert producer.flush(30) == 0
     stream.load.burst(300)  # where every record fails, the code is wrong and not a record
     monitor.wait_told("FencepostDeadLettersWritten", seconds=240, **labels)
-    read(environment, "FencepostDeadLettersWritten", pipeline)
+    read(environment, "FencepostDeadLettersWritten", pipeline, monitor.prometheus)
     stream.check_every_row()
 
     with open_transaction(environment.kafka_host, stream.load.ledger.topic):
         monitor.wait_told("FencepostTransactionStalled", seconds=240, **labels)
-        read(environment, "FencepostTransactionStalled", pipeline)
+        read(environment, "FencepostTransactionStalled", pipeline, monitor.prometheus)
     monitor.wait_told("FencepostTransactionStalled", "resolved", **labels)
 
     operator = kubectl.within(NAMESPACE)
@@ -269,8 +298,8 @@ def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream
     try:
         monitor.wait_told("FencepostOperatorDown", **of_operator)
         monitor.wait_told("FencepostWatchdog", "resolved", **of_operator)
-        read(environment, "FencepostOperatorDown", pipeline)
-        read(environment, "FencepostWatchdog", pipeline)
+        read(environment, "FencepostOperatorDown", pipeline, monitor.prometheus)
+        read(environment, "FencepostWatchdog", pipeline, monitor.prometheus)
     finally:
         operator.run("scale", f"deployment/{RELEASE}", "--replicas=1")
         faults.operator_ready()

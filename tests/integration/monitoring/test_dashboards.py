@@ -5,8 +5,6 @@ The figures grow while Prometheus scrapes. What Spark's daemons serve was record
 
 from __future__ import annotations
 
-import json
-import math
 import subprocess
 import sys
 import threading
@@ -32,8 +30,8 @@ from fencepost.worker.processes import processes
 from fencepost_operator.api import Condition, FailureStatus, ObjectKey, State, Status
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import PrometheusMetrics
-from generators.dashboards import FOLDER
 from generators.panels import BOARDS
+from gitops.dashboards import figures, queries
 from harness.prometheus import Prometheus
 from harness.waiting import eventually
 from integration.monitoring.local import at
@@ -42,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("flights", "departures")
-VARIABLES = {"$__rate_interval": "10s", "$namespace": KEY.namespace, "$name": KEY.name}
+QUERIES = list(queries(KEY.namespace, KEY.name, interval="10s"))
 PLACE = {"namespace": KEY.namespace, "name": KEY.name}
 HERE = Path(__file__).parent
 
@@ -136,18 +134,6 @@ def scraped(fleet: Fleet, folder: Path) -> Iterator[Prometheus]:
         yield found
 
 
-def queries() -> Iterator[tuple[str, str]]:
-    """Each query with its dashboard and panel, as Grafana sends it."""
-    for path in sorted(FOLDER.glob("*.json")):
-        for panel in json.loads(path.read_text())["panels"]:
-            for target in panel.get("targets", []):
-                query = target["expr"]
-                for name, value in VARIABLES.items():
-                    query = query.replace(name, value)
-                assert "$" not in query, query
-                yield f"{path.stem}: {panel['title']}", query
-
-
 def test_each_query_of_the_dashboards_answers_with_figures(tmp_path: Path) -> None:
     work = tmp_path / "work"
     folder = work / "app-20260101120000-0000" / "1"
@@ -162,17 +148,11 @@ def test_each_query_of_the_dashboards_answers_with_figures(tmp_path: Path) -> No
                 pause=0.5,
             )
             down = [sample["metric"]["job"] for sample in found.query("up == 0")]
-            empty = [place for place, query in queries() if not figures(found, query)]
+            empty = [place for place, query in QUERIES if not figures(found, query)]
         python.communicate(b"\n")
     assert (down, empty) == ([], [])
 
 
-def figures(found: Prometheus, query: str) -> list[float]:
-    """The numbers that a query answers with."""
-    values = [float(sample["value"][1]) for sample in found.query(query)]
-    return [value for value in values if not math.isnan(value)]
-
-
 def test_no_query_is_left_out() -> None:
     of_panels = [len(panel.queries) for board in BOARDS for panels in board.rows.values() for panel in panels]
-    assert len(list(queries())) == sum(of_panels) > 0
+    assert len(QUERIES) == sum(of_panels) > 0
