@@ -118,6 +118,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "peers": contestants,
     "backlog": contestants,
     "memtables": contestants,
+    "metrics": contestants,
     "long-backlog": distributions,
     "growth": growth,
     "latency": distributions,

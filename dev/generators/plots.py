@@ -251,6 +251,7 @@ PLOTS: Final[Mapping[str, Mapping[str, Plot]]] = {
     },
     "backlog": {"backlog-cpu": Plot("CPU time per row by process, one worker and two", spent, _by_contestant)},
     "recovery": {"recovery": Plot("From SIGKILL of the driver to the next commit", steps("kill to commit"), _by_step)},
+    "metrics": {"metrics-cpu": Plot("CPU time per row by process, with scrapes and without", spent, _by_contestant)},
     "memtables": {"memtables": Plot("CPU time per row by memtable", spent, _by_contestant)},
 }
 """By bench, the plots and their files' names."""
