@@ -108,6 +108,12 @@ reference: venv ## Write what follows from the code: docs/reference.md, decision
 benchmarks: venv ## Write docs/benchmarks.md and its plots from what `make bench` measured
 	@$(BIN)/python -m generators.benchmarks
 
+.PHONY: pictures
+pictures: venv ## Write the pictures of docs/metrics.md, from a run of a few minutes on the testbed
+	@$(BIN)/python -m testbed up --until pictures
+	@$(BIN)/python -m generators.pictures record
+	@$(BIN)/python -m generators.pictures draw
+
 .PHONY: lock
 lock: venv ## Update uv.lock
 	@$(UV) lock --upgrade

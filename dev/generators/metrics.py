@@ -46,12 +46,23 @@ The operator serves TLS, and asks for a token, [where you want that](operations.
 
 `metrics.dashboards.enabled` installs three Grafana dashboards: the fleet, one pipeline, and the operator.
 
-## Memory that runs out
-![Heap, garbage collection and Python workers over three minutes](metrics/memory.png)
 
-A driver whose transform keeps 4 MiB per batch, and a Python worker that keeps 2 MiB per task, as Prometheus draws them. The heap reaches
-its limit after half a minute; the share of time in garbage collection climbs for two and a half minutes, to 60 %, until the JVM gives up.
-Nothing else is wrong meanwhile: batches are committed, ever more slowly. In a pipeline that takes days, and both curves show it. Watch
+![The fleet's dashboard](metrics/fleet.png)
+
+![A pipeline's dashboard](metrics/pipeline.png)
+
+![The operator's dashboard](metrics/operator.png)
+
+Three minutes of a testbed: a pipeline restarts with another spec, works off what came meanwhile and gets a second worker. The pictures have
+the dashboards' panels and queries, drawn by Prometheus' console templates (`make pictures`).
+
+## Memory that runs out
+![Heap, garbage collection and Python workers until the JVM gives up](metrics/memory.png)
+
+A driver's JVM that keeps 12 MiB a second, and 512 KiB once its heap is nearly full, and a Python worker that keeps 6 MiB a second, as
+Prometheus draws them. The heap is full a minute later, and from then on the share of time in garbage collection climbs until the JVM gives up.
+Nothing else is wrong meanwhile: batches are committed, ever more slowly. Both curves show it before the alert fires, whose look back
+takes ten seconds here; in a pipeline a leak takes days, and the alert waits for five minutes above its bound. Watch
 `rate(jvm_gc_collection_seconds_sum[5m])` (above 0.2 is trouble), and beside their limits `fencepost_driver_container_unreclaimable_bytes`
 and `fencepost_worker_container_unreclaimable_bytes`: three alerts do.
 """

@@ -71,10 +71,13 @@ class Prometheus:
 
     url: str
 
-    def query(self, expression: str) -> list[Object]:
-        """Return the samples of an instant query: `metric` and `value` each."""
-        asked = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-        return list(ask(asked)["data"]["result"])
+    def query(self, expression: str, *, at: float | None = None) -> list[Object]:
+        """Return the samples of an instant query: `metric` and `value` each.
+
+        `at` is in seconds since 1970, None for now.
+        """
+        words = {"query": expression} | ({} if at is None else {"time": str(at)})
+        return list(ask(f"{self.url}/api/v1/query?{urllib.parse.urlencode(words)}")["data"]["result"])
 
     def alerts(self) -> list[Object]:
         """Return the alerts that are pending or firing."""

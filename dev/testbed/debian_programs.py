@@ -101,7 +101,8 @@ class DebianPrograms:
         lines = [
             "#!/bin/sh",
             'root=$(dirname "$(dirname "$(readlink -f "$0")")")',
-            'for libraries in "$root"/usr/lib/*-linux-gnu; do',
+            # PulseAudio's, which Chromium asks for, keeps a part of itself in a folder of its own.
+            'for libraries in "$root"/usr/lib/*-linux-gnu "$root"/usr/lib/*-linux-gnu/pulseaudio; do',
             '    LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"',
             "done",
             "export LD_LIBRARY_PATH",
@@ -144,3 +145,10 @@ def monitoring_programs(home: Home) -> DebianPrograms:
 def redis_program(home: Home) -> DebianPrograms:
     """The cache of Argo CD."""
     return DebianPrograms(home, "redis", ("redis-server",), {"redis-server": "usr/bin/redis-server"})
+
+
+def browser(home: Home) -> DebianPrograms:
+    """Chromium without a screen, for the pictures in docs/."""
+    return DebianPrograms(
+        home, "browser", ("chromium-headless-shell",), {"chromium": "usr/lib/chromium/chromium-headless-shell"}
+    )

@@ -9,7 +9,7 @@ from testbed.certificates import Certificates
 from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
 from testbed.credentials import Credentials, KafkaUser
 from testbed.dataservices import DataService
-from testbed.debian_programs import monitoring_programs, redis_program
+from testbed.debian_programs import browser, monitoring_programs, redis_program
 from testbed.engine import Docker, Engine
 from testbed.gitops_programs import argo_cd, flux, newer
 from testbed.golang import Go
@@ -29,6 +29,8 @@ TESTS: Final = "tests"
 """The testbed with all that `make test` needs."""
 GITOPS: Final = "gitops"
 """The testbed with all that `make test-gitops` needs."""
+PICTURES: Final = "pictures"
+"""The testbed with all that `make pictures` needs."""
 BESIDE: Final = frozenset(
     {"kustomize-controller", "argo-cd", "kustomize", "argo-cd-3", "helm-4", "kstatus", "promtool-3"}
 )
@@ -122,4 +124,6 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Milestone(TESTS, (READY, "tools", *(step.name for step in gitops))),
         *later,
         Milestone(GITOPS, (TESTS, *(step.name for step in later))),
+        browser(home),
+        Milestone(PICTURES, (READY, "tools", "browser")),
     ]

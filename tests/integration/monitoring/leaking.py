@@ -77,3 +77,9 @@ def scraped(folder: Path, leak: Leak, *, groups: Sequence[Mapping[str, Any]]) ->
     every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     with at(folder, {"global": every, "rule_files": ["rules.yaml"], "scrape_configs": jobs}) as found:
         yield found
+
+
+def first(found: Prometheus, query: str) -> float:
+    """Return the first moment at which a query had an answer, in seconds since 1970."""
+    (sample,) = found.query(f"min(min_over_time(timestamp({query})[10m:1s]))")
+    return float(sample["value"][1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,20 @@ from fencepost.spark import gateway, session
 
 KEPT: list[bytearray] = []
 """What a Python worker keeps from task to task, as an author's cache without a bound does."""
-OF_WORKER = 2 << 20
-OF_HEAP, OF_FULL_HEAP = 4 << 20, 256 << 10
+BEGUN = time.monotonic()
+OF_WORKER = 6 << 20
+OF_HEAP, OF_FULL_HEAP = 12 << 20, 512 << 10
+"""Bytes that are leaked in a second, however few tasks a busy machine does in it."""
+AT_ONCE = 2.0
+"""Seconds whose bytes are leaked at a time, at most."""
 FULL = 0.9
 """Share of the heap beyond which it grows by little: the JVM collects ever more often before it gives up."""
 
 
 def task(rows: Iterator[Any]) -> Iterator[Any]:
     """Keep more of memory."""
-    KEPT.append(bytearray(b"x") * OF_WORKER)
+    due = int(OF_WORKER * (time.monotonic() - BEGUN))
+    KEPT.append(bytearray(b"x") * (due - sum(map(len, KEPT))))
     yield from rows
 
 
@@ -52,9 +58,11 @@ def main(folder: Path, port: str) -> None:
     metrics.start(Figures([]), spark, {Variable.METRICS_PORT: port}, epoch=1, jvm_process=jvm.process.pid)
     java: Any = spark._jvm
     kept, heap = java.java.util.ArrayList(), java.java.lang.Runtime.getRuntime()
+    last = time.monotonic()
     while True:
+        passed, last = min(AT_ONCE, time.monotonic() - last), time.monotonic()
         is_full = heap.totalMemory() - heap.freeMemory() > FULL * heap.maxMemory()
-        kept.add(java.java.nio.ByteBuffer.allocate(OF_FULL_HEAP if is_full else OF_HEAP))
+        kept.add(java.java.nio.ByteBuffer.allocate(int(passed * (OF_FULL_HEAP if is_full else OF_HEAP))))
         spark.range(1).mapInArrow(task, "id long").collect()
 
 

@@ -11,17 +11,17 @@ from typing import Any, Final
 import pytest
 
 from harness.processes import tail
-from harness.prometheus import Prometheus
 from harness.waiting import eventually
-from integration.monitoring.leaking import ALERT, leaking, quick_rules, scraped
+from integration.monitoring.leaking import ALERT, first, leaking, quick_rules, scraped
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 GROWN: Final = 130 << 20
 """Bytes of Python workers: they begin with less than 100 MiB."""
+FULL_HEAP: Final = 'jvm_memory_used_bytes{area="heap"} > 0.8 * jvm_memory_max_bytes{area="heap"}'
 SIGNS: Final = {
-    "a spiral of collections": "sum(rate(jvm_gc_collection_seconds_sum[10s])) > 0.1",
-    "a full heap": 'jvm_memory_used_bytes{area="heap"} > 0.8 * jvm_memory_max_bytes{area="heap"}',
+    "a full heap": FULL_HEAP,
+    "a spiral of collections": f"sum(rate(jvm_gc_collection_seconds_sum[30s])) > 0.1 and on () ({FULL_HEAP})",
     "a growing Python worker": f'fencepost_worker_resident_memory_bytes{{process="python"}} > {GROWN}',
 }
 
@@ -43,9 +43,3 @@ def test_a_gc_spiral_and_a_growing_python_worker_are_seen_before_the_alert_fires
     record_property("seconds before the alert", before)
     print(f"seconds before the alert: {before}")
     assert min(before.values()) > 0, before
-
-
-def first(found: Prometheus, query: str) -> float:
-    """Return the first moment at which a query had an answer, in seconds since 1970."""
-    (sample,) = found.query(f"min(min_over_time(timestamp({query})[10m:1s]))")
-    return float(sample["value"][1])

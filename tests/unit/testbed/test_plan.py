@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.home import Home
-from testbed.plan import BESIDE, GITOPS, READY, TESTS, steps
+from testbed.plan import BESIDE, GITOPS, PICTURES, READY, TESTS, steps
 from testbed.steps import closure
 
 
@@ -17,6 +17,11 @@ def test_only_the_tests_wait_for_the_programs_of_gitops() -> None:
     assert names(READY) | (BESIDE - newer) < names(TESTS)
     assert not names(TESTS) & newer
     assert names(TESTS) | newer < names(GITOPS)
+
+
+def test_only_the_pictures_wait_for_a_browser() -> None:
+    assert "browser" in names(PICTURES)
+    assert "browser" not in names(TESTS) | names(GITOPS)
 
 
 def test_every_step_needs_steps_that_exist() -> None:
