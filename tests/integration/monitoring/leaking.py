@@ -17,6 +17,7 @@ from gitops.alerts import rules
 from harness.kubectl import Object
 from harness.processes import free_port
 from harness.prometheus import Prometheus
+from harness.waiting import eventually
 from integration.monitoring.local import at
 
 REPOSITORY: Final = Path(__file__).parents[3]
@@ -80,6 +81,10 @@ def scraped(folder: Path, leak: Leak, *, groups: Sequence[Mapping[str, Any]]) ->
 
 
 def first(found: Prometheus, query: str) -> float:
-    """Return the first moment at which a query had an answer, in seconds since 1970."""
-    (sample,) = found.query(f"min(min_over_time(timestamp({query})[10m:1s]))")
+    """Return the first moment at which a query had an answer, in seconds since 1970. Raises NotInTimeError.
+
+    An answer of this second is found in the next one.
+    """
+    asked = f"min(min_over_time(timestamp({query})[10m:1s]))"
+    (sample,) = eventually(f"{query} has had an answer", lambda: found.query(asked), seconds=10)
     return float(sample["value"][1])
