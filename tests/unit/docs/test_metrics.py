@@ -42,3 +42,10 @@ def test_each_metric_says_what_it_is() -> None:
         assert each.words.endswith("."), each
         assert "|" not in each.words
         assert each.kind in {"counter", "gauge", "histogram", "summary"}
+
+
+def test_the_page_shows_each_dashboard() -> None:
+    assert all(f"](metrics/{board.name}.png)" in metrics.HEAD for board in BOARDS)
+    sizes = {path.name: path.stat().st_size for path in (ROOT / "docs/metrics").glob("*.png")}
+    assert {f"{board.name}.png" for board in BOARDS} <= sizes.keys()
+    assert max(sizes.values()) <= 150_000, sizes
