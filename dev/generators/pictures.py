@@ -4,8 +4,7 @@ usage: pictures.py record|draw [boards] [memory]
 
 `record` keeps what Prometheus scraped of a run: `boards` of a pipeline on the testbed, with more load, a second worker
 and a killed driver; `memory` of a program whose memory runs out, which needs no testbed. `draw` lets a Prometheus show
-it by console templates to a Chromium without a screen. Docs change with the picture, not with each run: the files are
-written only by whoever runs this.
+it by console templates to a Chromium without a screen.
 """
 
 from __future__ import annotations
