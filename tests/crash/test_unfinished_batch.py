@@ -25,9 +25,17 @@ NEW = {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}
 CODE_MAP = {"image": "i", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
 
 
-async def half_written(*, code: int = 137, job: Mapping[str, Any] = OLD, **spec: Any) -> Stage:
+class RewoundStage(Stage):
+    """A stage whose commits may go back."""
+
+    def check_commits(self) -> None: ...
+
+
+async def half_written(
+    stage: Stage | None = None, *, code: int = 137, job: Mapping[str, Any] = OLD, **spec: Any
+) -> Stage:
     """A pipeline whose driver died in the middle of a batch, before the operator has seen it."""
-    stage = Stage()
+    stage = stage or Stage()
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "1"
     stage.world.apply(body(job=job, **spec))
     await stage.running()
@@ -323,3 +331,19 @@ async def test_a_fault_at_each_write_of_the_operator(side: str, fault: type[Base
         await upgraded(stage)
         assert len(mixed(stage)) == (1 if exit_code == ExitCode.FAILED else 0)
         assert exit_code == ExitCode.FAILED or doubled(stage) == set()
+
+
+async def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code() -> None:
+    """Found in seed 134 of the simulation: the new code repeated it, and no record said so."""
+    stage = await half_written(RewoundStage())
+    began, before = row(stage).planned["orders/1"], row(stage).offsets["orders/1"]
+    assert before < began
+    stage.world.change(KEY, job=NEW)
+    to = {"orders/0": row(stage).offsets["orders/0"] - 50}
+    stage.world.ask_for_rewind("back", {"offsets": to}, pipeline=KEY)
+    await stage.until(lambda: runs_new_code(stage), seconds=900.0)
+    await stage.run(5)
+    assert [offset for partition, offset in doubled(stage) if partition == "orders/1"] == []
+    (finisher,) = [driver for driver in stage.world.drivers if driver.config.finish_until]
+    assert finisher.config.finish_until == {"orders/1": began}
+    assert finisher.config.code.startswith(OLD["image"])

@@ -7,6 +7,7 @@ may have written is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -68,6 +69,17 @@ def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
 def is_open(status: Status, row: FenceRow) -> bool:
     """Return whether a batch is begun and not committed, or is being finished."""
     return bool(_begun_until(status, row) or _told(status.finishing, row))
+
+
+def left_open(context: RunContext, offsets: Mapping[str, int]) -> Status:
+    """Return the status with what is open of the partitions that stay where they are when the offsets are set.
+
+    Of those that move, all beyond the target is written again, as was asked for.
+    """
+    known, row = _known(context), context.row
+    until = {key: end for key, end in _until(context, known).items() if offsets.get(key) == row.offsets.get(key)}
+    finishing = replace(known, until=until) if known is not None and until else None
+    return replace(context.status, begun=until, finishing=finishing)
 
 
 def resolve(context: RunContext) -> RunContext | Outcome:

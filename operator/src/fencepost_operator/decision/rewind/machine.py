@@ -35,6 +35,7 @@ from fencepost_operator.decision.rewind.purge import is_purged, start_count, sta
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
 from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_deleted
 from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.decision.unfinished import left_open
 from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
 from fencepost_operator.observation import PurgeJob, RewindFacts, Unknown
 
@@ -202,7 +203,7 @@ def set_offsets(context: RewindContext) -> Progress | None:
         return None
     if _is_at(row, target):
         message = f"The offsets are set in epoch {row.epoch}, {context.status.records_to_repeat} records back"
-        outcome = _outcome(context, message, status=replace(context.run.status, failure=None, begun={}, finishing=None))
+        outcome = _outcome(context, message, status=replace(context.run.status, failure=None))
         status = replace(context.status, version=row.version)
         return Progress(status=_reached(context, RewindStep.RESUME, message, status=status), outcome=outcome)
     action = RewindFence(
@@ -213,7 +214,19 @@ def set_offsets(context: RewindContext) -> Progress | None:
         growth_barrier=target.growth_barrier,
     )
     message = f"Setting the offsets {context.status.records_to_repeat} records back"
-    return replace(_working(context, RewindStep.SET_OFFSETS, message, action=action), held=True)
+    status = _reached(context, RewindStep.SET_OFFSETS, message)
+    outcome = _outcome(context, message, action=action, status=_with_what_stays(context, target))
+    return Progress(status=status, outcome=outcome, held=True)
+
+
+def _with_what_stays(context: RewindContext, target: ResolvedTarget) -> Status:
+    """Return the pipeline's status with the batch that stays open: its rows are there unless the output was deleted.
+
+    It is recorded before the offsets are set: the row keeps no plan then.
+    """
+    if context.spec.delete_output:
+        return replace(context.run.status, begun={}, finishing=None)
+    return left_open(context.run, target.offsets)
 
 
 def resume(context: RewindContext) -> Progress | None:
