@@ -88,6 +88,8 @@ class SimulatedDriver(Driver):
                 self._lose(now, error)
                 return
         Driver._batch(self, now, ends)
+        if self.row is not None and self.batch_since == now:
+            self._write(self.row, _halves(self.row))
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row
@@ -100,4 +102,9 @@ class SimulatedDriver(Driver):
 
     def _write(self, row: FenceRow, until: Mapping[str, int]) -> None:
         ranges = {key: (row.offsets.get(key, 0), end) for key, end in until.items() if end > row.offsets.get(key, 0)}
-        self.output.write(row, self.uid, ranges)
+        self.output.write(row, self.uid, self.config.code, ranges)
+
+
+def _halves(row: FenceRow) -> dict[str, int]:
+    """Return how far the rows of a batch are written soon after it began."""
+    return {key: offset + (row.planned.get(key, offset) - offset + 1) // 2 for key, offset in row.offsets.items()}

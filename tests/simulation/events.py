@@ -269,6 +269,13 @@ class Suspend(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Pause(Event):
+    """Pause reconciliation by the annotation, and remove that after some time."""
+
+    seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
 class BreakSpec(Event):
     """An invalid field, or a valid one again."""
 

@@ -9,12 +9,20 @@ from typing import Any, Final
 
 from fakes.manifests import KEY, body
 from fencepost.contract import ExitCode
-from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, CONFIRM_DEAD_ANNOTATION, RETRY_ANNOTATION, Reason, RunStatus
+from fencepost_operator.api import (
+    ACCEPT_LOSS_ANNOTATION,
+    CONFIRM_DEAD_ANNOTATION,
+    PAUSED_ANNOTATION,
+    RETRY_ANNOTATION,
+    Reason,
+    RunStatus,
+)
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
 from simulation import older_hashes
 from simulation.drivers import SimulatedDriver
 from simulation.history import Setup
+from simulation.invariants import Target
 from simulation.operators import Operator
 from simulation.world import SimulatedWorld
 
@@ -291,6 +299,9 @@ class Faults:
                 world.change(KEY, cluster={"workers": workers})
             case e.Suspend(value=value):
                 world.change(KEY, suspend=value)
+            case e.Pause(seconds=seconds):
+                self._annotate(PAUSED_ANNOTATION, "true")
+                self._later(seconds, self._continue)
             case e.BreakSpec(broken=broken):
                 world.change(KEY, batchInterval="soon" if broken else "5s")
             case e.LoseTopic(missing=missing):
@@ -309,7 +320,7 @@ class Faults:
                     choice = " continue=earliest" if loss.reason == Reason.TOPIC_RECREATED else ""
                     self._annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim{choice}")
                     if choice:
-                        world.invariants.output.forget(TOPIC)
+                        self._begin_again(TOPIC)
             case e.Rewind(records=records, delete_output=delete_output):
                 self._rewind(records, delete_output=delete_output)
             case e.DeleteRewinds():
@@ -320,18 +331,31 @@ class Faults:
             case _:
                 raise AssertionError(event)
 
+    def _begin_again(self, topic: str) -> None:
+        row = next(iter(self.world.table.rows.values()), None)
+        self.world.invariants.output.forget(topic, row.write_timestamp if row is not None else 0)
+
     def _rewind(self, records: int, *, delete_output: bool) -> None:
         world, partition = self.world, f"{TOPIC}/0"
         row = next(iter(world.table.rows.values()), None)
         to = {partition: max(0, (row.offsets.get(partition, 0) if row is not None else 0) - records)}
         self.rewinds += 1
-        world.invariants.rows.targets.append(to)
+        world.invariants.rows.targets.append(Target(to, delete_output))
         world.ask_for_rewind(f"back-{self.rewinds}", {"offsets": to}, pipeline=KEY, deleteOutput=delete_output)
 
     def _annotate(self, name: str, value: str) -> None:
         metadata = self.world.objects[KEY]["metadata"]
         metadata["annotations"] = {**metadata.get("annotations", {}), name: value}
         self.world.touch(KEY)
+
+    def _continue(self) -> None:
+        """End a pause, whichever: also of a pipeline that was created again meanwhile."""
+        if KEY in self.world.objects:
+            annotations = self.world.objects[KEY]["metadata"].get("annotations", {})
+            annotations.pop(PAUSED_ANNOTATION, None)
+            self.world.touch(KEY)
+            for operator in self.operators:
+                operator.wake()
 
     def _create(self) -> None:
         self.created += 1

@@ -249,6 +249,10 @@ def _suspend(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.Suspend(at, value=chance.random() < 0.6)
 
 
+def _pause(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Pause(at, seconds=_some(chance))
+
+
 def _break_spec(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.BreakSpec(at, broken=chance.random() < 0.6)
 
@@ -302,7 +306,7 @@ KINDS: Final[dict[Maker, int]] = {
     _lose_node: 6, _delete_pod: 4, _delete_job: 4, _twin: 4, _no_pods: 2, _fail_installs: 3,
     _lose_kafka: 3, _expire: 3, _recreate: 1, _lose_cassandra: 4, _lose_answer: 5,
     _stale: 8, _unseen: 6, _interrupt: 20,
-    _change_image: 5, _resize: 3, _suspend: 4, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
+    _change_image: 5, _resize: 3, _suspend: 4, _pause: 3, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
     _new_chart: 2, _older_hashes: 2,
     _delete: 3, _remove_finalizer: 1, _create: 3, _accept: 4, _retry: 3,
     _rewind: 5, _delete_rewinds: 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,14 +13,16 @@ from fencepost.fence import FenceRow
 from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
+from fencepost_operator.decision.pausing import PAUSED, is_paused
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.rules.upgrade import AHEAD
+from simulation.codes import NO_END, RowsByCode, Written
 
 DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})
 FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "references", "source"})
 TYPES: Final = frozenset(
     {
-        "Ready", "Stalled", "Reconciling", "Streaming",
+        "Ready", "Stalled", "Reconciling", "Streaming", PAUSED,
         FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED, DURABILITY_AT_RISK, RETENTION_RISK,
     }
 )  # fmt: skip
@@ -44,28 +46,20 @@ def require(holds: object, why: str) -> None:
 
 
 @dataclass(slots=True)
-class Written:
-    """Rows of offsets [start, until), as a batch wrote or committed them."""
-
-    start: int
-    until: int
-    timestamp: int
-    epoch: int
-    driver: str
-
-
-@dataclass(slots=True)
 class Output:
     """The sink's table: who wrote which rows at which timestamp, and which of that is committed."""
 
     written: dict[str, list[Written]] = field(default_factory=dict)
     committed: dict[str, list[Written]] = field(default_factory=dict)
+    codes: RowsByCode = field(default_factory=RowsByCode)
 
-    def write(self, row: FenceRow, driver: str, ranges: Mapping[str, tuple[int, int]]) -> None:
+    def write(self, row: FenceRow, driver: str, code: str, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Write the rows of a batch that begins on `row`. A driver that was replaced must not win over commits."""
         for key, (start, until) in ranges.items():
-            rows = Written(start, until, row.write_timestamp, row.epoch, driver)
+            rows = Written(start, until, row.write_timestamp, row.epoch, driver, code)
             self.written.setdefault(key, []).append(rows)
+            mixes = list(self.codes.write(key, rows))
+            require(not mixes, f"rows of two codes without a record: {mixes}")
             for other in self.committed.get(key, ()):
                 if other.epoch > rows.epoch and _overlap(other, rows):
                     require(rows.timestamp < other.timestamp, f"rows of a replaced driver win: {rows} over {other}")
@@ -76,7 +70,7 @@ class Output:
             start = before.offsets.get(key, 0)
             if until == start:
                 continue
-            rows = Written(start, until, before.write_timestamp, after.epoch, str(after.driver))
+            rows = Written(start, until, before.write_timestamp, after.epoch, str(after.driver), str(after.code))
             self.committed.setdefault(key, []).append(rows)
             mine = [
                 part for part in self.written.get(key, ()) if (part.epoch, part.driver) == (rows.epoch, rows.driver)
@@ -87,8 +81,9 @@ class Output:
                 if other.epoch != rows.epoch and _overlap(other, rows):
                     require(other.timestamp < rows.timestamp, f"rows of another driver win: {other} over {rows}")
 
-    def forget(self, topic: str) -> None:
+    def forget(self, topic: str, timestamp: int) -> None:
         """Begin the offsets of a topic again, as when it was recreated."""
+        self.codes.begin_again(timestamp, topic)
         for found in (self.written, self.committed):
             for key in [key for key in found if split_offset_key(key)[0] == topic]:
                 del found[key]
@@ -96,6 +91,14 @@ class Output:
 
 def _overlap(one: Written, other: Written) -> bool:
     return one.start < other.until and other.start < one.until
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a rewind goes back to, as far as it says."""
+
+    offsets: Mapping[str, int]
+    delete_output: bool
 
 
 @dataclass(slots=True)
@@ -106,8 +109,7 @@ class FenceRows:
     last: FenceRow | None = None
     claimed: dict[int, str] = field(default_factory=dict)
     """Who claimed each epoch."""
-    targets: list[Mapping[str, int]] = field(default_factory=list)
-    """Where rewinds go back to, as far as they say."""
+    targets: list[Target] = field(default_factory=list)
     skipping: set[str] = field(default_factory=set)
     """Drivers whose claim takes an accepted loss out of the offsets."""
 
@@ -120,20 +122,30 @@ class FenceRows:
         require(row.version == before.version + 1, f"versions jump: {before.version} to {row.version}")
         require(row.epoch - before.epoch in {0, 1}, f"epochs jump: {before.epoch} to {row.epoch}")
         require(row.clock >= before.clock, f"the clock goes back: {before.clock} to {row.clock}")
+        if row.is_released:
+            self.output.codes.begin_again(before.write_timestamp)
         if row.is_released or before.is_released:
             return
         if row.epoch > before.epoch:
             require(row.driver is None, "a takeover that names a driver")
             require(row.offsets == before.offsets, "a takeover moves offsets")
         elif row.driver is None:
-            wanted = any(row.offsets == {**before.offsets, **target} for target in self.targets)
-            require(row.offsets == before.offsets or wanted, f"nobody asked for offsets {row.offsets}")
+            self._rewind(before, row)
         elif before.driver is None:
             self._claim(before, row)
         else:
             require(row.driver == before.driver, f"two drivers commit under epoch {row.epoch}")
             require(_at_least(row.offsets, before.offsets), f"offsets go back: {before.offsets} to {row.offsets}")
             self.output.commit(before, row)
+
+    def _rewind(self, before: FenceRow, row: FenceRow) -> None:
+        """Look at offsets that are set. Who keeps the output wants the records' rows a second time, of any code."""
+        asked = [each for each in self.targets if row.offsets == {**before.offsets, **each.offsets}]
+        require(row.offsets == before.offsets or asked, f"nobody asked for offsets {row.offsets}")
+        for target in asked:
+            if not target.delete_output:
+                again = {key: (offset, NO_END) for key, offset in target.offsets.items()}
+                self.output.codes.delete(again, before.write_timestamp)
 
     def _claim(self, before: FenceRow, row: FenceRow) -> None:
         driver = str(row.driver)
@@ -152,6 +164,11 @@ class Pass:
 
     unseen: set[str] = field(default_factory=set)
     dangerous: list[str] = field(default_factory=list)
+    is_paused: bool = False
+
+    def read(self, pipeline: Pipeline | None) -> None:
+        """Note whether the pipeline that the pass is about is paused."""
+        self.is_paused = pipeline is not None and is_paused(pipeline)
 
     def read_failed(self, fact: str) -> None:
         """Note a fact that is unknown in this pass."""
@@ -159,6 +176,7 @@ class Pass:
 
     def write(self, call: str) -> None:
         """Look at a write before it is made."""
+        require(not self.is_paused or call == "write_status", f"a paused pipeline is written to: {call}")
         if call in DANGEROUS:
             self.dangerous.append(call)
         require(len(self.dangerous) <= 1, f"more than one dangerous action in a pass: {self.dangerous}")
@@ -184,6 +202,8 @@ class Statuses:
         """Look at a status that replaces the pipeline's."""
         before = pipeline.status
         _conditions(after)
+        if is_paused(pipeline):
+            _left_alone(before, after)
         earlier = {condition.type: condition for condition in before.conditions}
         for condition in after.conditions:
             if condition.type in earlier:
@@ -237,6 +257,16 @@ class Statuses:
             require(not moved, f"{kind} did not change, and its transition time moves")
         else:
             require(moved >= -self.skew, f"the transition time of {kind} goes back")
+
+
+def _left_alone(before: Status, after: Status) -> None:
+    """Look whether a paused pipeline's status says so, and else is as it was, but for who was told of an incident."""
+    added = [condition for condition in after.conditions if condition not in before.conditions]
+    kept = all(condition in after.conditions for condition in before.conditions)
+    told = tuple(replace(page, sent=old.sent) for page, old in zip(after.pages, before.pages, strict=False))
+    same = replace(after, conditions=before.conditions, pages=(*told, *after.pages[len(told) :])) == before
+    require(kept and same, "the status of a paused pipeline changes")
+    require(all(condition.reason == Reason.PAUSED for condition in added), f"not about the pause: {added}")
 
 
 def _reason(status: Status) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from fakes.gate import Gate
 from fakes.objects_ports import FakePipelines
@@ -87,6 +87,8 @@ class SimulatedGate(Gate):
         except PortError:
             operator.turn.read_failed(name)
             raise
+        if name == "pipeline":
+            operator.turn.read(cast("Pipeline | None", found))
         if operator.interrupts:
             await operator.interrupted(name, "after")
         return found

@@ -10,8 +10,19 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import chain, cluster, conditions, incident_ends, incidents, liveness, status, takeover
+from fencepost_operator.decision import (
+    chain,
+    cluster,
+    conditions,
+    incident_ends,
+    incidents,
+    liveness,
+    status,
+    takeover,
+    unfinished,
+)
 from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.rewind import machine
 from fencepost_operator.decision.rules import preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
 from fencepost_operator.runtime import attempts, reconciler
@@ -155,6 +166,33 @@ def pages_are_not_sent(monkeypatch: Patch) -> None:
     monkeypatch.setattr(reconciler, "due_pages", lambda *_: ())
 
 
+def mixed_output_is_not_recorded(patch: Patch) -> None:
+    patch.setattr(start, "mixed_output", lambda context, _run, _code: context.status.mixed_output)
+
+
+def new_code_repeats_the_open_batch(patch: Patch) -> None:
+    """Start the new code at once, whatever the old code has begun."""
+    patch.setattr(unfinished, "_open_batch", never)
+
+
+def acts_again_at_once(patch: Patch) -> None:
+    """Make the next pass a part of this one for as long as there is something to do."""
+    reconcile = reconciler.Reconciler.reconcile
+
+    async def repeated(self: Any, key: Any) -> Any:
+        again = await reconcile(self, key)
+        for _ in range(3):
+            if again == 0:
+                again = await reconcile(self, key)
+        return again
+
+    patch.setattr(reconciler.Reconciler, "reconcile", repeated)
+
+
+def pauses_are_ignored(patch: Patch) -> None:
+    patch.setattr(chain, "is_paused", lambda _pipeline: False)
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A broken rule, and what the simulation says about it."""
@@ -182,6 +220,10 @@ MUTATIONS = {
         Mutation(pages_are_not_sent, ("nobody knows",)),
         Mutation(transition_times_move, ("Ready did not change",)),
         Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),
+        Mutation(mixed_output_is_not_recorded, ("rows of two codes without a record",)),
+        Mutation(new_code_repeats_the_open_batch, ("rows of two codes without a record",)),
+        Mutation(acts_again_at_once, ("more than one dangerous action",)),
+        Mutation(pauses_are_ignored, ("a paused pipeline is written to", "the status of a paused pipeline changes")),
     )
 }
 
@@ -303,6 +345,20 @@ def test_the_next_run_shares_no_cluster_with_an_older_one_whose_job_is_created_l
         events.Interrupt(29.0, how="late"),
     )
     is_corrected(History(98903, Setup(operators=2, waits=True), happens), "_has_an_older_driver", monkeypatch)
+
+
+def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code(monkeypatch: Patch) -> None:
+    """Found in seed 134, from which this history is shrunk."""
+    history = History(134, Setup(), (events.Rewind(13.0), events.ChangeImage(22.0)))
+    assert play(history) is None
+
+    def closed(context: RunContext, _offsets: Any) -> Any:
+        return replace(context.status, begun={}, finishing=None)
+
+    monkeypatch.setattr(machine, "left_open", closed)
+    failure = play(history)
+    assert failure is not None
+    assert "rows of two codes without a record" in failure.why
 
 
 def is_corrected(history: History, correction: str, monkeypatch: Patch) -> None:

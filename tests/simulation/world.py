@@ -88,6 +88,7 @@ class SimulatedWorld(World):
         """Replace a pipeline's status, if that is lawful."""
         before = self.pipelines[key]
         self.invariants.statuses.put(before, status)
+        self.invariants.output.codes.record(status.mixed_output)
         self.touch(key)
         version = self.objects[key]["metadata"]["resourceVersion"]
         self.pipelines[key] = replace(before, status=status, resource_version=version)
@@ -134,6 +135,14 @@ class SimulatedWorld(World):
             if pipeline is not None and metadata["ownerReferences"][0]["uid"] == pipeline.uid:
                 self.invariants.start(int(metadata["labels"][labels.EPOCH]), generation, row, status, living)
         World.create_job(self, key, manifest)
+
+    def create_purge(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        """Create a Job that counts or deletes output; nothing fails here, and what is deleted goes at once."""
+        before = len(self.purged)
+        World.create_purge(self, job, config_map)
+        for request in self.purged[before:]:
+            assert request.timestamp is not None
+            self.invariants.output.codes.delete(request.ranges, request.timestamp)
 
     def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
         """helm upgrade --install, as long as nothing makes it fail."""
