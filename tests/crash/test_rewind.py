@@ -11,9 +11,11 @@ import pytest
 
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
-from fencepost.contract import ExitCode
+from fakes.world import World
+from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.snapshots import Trigger
 from fencepost_operator.api import COMPLETED, FAILED, ObjectKey, Rewind, RewindStep, StepState, read_rewind
+from fencepost_operator.desired import run_config
 from fencepost_operator.errors import Unreachable
 
 NAME = ObjectKey(KEY.namespace, "back")
@@ -270,6 +272,30 @@ async def test_output_is_deleted_once_at_a_timestamp_between_the_runs() -> None:
     assert request.timestamp is not None
     assert last.write_timestamp < request.timestamp < first.write_timestamp
     assert [step.name for step in status.steps if step.state is StepState.DONE] == list(RewindStep)
+
+
+async def test_a_table_of_older_code_is_purged_while_the_spec_of_a_suspended_pipeline_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the advice of MixedOutput says."""
+    stage, told = await streaming(), []
+    create = World.create_purge
+
+    def created(world: World, job: Any, config_map: Any) -> None:
+        told.append(DriverConfig.from_json(config_map["data"][run_config.KEY]))
+        create(world, job, config_map)
+
+    monkeypatch.setattr(World, "create_purge", created)
+    sinks = stage.world.objects[KEY]["spec"]["sinks"]
+    old = {"name": "old", "cassandra": {"keyspace": "shop", "table": "old"}}
+    stage.world.change(KEY, suspend=True, sinks=[*sinks, old])
+    ask(stage, deleteOutput=True)
+    await stage.until(stage.is_over)
+    assert stage.rewind.status.phase == COMPLETED
+    assert [[sink.name for sink in config.sinks] for config in told] == [["orders", "old"]] * 2
+    assert stage.world.created_jobs == ["orders-run-1"]
+    stage.world.change(KEY, suspend=False, sinks=sinks)
+    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -107,7 +107,8 @@ def _mixed(found: MixedOutput) -> str:
         f"Both {found.before} and {found.after} may have written output of {found.records} records: {shown}; "
         f"the code that began this batch does not finish it: {found.why}",
         "where the two write other rows for the same record, purge them: create a PipelineRewind with "
-        f"to: {{offsets: {{{to}{more}}}}} and deleteOutput: true, for the tables of the old code too",
+        f"to: {{offsets: {{{to}{more}}}}} and deleteOutput: true. It purges the sinks that the spec names: where "
+        "the old code had another table, suspend the pipeline and name that table in spec.sinks until it is over",
     )
 
 

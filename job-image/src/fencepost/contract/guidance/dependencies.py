@@ -211,7 +211,8 @@ RISK: Final = {
         situation="New code took over a batch that older code began and could not finish: both may have written it",
         does="goes on; `status.mixedOutput` keeps the last five ranges",
         remedy="where the two write other rows for the same record, purge the range with the PipelineRewind that the "
-        "message names",
+        "message names. A rewind purges the sinks that the spec names: where the old code wrote to another table, set "
+        "`suspend: true` and add that table to `sinks`, create the rewind, and undo both once it has completed",
         steps=(
             Step("The ranges, and why", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.mixedOutput}'"),
             PODS,
