@@ -26,6 +26,9 @@ _HELM: Final = Home.of_user().bin / "helm"
 PREVIOUS_COMMIT: Final = "2394ba976c21f0137462f6cf7317ea9d67c6d63e"
 """The release before hashes had a version; FENCEPOST_PREVIOUS_RELEASE names another commit or tag."""
 
+ALLOW_SHALLOW: Final = "FENCEPOST_ALLOW_SHALLOW"
+"""The variable that lets a clone without that commit skip what needs it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
