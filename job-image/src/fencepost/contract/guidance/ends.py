@@ -247,7 +247,7 @@ END: Final = {
     Reason.RUN_ENDED: Guidance(
         category=Category.END,
         severity=Severity.NONE,
-        situation="The driver ended with exit code 0, though neither the operator nor a deletion of its pod asked it to",
+        situation="The driver ended with exit code 0, though neither the operator nor a deletion asked it to",
         does=AGAIN,
         remedy="find what ends it: the job's own code must neither exit nor send signals",
         steps=(LOG, EVENTS),
