@@ -36,7 +36,9 @@ class Hooks:
     arrived: dict[str, list[float]] = field(default_factory=dict)
     """When, in seconds since 1970, as `posted` has it."""
     replies: dict[str, list[Reply]] = field(default_factory=dict)
-    """What a path answers first, one after another; then 202."""
+    """What a path answers first, one after another."""
+    statuses: dict[str, int] = field(default_factory=dict)
+    """The status that it answers after those, 202 where none is given."""
     connections: int = 0
     """How many were opened, with or without a request."""
     silent: dict[str, threading.Event] = field(default_factory=dict)
@@ -61,7 +63,9 @@ class Hooks:
     def reply(self, path: str) -> Reply:
         """Take what a path answers now."""
         with self._guard:
-            return self.replies[path].pop(0) if self.replies.get(path) else Reply()
+            if self.replies.get(path):
+                return self.replies[path].pop(0)
+            return Reply(self.statuses.get(path, 202))
 
     def got(self, path: str) -> list[Any]:
         """Return what a path got."""

@@ -90,7 +90,7 @@ def spiralling(batch: DataFrame, context: BatchContext) -> DataFrame:
 def caching(batch: DataFrame, context: BatchContext) -> DataFrame:
     """Let an executor's JVM keep small objects in a static map, and replace all of them with each batch."""
     spark = batch.sparkSession
-    heap = int(spark.conf.get("spark.executor.memory").removesuffix("m")) << 20
+    heap = int(str(spark.conf.get("spark.executor.memory")).removesuffix("m")) << 20
     keep = "java_method('java.lang.System', 'setProperty', concat('kept-', id), 'x')"
     properties = spark.range(0, int(EXECUTORS_SHARE * heap / PROPERTY), 1, 1)
     properties.selectExpr(keep).write.format("noop").mode("overwrite").save()

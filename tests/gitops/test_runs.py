@@ -71,7 +71,7 @@ def recording(kubectl: Kubectl) -> Recording:
         return ""
 
     def scrape() -> Moment:
-        found = of_operator(answered(_METRICS), lambda labels: labels.get("namespace") == kubectl.namespace)
+        found = dict(of_operator(answered(_METRICS), lambda labels: labels.get("namespace") == kubectl.namespace))
         with contextlib.suppress(KubectlError):
             for one in pod_scrapes(kubectl, monitor):
                 found |= of_pod(answered(one.path), one)

@@ -13,6 +13,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
+from fencepost_operator.decision.incidents import WHILE_PAUSED
 from fencepost_operator.decision.pausing import PAUSED, is_paused
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.rules.upgrade import AHEAD
@@ -260,13 +261,22 @@ class Statuses:
 
 
 def _left_alone(before: Status, after: Status) -> None:
-    """Look whether a paused pipeline's status says so, and else is as it was, but for who was told of an incident."""
-    added = [condition for condition in after.conditions if condition not in before.conditions]
-    kept = all(condition in after.conditions for condition in before.conditions)
-    told = tuple(replace(page, sent=old.sent) for page, old in zip(after.pages, before.pages, strict=False))
-    same = replace(after, conditions=before.conditions, pages=(*told, *after.pages[len(told) :])) == before
-    require(kept and same, "the status of a paused pipeline changes")
+    """Look whether a paused pipeline's status says so, and else is as it was."""
+    others = [condition for condition in after.conditions if condition.type != RETENTION_RISK]
+    added = [condition for condition in others if condition not in before.conditions]
+    old = tuple(condition for condition in others if condition not in added)
+    require(_apart_from_news(before, before.conditions) == _apart_from_news(after, old), "a paused pipeline changes")
     require(all(condition.reason == Reason.PAUSED for condition in added), f"not about the pause: {added}")
+
+
+def _apart_from_news(status: Status, conditions: tuple[Condition, ...]) -> Status:
+    """Return a status without what a pause does not hold: unread records in danger, and who knows of an incident."""
+    return replace(
+        status,
+        data_risk=None,
+        conditions=tuple(condition for condition in conditions if condition.type != RETENTION_RISK),
+        pages=tuple(replace(page, sent=()) for page in status.pages if page.condition not in WHILE_PAUSED),
+    )
 
 
 def _reason(status: Status) -> str:

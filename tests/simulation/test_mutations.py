@@ -223,7 +223,7 @@ MUTATIONS = {
         Mutation(mixed_output_is_not_recorded, ("rows of two codes without a record",)),
         Mutation(new_code_repeats_the_open_batch, ("rows of two codes without a record",)),
         Mutation(acts_again_at_once, ("more than one dangerous action",)),
-        Mutation(pauses_are_ignored, ("a paused pipeline is written to", "the status of a paused pipeline changes")),
+        Mutation(pauses_are_ignored, ("a paused pipeline is written to", "a paused pipeline changes")),
     )
 }
 

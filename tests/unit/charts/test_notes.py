@@ -96,7 +96,7 @@ def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Serve what Helm asks a cluster for to render with these Secrets in its namespace; yield the URL."""
     place = f"/api/v1/namespaces/{RELEASES['fencepost'][1]}/secrets"
     kind = {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get", "list"]}
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
             "kind": "Secret",
