@@ -71,8 +71,9 @@ class Life:
 
     @asynccontextmanager
     async def outage(self, attribute: str) -> AsyncIterator[None]:
-        """Have Kafka or Cassandra silent for a short time."""
+        """Have Kafka or Cassandra silent for a short time; the driver gives up, and no other one can start."""
         setattr(self.world, attribute, True)
+        self.world.kill_driver(code=ExitCode.DEPENDENCY_DOWN)
         await self.goes_on(SHORT / MINUTE)
         yield
         setattr(self.world, attribute, False)
