@@ -101,17 +101,17 @@ def test_a_receiver_that_takes_no_pages_is_told(
     environment = place.environment
     set_retention(environment.kafka_host, topic, hours=1)
     paged = Pipeline(kubectl, "paged")
-    of_operator, of_namespace = "FencepostPagesNotDelivered", "FencepostNamespacePagesNotDelivered"
+    owners = {"FencepostPagesNotDelivered": NAMESPACE, "FencepostNamespacePagesNotDelivered": place.namespace}
     with receiver_down(kubectl, place) as address, operator_pages(operator, address):
         kubectl.apply(secret("fencepost-pages", address))
         kubectl.apply(manifest(place, name=paged.name, topic=topic, table="none", job=ABSENT))
-        for alert in (of_operator, of_namespace):
-            monitor.wait_told(alert, seconds=240, namespace=NAMESPACE)
+        for alert, namespace in owners.items():
+            monitor.wait_told(alert, seconds=240, namespace=namespace)
             read(environment, alert, paged, monitor.prometheus)
         paged.wait_condition("PagingDegraded", "True", seconds=300)
         kubectl.run("scale", "deployment/receiver", "--replicas=1")
-        for alert in (of_operator, of_namespace):
-            monitor.wait_told(alert, "resolved", seconds=300, namespace=NAMESPACE)
+        for alert, namespace in owners.items():
+            monitor.wait_told(alert, "resolved", seconds=300, namespace=namespace)
         paged.delete()
 
 
