@@ -1,7 +1,7 @@
 """Reconciliation paused by an annotation: a run goes on, and nothing restarts it.
 
 The status stays what it was when the pause began, with one condition more, but for what threatens unread records: Kafka
-deletes them also while nobody looks after the pipeline.  A pipeline that is being deleted is not
+deletes them also while nothing reconciles the pipeline.  A pipeline that is being deleted is not
 paused: its finalizer would keep it forever.
 """
 
