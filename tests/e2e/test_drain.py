@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Final
 
 import pytest
 
-from e2e.stream import Stream
+from e2e.stream import Stream, cassandra
 from fencepost.contract import ExitCode
+from fencepost.fence import FenceRow
+from flights.history import commits, read_history
 from harness.faults import Faults
-from harness.kubectl import Kubectl, KubectlError
+from harness.kubectl import Kubectl, KubectlError, Object
 from harness.node_loss import NodeLoss
 from harness.pipelines import KIND, PIPELINE_LABEL
 from harness.placement import COMPONENT
@@ -20,6 +23,9 @@ from harness.waiting import eventually
 from testbed.cluster import WORKERS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(900)]
+
+BATCH_SECONDS: Final = 5.0
+"""Time that the batch in progress still takes when its driver is told to stop."""
 
 
 def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, faults: Faults, kubectl: Kubectl) -> None:
@@ -65,10 +71,36 @@ def _move(stream: Stream, kubectl: Kubectl, what: str, cause: AbstractContextMan
 
 @contextmanager
 def _without_driver(node: str, stream: Stream, faults: Faults, loss: NodeLoss) -> Iterator[None]:
-    """Evict the driver; its successor starts on another node, and the rest of the cluster stays where it is."""
+    """Evict the driver in mid-batch; its successor starts on another node, and the rest of the cluster stays.
+
+    The workers stand still meanwhile, so that the batch is not over before the driver is told to stop.
+    """
     with loss.cordoned(node):
-        faults.evict(stream.pipeline.driver()["metadata"]["name"])
+        eventually("both workers are ready", lambda: len(_ready_workers(faults.kubectl, stream)) == 2, seconds=120)
+        with ExitStack() as frozen:
+            for worker in _workers(faults.kubectl, stream):
+                frozen.enter_context(faults.frozen(worker))
+            batch = eventually("a batch is in progress", lambda: _batch_in_progress(stream), seconds=30, pause=0)
+            faults.evict(stream.pipeline.driver()["metadata"]["name"])
+            time.sleep(BATCH_SECONDS)
+            assert _is_same(stream.fence(), batch), "it is in progress all that time"
         yield
+    with cassandra(stream.place) as opened:
+        history = read_history(opened, stream.place.fences, stream.key)
+    assert any(after.epoch == batch.epoch and after.offsets == batch.planned for _, after in commits(history))
+
+
+def _batch_in_progress(stream: Stream) -> FenceRow | None:
+    """Return the row of a batch that its driver cannot commit: what was written before is committed within a second."""
+    row = stream.fence()
+    if row is None or row.planned == row.offsets:
+        return None
+    time.sleep(1)
+    return row if _is_same(stream.fence(), row) else None
+
+
+def _is_same(row: FenceRow | None, batch: FenceRow) -> bool:
+    return row is not None and (row.epoch, row.offsets, row.planned) == (batch.epoch, batch.offsets, batch.planned)
 
 
 @contextmanager
@@ -89,12 +121,15 @@ def _exit_codes(kubectl: Kubectl, pod: str) -> Iterator[set[str]]:
         codes.discard("")
 
 
-def _ready_workers(kubectl: Kubectl, stream: Stream) -> list[str]:
+def _workers(kubectl: Kubectl, stream: Stream) -> list[Object]:
     selector = f"--selector={PIPELINE_LABEL}={stream.pipeline.name},{COMPONENT}=worker"
-    pods = kubectl.items("pods", selector)
+    return kubectl.items("pods", selector)
+
+
+def _ready_workers(kubectl: Kubectl, stream: Stream) -> list[str]:
     return [
         pod["metadata"]["name"]
-        for pod in pods
+        for pod in _workers(kubectl, stream)
         if "deletionTimestamp" not in pod["metadata"]
         and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
     ]
