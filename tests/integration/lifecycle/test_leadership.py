@@ -65,7 +65,7 @@ def holder(installed: Installed) -> str:
 
 
 def acts(kubectl: Kubectl, name: str, since: float, replica: Replica) -> None:
-    """Check that a replica takes over and looks after a new pipeline within TAKEOVER."""
+    """Check that a replica takes over and reconciles a new pipeline within TAKEOVER."""
     apply(kubectl, name)
     eventually("another replica acts", lambda: is_told(kubectl, name), seconds=60, pause=0.1)
     took = time.monotonic() - since
