@@ -40,7 +40,7 @@ MOST_KILLS: Final = 12
 DRAINS: Final = 4
 """As many failures within half an hour are a loop."""
 OF_FAULTS: Final = {"fleet: Restarts by reason", "pipeline: Time to data loss"}
-"""Panels that are empty while nothing failed, and while no record waits that Kafka may delete."""
+"""Panels that are empty while nothing failed, and where Kafka deletes nothing, as the testbed's."""
 MORE_PARTITIONS: Final = 2 * PARTITIONS
 CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 _METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
