@@ -140,7 +140,7 @@ class FenceRows:
             self.output.commit(before, row)
 
     def _rewind(self, before: FenceRow, row: FenceRow) -> None:
-        """Look at offsets that are set. Who keeps the output wants the records' rows a second time, of any code."""
+        """Look at offsets that are set. Who keeps the output wants the rows to be written again, by any code."""
         asked = [each for each in self.targets if row.offsets == {**before.offsets, **each.offsets}]
         require(row.offsets == before.offsets or asked, f"nobody asked for offsets {row.offsets}")
         for target in asked:
