@@ -90,6 +90,7 @@ def application(place: Place, argo: ArgoCD, repository: Repository) -> Object:
     workers = {"group": GROUP, "kind": "StreamingPipeline", "jsonPointers": ["/spec/cluster/workers"]}
     found["spec"]["ignoreDifferences"] = [workers]
     found["spec"]["syncPolicy"]["syncOptions"] = ["RespectIgnoreDifferences=true"]
+    found["spec"]["syncPolicy"]["retry"] = {"limit": 0}  # the next commit waits for five of them, by default
     return found
 
 
