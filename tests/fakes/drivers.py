@@ -184,9 +184,9 @@ class Driver:
             until = row.planned if row.planned != row.offsets else self._after(row, ends)
             if until == row.offsets:
                 return
-            self.batch_since = now
             if (self.batch_takes or self.fits is not None) and row.planned != until:
                 row = self.row = self.fence.plan(row, offsets=row.offsets, planned=until)
+            self.batch_since = now
         if self.batch_since == now and row.planned != row.offsets:
             self.wrote.append((self.config.code, row.offsets, row.planned))
         if self.fits is not None and _records(row.offsets, row.planned) > self.fits:

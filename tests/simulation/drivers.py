@@ -92,9 +92,13 @@ class SimulatedDriver(Driver):
             self._write(self.row, _halves(self.row))
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
-        row = self.row
-        assert row is not None
-        self._write(row, row.planned if row.planned != row.offsets else self._after(row, ends))
+        assert self.row is not None
+        if self.row.planned == self.row.offsets:
+            after = self._after(self.row, ends)
+            if after == self.row.offsets:
+                return
+            self.row = self.fence.plan(self.row, offsets=self.row.offsets, planned=after)
+        self._write(self.row, self.row.planned)
         if self.dies_before_commit is not None:
             self.end(now, self.dies_before_commit)
             return
