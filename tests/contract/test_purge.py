@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
 
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Variable, Verdict
-from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
+from contract.purging import run
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Verdict
+from fencepost.contract.purge import PurgeReport
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration
@@ -79,25 +76,6 @@ def config_of(environment: Environment, table: str) -> DriverConfig:
         executors=1,
         termination_grace=30.0,
     )
-
-
-def run(
-    folder: Path, config: DriverConfig, ranges: Mapping[str, tuple[int, int]], timestamp: int | None
-) -> tuple[int, str]:
-    """Run `fencepost purge` as the pod does; return its exit code and its last words."""
-    environment = load()
-    (folder / "config.json").write_text(config.to_json())
-    (folder / PURGE_FILE).write_text(PurgeRequest(ranges=ranges, timestamp=timestamp).to_json())
-    last = folder / "last-words"
-    variables = {
-        Variable.CONFIG_FILE: str(folder / "config.json"),
-        Variable.CASSANDRA_USERNAME: environment.cassandra_username,
-        Variable.CASSANDRA_PASSWORD: environment.cassandra_password,
-    }
-    command = [sys.executable, "-m", "fencepost", "purge", f"--termination-log={last}"]
-    ended = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False, timeout=120)
-    assert last.exists(), ended.stderr.decode()[-2000:]
-    return ended.returncode, last.read_text()
 
 
 @pytest.fixture(scope="module")

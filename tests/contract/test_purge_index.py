@@ -16,7 +16,8 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.dying import purge_until, records, write_until
-from contract.test_purge import KEYSPACE, config_of, run
+from contract.purging import run
+from contract.test_purge import KEYSPACE, config_of
 from fencepost.contract import CassandraSink, DriverConfig, Verdict
 from fencepost.contract.purge import PurgeReport
 from fencepost.errors import BadSpec

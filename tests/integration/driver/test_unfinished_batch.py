@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from contract.purging import run
 from fencepost.contract import DriverConfig, ExitCode
+from fencepost.fence import FenceRow
+from fencepost.fence.cassandra_history import read_changes
+from fencepost.fence.changes import restored
 from fencepost.spark.tasks import SLICE_RECORDS
+from fencepost_operator.api import ResolvedTarget
+from fencepost_operator.decision.rewind.purge import ranges
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
 
@@ -23,6 +29,11 @@ OLD, NEW = "1", "2"
 HELD = "/opt/fencepost/held"
 BATCH = 2 * SLICE_RECORDS
 """Records, so that a batch has two tasks."""
+TABLE = (
+    "CREATE TABLE driver_tests.{0} (topic text, partition int, bucket bigint, offset bigint, n bigint, x double,"
+    " city text, PRIMARY KEY ((topic, partition, bucket), offset))"
+)
+"""A rewind can purge it."""
 
 
 def code(pipeline: Pipeline, bucket: str) -> DriverConfig:
@@ -34,6 +45,8 @@ def code(pipeline: Pipeline, bucket: str) -> DriverConfig:
 def half_written(make: Make, folder: Path) -> tuple[Pipeline, dict[str, int]]:
     """A pipeline whose driver wrote the rows of the first task of its first batch and is held in the second one."""
     one = make(max_records_per_batch=BATCH)
+    one.session.execute(f"DROP TABLE driver_tests.{one.topic}")
+    one.session.execute(TABLE.format(one.topic), timeout=60)
     held = folder / "held"
     held.mkdir()
     held.chmod(0o755)
@@ -93,3 +106,48 @@ def test_a_zombie_of_the_old_code_doubles_nothing(pipeline: Make, tmp_path: Path
     zombie.resume()
     assert zombie.wait() == ExitCode.FENCED
     assert_once_each(one, began)
+
+
+def rewind(one: Pipeline, folder: Path, target: Mapping[str, int]) -> None:
+    """Go back and delete the output beyond the target, as the operator does."""
+    one.take_over()
+    row = one.row()
+    meant = ranges(row, ResolvedTarget(offsets=target))
+    code, words = run(folder, one.config, meant, row.write_timestamp)
+    assert code == 0, words
+    one.fence.rewind(row, offsets=target, leader_epochs={}, growth_barrier={})
+
+
+def places(one: Pipeline) -> Counter[tuple[str, int]]:
+    """How many rows there are of each record."""
+    return Counter((f"{row.topic}/{row.partition}", row.offset) for row in one.rows())
+
+
+def changes(one: Pipeline) -> list[FenceRow]:
+    """The fence's history, oldest first, with the code of each change."""
+    name = one.config.pipeline
+    return [row for _, row in restored(name, read_changes(one.session, one.config.fence_keyspace, name))]
+
+
+def test_a_rewind_purges_the_range_that_two_codes_have_written(pipeline: Make, tmp_path: Path) -> None:
+    """Injected: the old code fails in the middle of its batch, and the new code, with other keys, repeats the batch."""
+    one, began = half_written(pipeline, tmp_path)
+    marker = tmp_path / "held" / "marker"
+    marker.write_text("fail")
+    assert one.runs[-1].wait() == ExitCode.FAILED, one.runs[-1].log.read_text()[-6000:]
+    marker.unlink()
+    before = one.row()
+    upgrade(one)
+    doubled = {place for place, rows in places(one).items() if rows > 1}
+    assert len(doubled) == SLICE_RECORDS
+    history = changes(one)
+    claim = next(row for row in history if row.code == f"code {NEW}")
+    assert (dict(claim.offsets), dict(claim.planned)) == (dict(before.offsets), began)
+    assert {row.code for row in history if row.version < claim.version} == {None, f"code {OLD}"}
+    mixed = {(key, offset) for key, end in began.items() for offset in range(before.offsets[key], end)}
+    assert doubled <= mixed, "the history names the range"
+    rewind(one, tmp_path, before.offsets)
+    assert one.rows() == []
+    upgrade(one)
+    assert set(places(one).values()) == {1}
+    assert [row.bucket for row in one.rows()] == [int(NEW)] * 2 * BATCH

@@ -87,6 +87,8 @@ def slow(batch: DataFrame, context: BatchContext) -> DataFrame:
 def keyed(batch: DataFrame, context: BatchContext) -> DataFrame:
     """One row a record, under the bucket that args name; the marker file of args holds up every task but the first.
 
+    The tasks that are held fail once the file says so.
+
     A task that is held has written nothing: what it yields waits in the buffers of Spark until it ends. The warm-up's
     empty batch has several tasks too, and is not held.
     """
@@ -102,10 +104,11 @@ def keyed(batch: DataFrame, context: BatchContext) -> DataFrame:
         task = TaskContext.get()
         assert task is not None
         while not is_warm_up and task.partitionId() > 0 and Path(marker).exists():
+            assert Path(marker).read_text() != "fail"
             time.sleep(0.1)
         yield from parts
 
-    rows = transform(batch, replace(context, args=("1000",))).withColumn("bucket", F.lit(int(bucket)).cast("long"))
+    rows = placed(batch, replace(context, args=("1000",))).withColumn("bucket", F.lit(int(bucket)).cast("long"))
     return rows.mapInArrow(hold, rows.schema)
 
 
