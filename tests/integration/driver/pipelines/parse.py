@@ -141,11 +141,11 @@ def picky(batch: DataFrame, context: BatchContext) -> DataFrame:
 
 
 def greedy(batch: DataFrame, context: BatchContext) -> DataFrame:
-    """Want 64 TiB for a record of more than 100,000 bytes, in a Python worker."""
+    """Want more than there are addresses for a record of over 100,000 bytes, in a Python worker."""
 
     def hold(parts: Iterator[Any]) -> Iterator[Any]:
         for part in parts:
-            kept = [bytes(1 << 46) for value in part.column("value").to_pylist() if len(value) > 100_000]
+            kept = [bytes(1 << 62) for value in part.column("value").to_pylist() if len(value) > 100_000]
             assert not kept
             yield part
 
