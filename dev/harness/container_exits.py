@@ -52,3 +52,4 @@ def container_exits(nodes: Nodes, node: str) -> Iterator[ContainerExits]:
         nodes.run(node, "kill", pid, check=False)
         watching.wait(timeout=30)
         reading.join()
+        watching.stdout.close()

@@ -31,7 +31,7 @@ NAMED: Final = ("kubectl get pods -n NAMESPACE", "kubectl get jobs", "kubectl de
 MAY_FIND_NOTHING: Final = (
     *("events", "pvc", "rw", "resourcequota", "webhookconfigurations"),
     "sed -n",
-    *("(jvm_", "'fencepost_worker_", "'{__name__"),  # this Prometheus scrapes the operator alone
+    *("(jvm_", "'fencepost_worker_", "{__name__"),  # this Prometheus scrapes the operator alone
 )
 PAGES: Final = sorted(RUNBOOKS.glob("*.md"))
 COMMANDS: Final = commands(PAGES)

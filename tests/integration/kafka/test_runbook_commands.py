@@ -57,9 +57,8 @@ def of(*words: str) -> str:
 
 def committed_end(environment: Environment, topic: str) -> int:
     partition, latest = TopicPartition(topic, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    answers = Kafka(environment.kafka_host).admin.list_offsets(
-        {partition: latest}, isolation_level=IsolationLevel.READ_COMMITTED
-    )
+    admin = Kafka(environment.kafka_host).admin  # its answers end with it
+    answers = admin.list_offsets({partition: latest}, isolation_level=IsolationLevel.READ_COMMITTED)
     return int(answers[partition].result().offset)
 
 
@@ -81,6 +80,6 @@ def test_a_topic_gets_the_setting_of_the_runbook(
     environment: Environment, topic: str, setting: str, value: str
 ) -> None:
     run(environment, of(setting), TOPIC=topic)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    (answer,) = Kafka(environment.kafka_host).admin.describe_configs([resource]).values()
+    resource, admin = ConfigResource(ResourceType.TOPIC, topic), Kafka(environment.kafka_host).admin
+    (answer,) = admin.describe_configs([resource]).values()
     assert answer.result()[setting].value == value

@@ -65,7 +65,7 @@ class Told:
             "FENCEPOST_ALLOWED_ENDPOINTS": ",".join(
                 [
                     f"127.0.0.1:{self.hub.port}",
-                    f"{self.stage.environment.cassandra_host}:*",
+                    f"{self.stage.environment.cassandra_host}:{self.stage.environment.cassandra_port}",
                     *(f"{server}" for server in self.stage.environment.kafka_host.split(",")),
                 ]
             ),
