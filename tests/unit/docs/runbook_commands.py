@@ -23,19 +23,19 @@ def commands(pages: Iterable[Path]) -> list[str]:
 
 def kafka_commands(pages: Iterable[Path]) -> list[str]:
     """Return each command of Kafka's own scripts once; a script's name alone is none."""
-    found: dict[str, None] = {}
-    for page in pages:
-        spans = re.findall(r"`(kafka-[a-z-]+\.sh\s[^`]+)`", page.read_text())
-        found.update(dict.fromkeys(re.sub(r"\s+", " ", command) for command in spans))
-    return list(found)
+    return _spans(pages, r"`(kafka-[a-z-]+\.sh\s[^`]+)`")
 
 
 def statements(pages: Iterable[Path]) -> list[str]:
     """Return each CQL statement of these pages once."""
+    return _spans(pages, r"`((?:SELECT|ALTER) [^`]+? (?:FROM|WITH) [^`]+)`")
+
+
+def _spans(pages: Iterable[Path], pattern: str) -> list[str]:
     found: dict[str, None] = {}
     for page in pages:
-        spans = re.findall(r"`((?:SELECT|ALTER) [^`]+? (?:FROM|WITH) [^`]+)`", page.read_text())
-        found.update(dict.fromkeys(re.sub(r"\s+", " ", statement) for statement in spans))
+        spans = re.findall(pattern, page.read_text())
+        found.update(dict.fromkeys(re.sub(r"\s+", " ", span) for span in spans))
     return list(found)
 
 
