@@ -211,6 +211,8 @@ async def test_a_cancelled_install_takes_its_process_along(
     async def start_and_stop(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
         process = await start(*arguments, **options)
         os.kill(process.pid, signal.SIGSTOP)  # helm may otherwise be done before it is cancelled
+        while state_of(process.pid) != "T":  # the kernel stops it once exec(2) has set its command line
+            await asyncio.sleep(0.01)
         stopped.set()
         return process
 
@@ -223,6 +225,11 @@ async def test_a_cancelled_install_takes_its_process_along(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert processes_that_mention(place.namespace) == []
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state, as proc(5) has it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def processes_that_mention(word: str) -> list[str]:
