@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost.fence.errors import FenceError
@@ -53,7 +53,10 @@ class Kubelet:
 
     def _look_after(self, pod: dict[str, Any]) -> None:
         metadata, component = pod["metadata"], pod["metadata"].get("labels", {}).get(_COMPONENT)
-        if component is None or "deletionTimestamp" in metadata:
+        if component is None:
+            return
+        if "deletionTimestamp" in metadata:
+            self._end(pod)
             return
         if pod.get("status", {}).get("phase") != "Running":
             self._run(pod)
@@ -68,6 +71,15 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
         status = {"phase": "Running", "startTime": now, "conditions": [ready], "containerStatuses": containers}
         self._ask("PATCH", f"{_path(pod)}/status", {"status": status})
+
+    def _end(self, pod: dict[str, Any]) -> None:
+        """Report that the containers ended as asked: until then the Job controller keeps the pod, and so its namespace."""
+        status = pod.get("status", {})
+        if status.get("phase") != "Running":
+            return
+        state = {"terminated": {"exitCode": int(ExitCode.STOPPED), "reason": "Completed"}}
+        containers = [{**one, "ready": False, "state": state} for one in status["containerStatuses"]]
+        self._ask("PATCH", f"{_path(pod)}/status", {"status": {"phase": "Succeeded", "containerStatuses": containers}})
 
     def _claim(self, pod: dict[str, Any]) -> None:
         """Do what a driver does first; its topic is empty, so that there is nothing else to do."""

@@ -23,6 +23,7 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
+from fakes.relay import relay_to
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_operator.api import GROUP, KIND, VERSION
@@ -293,27 +294,41 @@ def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
 
 
 def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
-    """deletionPolicy Delete, and nothing answers at the contact point any more."""
-    place = "ending"
+    """deletionPolicy Delete, with a run that holds the row; then nothing passes to Cassandra any more.
+
+    A finalizer keeps the Secret with the credentials: without them, the operator gives up by itself after 60 s.
+    """
+    place, environment = "ending", stage.environment
     kubectl = stage.in_namespace(place)
-    manifest = stage.manifest("orders", deletionPolicy="Delete")
-    manifest["spec"]["checkpoint"]["cassandra"] = {"contactPoints": ["127.0.0.1"], "port": 1}
-    with stage.installed.operator():
+    kubectl.patch("secret", "account", {"metadata": {"finalizers": ["fencepost.test/keep"]}})
+    with (
+        relay_to(environment.cassandra_host, environment.cassandra_port) as relay,
+        stage.installed.operator(),
+    ):
+        manifest = stage.manifest("orders", deletionPolicy="Delete")
+        manifest["spec"]["checkpoint"]["cassandra"] |= {"contactPoints": ["127.0.0.1"], "port": relay.port}
         kubectl.apply(manifest)
-        finalizers = "{.metadata.finalizers[0]}"
-        kubectl.run("wait", "spl/orders", f"--for=jsonpath={finalizers}", "--timeout=60s", seconds=70)
+        eventually("it streams", lambda: is_ready(kubectl.get("spl", "orders")), seconds=120)
+        before = stage.row("orders", place)
+        assert before.driver is not None
+        relay.be_silent()
         kubectl.run("delete", "namespace", place, "--wait=false")
 
-        def told() -> str | None:
+        def told() -> str:
             message = said(kubectl.get("spl", "orders"))
-            return message if "the namespace is being deleted" in message else None
+            assert "the namespace is being deleted" in message, message
+            return message
 
         message = eventually("the pipeline says what it waits for", told, seconds=120)
         assert "the operator does so after 300 s" in message
         command = re.search("kubectl annotate [^;]*", message)
         assert command is not None
         documented(kubectl, command[0].rstrip("."))
+        eventually("the pipeline is gone", lambda: kubectl.get("spl", "orders") is None, seconds=120)
+        assert stage.row("orders", place) == before, "the checkpoint is given up as it is"
+        kubectl.patch("secret", "account", {"metadata": {"finalizers": None}})
         eventually("the namespace is gone", lambda: kubectl.get("namespace", place) is None, seconds=120)
+        relay.speak()
 
 
 def test_a_pipeline_moves_to_another_cluster_and_goes_on_there(stage: Stage) -> None:
