@@ -15,7 +15,7 @@ from fencepost.fence import FenceRow
 from fencepost.fence.cassandra_history import read_changes
 from fencepost.fence.changes import restored
 from fencepost.spark.tasks import SLICE_RECORDS
-from fencepost_operator.api import ResolvedTarget
+from fencepost_operator.api import ResolvedTarget, Status
 from fencepost_operator.decision.rewind.purge import ranges
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
@@ -112,7 +112,7 @@ def rewind(one: Pipeline, folder: Path, target: Mapping[str, int]) -> None:
     """Go back and delete the output beyond the target, as the operator does."""
     one.take_over()
     row = one.row()
-    meant = ranges(row, ResolvedTarget(offsets=target))
+    meant = ranges(row, Status(), ResolvedTarget(offsets=target))
     code, words = run(folder, one.config, meant, row.write_timestamp)
     assert code == 0, words
     one.fence.rewind(row, offsets=target, leader_epochs={}, growth_barrier={})

@@ -73,7 +73,7 @@ class Kubelet:
         self._ask("PATCH", f"{_path(pod)}/status", {"status": status})
 
     def _end(self, pod: dict[str, Any]) -> None:
-        """Report that the containers ended as asked: until then the Job controller keeps the pod, and so its namespace."""
+        """Report that the containers ended as asked: until then the Job controller keeps the pod."""
         status = pod.get("status", {})
         if status.get("phase") != "Running":
             return

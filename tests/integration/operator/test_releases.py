@@ -210,9 +210,7 @@ async def test_a_cancelled_install_takes_its_process_along(
 
     async def start_and_stop(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
         process = await start(*arguments, **options)
-        os.kill(process.pid, signal.SIGSTOP)  # helm may otherwise be done before it is cancelled
-        while state_of(process.pid) != "T":  # the kernel stops it once exec(2) has set its command line
-            await asyncio.sleep(0.01)
+        stop(process.pid)
         stopped.set()
         return process
 
@@ -227,9 +225,10 @@ async def test_a_cancelled_install_takes_its_process_along(
     assert processes_that_mention(place.namespace) == []
 
 
-def state_of(pid: int) -> str:
-    """Return the letter of a process's state, as proc(5) has it."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def stop(pid: int) -> None:
+    """Stop helm, which may otherwise be done before it is cancelled; from then on /proc has its command line."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def processes_that_mention(word: str) -> list[str]:

@@ -11,7 +11,7 @@ from fakes.manifests import KEY
 from fencepost.contract import DriverConfig, Variable, Verdict
 from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.fence import FenceRow
-from fencepost_operator.api import ReconcileConfig, ResolvedTarget, Rewind, read_rewind
+from fencepost_operator.api import FinishingStatus, ReconcileConfig, ResolvedTarget, Rewind, Status, read_rewind
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.rewind.purge import ranges, start_count, start_purge
 from fencepost_operator.desired import labels, names, run_config
@@ -62,7 +62,7 @@ def context() -> RunContext:
 
 
 def test_output_reaches_from_the_target_to_what_was_planned() -> None:
-    assert ranges(ROW, TARGET) == {"orders/0": (20, 60), "orders/2": (0, 9), "orders/3": (0, 5)}
+    assert ranges(ROW, Status(), TARGET) == {"orders/0": (20, 60), "orders/2": (0, 9), "orders/3": (0, 5)}
 
 
 def test_only_the_one_that_deletes_has_a_timestamp_which_is_the_rows() -> None:
@@ -121,8 +121,17 @@ def test_a_report_comes_back_as_it_went() -> None:
 
 def test_a_purge_reaches_as_far_as_a_batch_that_was_cut_may_have_written() -> None:
     row = replace(ROW, log_ends={"orders/0": 100_000, "orders/1": 9})
-    assert ranges(row, TARGET)["orders/0"] == (20, 100_000)
-    assert "orders/1" not in ranges(row, TARGET)
+    assert ranges(row, Status(), TARGET)["orders/0"] == (20, 100_000)
+    assert "orders/1" not in ranges(row, Status(), TARGET)
+
+
+def test_a_purge_reaches_what_was_begun_of_a_partition_that_stays_where_it_is() -> None:
+    row = replace(ROW, log_ends={"orders/1": 900})
+    assert ranges(row, Status(begun={"orders/1": 30}), TARGET)["orders/1"] == (8, 900)
+    told = FinishingStatus(
+        code="orders-1", revision="orders-1", since=datetime(2026, 1, 1, tzinfo=UTC), until={"orders/1": 40}
+    )
+    assert ranges(ROW, Status(finishing=told), TARGET)["orders/1"] == (8, 40)
 
 
 def test_the_exit_codes_of_the_policy_are_in_the_order_that_the_api_server_demands() -> None:

@@ -66,9 +66,15 @@ def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
     }
 
 
+def written_until(status: Status, row: FenceRow) -> dict[str, int]:
+    """Return up to where there may be rows beyond what is committed, per 'topic/partition'."""
+    begun, told = _begun_until(status, row), _told(status.finishing, row)
+    return {key: max(begun.get(key, 0), told.get(key, 0)) for key in {**begun, **told}}
+
+
 def is_open(status: Status, row: FenceRow) -> bool:
     """Return whether a batch is begun and not committed, or is being finished."""
-    return bool(_begun_until(status, row) or _told(status.finishing, row))
+    return bool(written_until(status, row))
 
 
 def left_open(context: RunContext, offsets: Mapping[str, int]) -> Status:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from fencepost.contract.purge import PurgeRequest
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartPurge
-from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep
+from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep, Status
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.unfinished import written_until
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.purge_job import count_job_name, purge_config, purge_job, purge_job_name
 from fencepost_operator.observation import PurgeJob
@@ -28,7 +29,7 @@ def purge_due(rewind: Rewind) -> str | None:
 
 def start_count(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
     """Return the Job that counts what would be deleted."""
-    request = PurgeRequest(ranges=ranges(context.row, target))
+    request = PurgeRequest(ranges=ranges(context.row, context.status, target))
     return _start(context, rewind, count_job_name(rewind), request)
 
 
@@ -38,17 +39,19 @@ def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
     Whatever an older run wrote, or still writes, has an older timestamp; the next run writes at a newer one.
     """
     row = context.row
-    request = PurgeRequest(ranges=ranges(row, target), timestamp=row.write_timestamp)
+    request = PurgeRequest(ranges=ranges(row, context.status, target), timestamp=row.write_timestamp)
     return _start(context, rewind, purge_job_name(rewind, row.epoch), request)
 
 
-def ranges(row: FenceRow, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
+def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
     """Return the offsets [start, until) of which there may be output beyond the target.
 
-    A batch that failed may have been planned further than the piece of it that is planned now, and never beyond the end
-    of the log that its plan recorded.
+    A batch that failed may have been planned further than the piece of it that is planned now, as the status keeps it,
+    and never beyond the end of the log that its plan recorded.
     """
-    reached = {key: max(row.offsets.get(key, 0), row.planned.get(key, 0)) for key in {*row.offsets, *row.planned}}
+    begun = written_until(status, row)
+    ends = (row.offsets, row.planned, begun)
+    reached = {key: max(each.get(key, 0) for each in ends) for each in ends for key in each}
     found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
     return {
         key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until
