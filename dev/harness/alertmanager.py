@@ -32,10 +32,10 @@ class Receiver:
         with self._guard:
             self.alerts.extend(notification["alerts"])
 
-    def forget(self) -> None:
-        """Forget all that it was told, so that the same alert can be waited for once more."""
+    def forget(self, alert: str) -> None:
+        """Forget what it was told of an alert, so that the same can be waited for once more."""
         with self._guard:
-            self.alerts.clear()
+            self.alerts[:] = [one for one in self.alerts if one["labels"]["alertname"] != alert]
 
     def told(self, alert: str, status: str = "firing", /, **labels: str) -> Object | None:
         """Return the first such alert, None while there is none."""

@@ -225,7 +225,7 @@ def test_memory_that_runs_out_is_told(
         read(environment, "FencepostGarbageCollection", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("corrected"))
         monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
-        monitor.receiver.forget()
+        monitor.receiver.forget("FencepostGarbageCollection")
         stream.apply(job=of_leaking("caching"))
         monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
         assert (share(monitor, IN_EXECUTOR) or 0) > (share(monitor, IN_DRIVER) or 0)
