@@ -1,8 +1,7 @@
 """Seconds from the moment at which a node falls silent to the next commit of what was on it, and where they go.
 
-One pause of the node takes several pipelines at once, and the operator that leads: one with all its pods there, one
-with its driver alone, and one whose first run has not claimed the fence yet. The successors start at the same time on
-the node that is left, so that they share its CPUs.
+Each pause of the node takes the operator that leads, and one pipeline: with all its pods there, with its driver alone,
+or with a driver that has not claimed the fence yet.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from harness.kubectl import KubectlError
 from harness.node_loss import NodeLoss
 from harness.nodes import Container, NodeError
 from harness.operator_replicas import two_operators
-from harness.pipelines import merged
-from harness.placement import anchored, next_to_anchors
+from harness.pipelines import PIPELINE_LABEL, merged
+from harness.placement import COMPONENT, anchored, next_to_anchors
 from harness.waiting import NotInTimeError, eventually
 from testbed.cluster import DATA_NODE, WORKERS
 
@@ -50,53 +49,52 @@ _TINY: Final = {"requests": {"cpu": "20m"}}
 
 
 def measure(console: Console, options: Options) -> Result:
-    """Pause the node once a round."""
+    """Pause the node once a round for each pipeline."""
     rounds = options.rounds or ROUNDS
     found: dict[str, list[Recovery]] = {}
     notes: list[str] = []
-    for number in range(rounds):
+    for what in [*PLACES] * rounds:
         try:
-            for lost, recovery in _round():
-                found.setdefault(lost, []).append(recovery)
-                console.line(f"{NAME}: {lost}: {recovery.between('lost', 'committed') or 0:.1f} s")
+            recovery = _loss(what)
         except (NotInTimeError, KubectlError, NodeError) as error:
-            notes.append(f"round {number + 1} ended early: {error}")
+            notes.append(f"a loss of {what} ended early: {error}")
             console.line(f"{NAME}: {notes[-1]}")
+        else:
+            found.setdefault(what, []).append(recovery)
+            console.line(f"{NAME}: {what}: {recovery.between('lost', 'committed') or 0:.1f} s")
     everything = [recovery for each in found.values() for recovery in each]
     samples = [
         Sample("silence to commit", "s", known(everything, "lost", "committed")),
         *(Sample(f"  {name}", "s", known(everything, first, last)) for name, first, last, _ in STEPS),
-        *(Sample(f"silence to commit, {lost}", "s", known(each, "lost", "committed")) for lost, each in found.items()),
+        *(Sample(f"silence to commit, {what}", "s", known(each, "lost", "committed")) for what, each in found.items()),
     ]
-    conditions = {"rounds": rounds, "rows per second": RATE, "pipelines lost at once": len(PLACES)}
+    conditions = {"losses of each": rounds, "rows per second": RATE}
     return Result(NAME, samples, conditions, [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)])
 
 
-def _round() -> Iterator[tuple[str, Recovery]]:
-    """Yield what was lost and the moments of its recovery."""
+def _loss(what: str) -> Recovery:
+    """Lose the node once, with what is there of a pipeline; return the moments of its recovery."""
     with staged() as scene:
         loss, feed = NodeLoss(scene.kubectl, scene.nodes), source(scene)
         make_namespace(scene)
         scene.apply({"suspend": True})  # for its Secret and ConfigMap
         feed.burst(1_000)
-        with _pipelines(scene) as own, two_operators(scene.kubectl, loss, leader_on=LOST), feed.flowing(RATE):
-            before = _started(scene, own)
+        with _pipeline(scene) as own, two_operators(scene.kubectl, loss, leader_on=LOST), feed.flowing(RATE):
+            before = _started(own, what)
             with loss.silent(LOST) as began:
                 lost_at = time.time() - (time.monotonic() - began)
-                recoveries = {what: _recovered(own[what], before[what], lost_at) for what in PLACES}
-        yield from recoveries.items()
+                return _recovered(own, before, lost_at)
 
 
 @contextmanager
-def _pipelines(scene: Scene) -> Iterator[dict[str, Scene]]:
-    """Yield a scene for each pipeline, which share topic and table: their rows are the same."""
-    own = {what: _own(scene, f"lost-{number}") for number, what in enumerate(PLACES)}
+def _pipeline(scene: Scene) -> Iterator[Scene]:
+    """Yield a scene for the pipeline that is placed."""
+    own = _own(scene, "lost")
     try:
         yield own
     finally:
         scene.remove_pipeline()
-        for each in own.values():
-            each.forget_fence()
+        own.forget_fence()
 
 
 def _own(scene: Scene, name: str) -> Scene:
@@ -113,34 +111,35 @@ def _own(scene: Scene, name: str) -> Scene:
     return replace(scene, manifest={**scene.manifest, "metadata": metadata, "spec": spec})
 
 
-def _started(scene: Scene, own: Mapping[str, Scene]) -> dict[str, FenceRow]:
-    """Bring the pipelines to where they are lost; return their rows."""
-    places = {each.name: PLACES[what] for what, each in own.items()}
-    with anchored(scene.kubectl, scene.environment.job_image, places):
-        for what, each in own.items():
-            if what != UNCLAIMED:
-                each.apply_pipeline(each.manifest)
-        for what, each in own.items():
-            if what != UNCLAIMED:
-                wait_for_commit(each)
-        last = own[UNCLAIMED]
-        last.apply_pipeline(last.manifest)
-        eventually("its driver runs", lambda: _runs(last), seconds=120, pause=0.2)
-    rows = {what: each.fence() for what, each in own.items()}
-    unclaimed = rows[UNCLAIMED]
-    if unclaimed is not None and unclaimed.driver is not None:
+def _started(scene: Scene, what: str) -> FenceRow:
+    """Bring the pipeline to where it is lost; return its row."""
+    with anchored(scene.kubectl, scene.environment.job_image, {scene.name: PLACES[what]}):
+        scene.apply_pipeline(scene.manifest)
+        if what == UNCLAIMED:
+            eventually("its driver runs", lambda: _runs(scene), seconds=120, pause=0.2)
+        else:
+            wait_for_commit(scene)
+    row = scene.fence()
+    if row is None or (what == UNCLAIMED and row.driver is not None):
         raise NotInTimeError("the run claimed before the node was lost")
-    return {what: row for what, row in rows.items() if row is not None}
+    return row
 
 
 def _runs(scene: Scene) -> bool:
-    pods = scene.kubectl.items("pods", f"--selector=batch.kubernetes.io/job-name={scene.name}-run-1")
+    """Whether its driver's container runs: the epoch of a pipeline of that name before is kept, so any run counts."""
+    pods = scene.kubectl.items("pods", f"--selector={PIPELINE_LABEL}={scene.name},{COMPONENT}=driver")
     return any((container := Container.of(pod)) and container.node == LOST for pod in pods)
 
 
 def _recovered(scene: Scene, before: FenceRow, lost_at: float) -> Recovery:
     """Wait for a commit of a later run; return the moments."""
-    row = wait_for_commit(scene, past=committed(before), epoch=before.epoch + 1, seconds=RECOVERY_SECONDS)
-    fenced = fence_moments(scene.whole_history(), before.epoch + 1).get("fenced")
-    moments = {"lost": lost_at, **fence_moments(scene.whole_history(), row.epoch), **driver_moments(scene, row.epoch)}
-    return Recovery(moments if fenced is None else {**moments, "fenced": fenced})
+    fenced = eventually("the run is fenced", lambda: _fenced(scene, before), seconds=RECOVERY_SECONDS, pause=0.2)
+    row = wait_for_commit(scene, past=committed(fenced), epoch=fenced.epoch, seconds=RECOVERY_SECONDS)
+    history = scene.whole_history()
+    moments = {**fence_moments(history, row.epoch), **driver_moments(scene, row.epoch)}
+    return Recovery({**moments, "lost": lost_at, "fenced": fence_moments(history, fenced.epoch)["fenced"]})
+
+
+def _fenced(scene: Scene, before: FenceRow) -> FenceRow | None:
+    row = scene.fence()
+    return row if row is not None and row.epoch > before.epoch else None
