@@ -23,8 +23,8 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 NEED_DATA_SERVICES = ("contract", "integration", "gitops")
-LONGEST_FOLDER = "tests/integration/driver/"
-"""Of those that need Kafka and Cassandra: it comes first, and the process that is free takes the others."""
+LONGEST_FOLDERS = ("tests/integration/driver/", "tests/integration/lifecycle/")
+"""Of those that need Kafka and Cassandra, the longest first: begun last, one process would do it alone at the end."""
 
 
 MOST_SAID = 1500
@@ -84,7 +84,8 @@ def _turn(item: pytest.Item) -> int:
     """Return a test's place in the order; of equal ones the order stays."""
     suite = _suite(item.nodeid)
     if suite in NEED_DATA_SERVICES:
-        return 4 if item.nodeid.startswith(LONGEST_FOLDER) else 5
+        long = (4 + place for place, folder in enumerate(LONGEST_FOLDERS) if item.nodeid.startswith(folder))
+        return next(long, 4 + len(LONGEST_FOLDERS))
     if suite != "e2e":
         return 3
     return next((turn for turn, marker in enumerate(("fresh", "outage")) if item.get_closest_marker(marker)), 2)

@@ -85,7 +85,7 @@ def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_
     """A restart runs no empty batch first: nothing was reported, and after stallTimeout the run was replaced."""
     one = pipeline(max_records_per_batch=400)
     one.kafka.produce(one.topic, 400)
-    first = one.start(replace(one.take_over(), entrypoint="parse:importing"))
+    first = one.start(replace(one.take_over(), entrypoint="parse:transform"))
     one.wait_committed(400)
     first.stop()
     one.kafka.produce(one.topic, 400, start=400)
