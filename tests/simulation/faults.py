@@ -273,7 +273,9 @@ class Faults:
         """Replace every operator by one of another release."""
         if isinstance(event, e.OlderHashes):
             older_hashes.write(self.world, KEY, chart=self.operators[0].chart)
-        self.world.invariants.statuses.while_stalled.clear()  # where another spec is in effect, it gets the new chart
+        else:
+            # Where another spec is in effect, it gets the new chart.
+            self.world.invariants.statuses.while_stalled.clear()
         for operator in self.operators:
             operator.end()
             operator.due = self.world.now
