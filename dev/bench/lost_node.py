@@ -29,6 +29,7 @@ from harness.waiting import NotInTimeError, eventually
 from testbed.cluster import DATA_NODE, WORKERS
 
 NAME: Final = "lost-node"
+PIPELINE: Final = "lost"
 ROUNDS: Final = 2
 RATE: Final = 60.0
 """Rows a second that keep coming, so that there is always something to commit."""
@@ -89,7 +90,7 @@ def _loss(what: str) -> Recovery:
 @contextmanager
 def _pipeline(scene: Scene) -> Iterator[Scene]:
     """Yield a scene for the pipeline that is placed."""
-    own = _own(scene, "lost")
+    own = _own(scene)
     try:
         yield own
     finally:
@@ -97,16 +98,16 @@ def _pipeline(scene: Scene) -> Iterator[Scene]:
         own.forget_fence()
 
 
-def _own(scene: Scene, name: str) -> Scene:
+def _own(scene: Scene) -> Scene:
     small = {
         "job": {"image": scene.environment.job_image, "resources": _TINY},
         "cluster": {
-            "affinity": next_to_anchors(name),
+            "affinity": next_to_anchors(PIPELINE),
             "worker": {"resources": _TINY},
             "master": {"resources": _TINY},
         },
     }
-    metadata = {"name": name, "namespace": scene.kubectl.namespace}
+    metadata = {"name": PIPELINE, "namespace": scene.kubectl.namespace}
     spec = merged(scene.manifest["spec"], small)
     return replace(scene, manifest={**scene.manifest, "metadata": metadata, "spec": spec})
 

@@ -68,8 +68,12 @@ def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
 
 def written_until(status: Status, row: FenceRow) -> dict[str, int]:
     """Return up to where there may be rows beyond what is committed, per 'topic/partition'."""
-    begun, told = _begun_until(status, row), _told(status.finishing, row)
-    return {key: max(begun.get(key, 0), told.get(key, 0)) for key in {**begun, **told}}
+    return furthest(_begun_until(status, row), _told(status.finishing, row))
+
+
+def furthest(*ends: Mapping[str, int]) -> dict[str, int]:
+    """Return the largest offset that any of these has, per 'topic/partition'."""
+    return {key: max(each.get(key, 0) for each in ends) for each in ends for key in each}
 
 
 def is_open(status: Status, row: FenceRow) -> bool:
@@ -181,8 +185,7 @@ def _until(context: RunContext, known: FinishingStatus | None) -> dict[str, int]
     told = _told(known, context.row)
     if known is not None and context.active_run is not None and not known.given_up:
         return told
-    found = open_until(context)
-    return {key: max(found.get(key, 0), told.get(key, 0)) for key in {**found, **told}}
+    return furthest(open_until(context), told)
 
 
 def _told(known: FinishingStatus | None, row: FenceRow) -> dict[str, int]:

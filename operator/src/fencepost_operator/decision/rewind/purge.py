@@ -9,7 +9,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartPurge
 from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep, Status
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.unfinished import written_until
+from fencepost_operator.decision.unfinished import furthest, written_until
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.purge_job import count_job_name, purge_config, purge_job, purge_job_name
 from fencepost_operator.observation import PurgeJob
@@ -49,9 +49,7 @@ def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str
     A batch that failed may have been planned further than the piece of it that is planned now, as the status keeps it,
     and never beyond the end of the log that its plan recorded.
     """
-    begun = written_until(status, row)
-    ends = (row.offsets, row.planned, begun)
-    reached = {key: max(each.get(key, 0) for each in ends) for each in ends for key in each}
+    reached = furthest(row.offsets, row.planned, written_until(status, row))
     found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
     return {
         key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until
