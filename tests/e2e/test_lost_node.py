@@ -1,9 +1,9 @@
-"""The worker that holds neither Kafka nor Cassandra is lost under load, with five pipelines and the operator on it.
+"""The worker that holds neither Kafka nor Cassandra is lost under load, with pipelines and the operator on it.
 
-What is on the node differs from pipeline to pipeline, so that one loss shows all of it: everything, only the master,
-all workers, only the driver in the middle of a batch, and everything with `restart.onUnprovenDeath: wait`. The node is
-a container that is paused: nothing in it ends, nothing in it is heard of, and when it comes back its drivers and
-executors go on where they stood.
+What is on the node differs from pipeline to pipeline, so that one loss shows all of it: everything, only the driver in
+the middle of a batch, everything with `restart.onUnprovenDeath: wait`, and in `make soak`, where the node is away for
+ten minutes, also only the master and all workers. The node is a container that is paused: nothing in it ends, nothing
+in it is heard of, and when it comes back its drivers and executors go on where they stood.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -87,33 +87,29 @@ class Moments:
         return "\n".join(f"{seconds:6.1f} s  {what}" for what, seconds in sorted(self.seen.items(), key=lambda m: m[1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The pipelines, by what of them is on the node that is lost."""
-
-    everything: Stream
-    master: Stream
-    workers: Stream
-    driver: Stream
-    careful: Stream
-
-    def all(self) -> tuple[Stream, ...]:
-        return (self.everything, self.master, self.workers, self.driver, self.careful)
-
-
 @pytest.fixture(scope="module")
 def loss(kubectl: Kubectl, faults: Faults) -> NodeLoss:
     """Return what takes nodes away."""
     return NodeLoss(kubectl, faults.nodes)
 
 
+EVERYTHING: Final = "lost-everything"
+DRIVER: Final = "lost-driver"
+CAREFUL: Final = "lost-careful"
+MASTER: Final = "lost-master"
+WORKERS_ALONE: Final = "lost-workers"
 PLACES: Final = {
-    "lost-everything": {"driver": LOST, "master": LOST, "worker": LOST},
-    "lost-master": {"driver": DATA_NODE, "master": LOST, "worker": DATA_NODE},
-    "lost-workers": {"driver": DATA_NODE, "master": DATA_NODE, "worker": LOST},
-    "lost-driver": {"driver": LOST, "master": DATA_NODE, "worker": DATA_NODE},
-    "lost-careful": {"driver": LOST, "master": LOST, "worker": LOST},
+    EVERYTHING: {"driver": LOST, "master": LOST, "worker": LOST},
+    DRIVER: {"driver": LOST, "master": DATA_NODE, "worker": DATA_NODE},
+    CAREFUL: {"driver": LOST, "master": LOST, "worker": LOST},
+    MASTER: {"driver": DATA_NODE, "master": LOST, "worker": DATA_NODE},
+    WORKERS_ALONE: {"driver": DATA_NODE, "master": DATA_NODE, "worker": LOST},
 }
+"""The node of each component of each pipeline."""
+FEW: Final = (EVERYTHING, DRIVER, CAREFUL)
+
+Fleet = dict[str, Stream]
+"""The pipelines that stream, by name."""
 
 
 @pytest.fixture
@@ -125,17 +121,24 @@ def hub(loss: NodeLoss) -> Iterator[Hooks]:
 
 
 @pytest.fixture
-def fleet(applied: Applied, kubectl: Kubectl, environment: Environment, hub: Hooks, loss: NodeLoss) -> Iterator[Fleet]:
-    """Return five pipelines that stream."""
+def fleet(
+    request: pytest.FixtureRequest,
+    applied: Applied,
+    kubectl: Kubectl,
+    environment: Environment,
+    hub: Hooks,
+    loss: NodeLoss,
+) -> Iterator[Fleet]:
+    """Return the pipelines that the parameter names, once they stream."""
+    names: tuple[str, ...] = request.param
 
-    def apply(
-        name: str, *, wait: bool = False, job: dict[str, Any] | None = None, worker: dict[str, Any] | None = None
-    ) -> Stream:
+    def apply(name: str) -> Stream:
         return applied(
             name,
-            cluster={"affinity": next_to_anchors(name), "worker": worker or {}},
-            job={"terminationGracePeriodSeconds": 120, **(job or {})},  # a zombie must outlive the order to end
-            restart={"maxBackoff": "2s", "onUnprovenDeath": "wait" if wait else "fence"},
+            cluster={"affinity": next_to_anchors(name), "worker": {"cores": 2} if name == DRIVER else {}},
+            # A zombie must outlive the order to end.
+            job={"terminationGracePeriodSeconds": 120, **(held if name == DRIVER else {})},
+            restart={"maxBackoff": "2s", "onUnprovenDeath": "wait" if name == CAREFUL else "fence"},
         )
 
     modules = {"departures_arrow.py": example_file("departures", "departures_arrow.py"), "held_back.py": MODULE}
@@ -146,62 +149,62 @@ def fleet(applied: Applied, kubectl: Kubectl, environment: Environment, hub: Hoo
         "args": [f"http://{loss.nodes.host(DATA_NODE)}:{hub.port}{GO}"],
     }
 
-    with anchored(kubectl, environment.job_image, PLACES):
-        made = Fleet(
-            everything=apply("lost-everything"),
-            master=apply("lost-master"),
-            workers=apply("lost-workers"),
-            driver=apply("lost-driver", job=held, worker={"cores": 2}),
-            careful=apply("lost-careful", wait=True),
-        )
-        for stream in made.all():
+    with anchored(kubectl, environment.job_image, {name: PLACES[name] for name in names}):
+        made = {name: apply(name) for name in names}
+        for stream in made.values():
             stream.pipeline.wait_ready()
     yield made
-    for stream in made.all():
+    for stream in made.values():
         stream.pipeline.kubectl.run("delete", KIND, stream.pipeline.name, "--wait=false")
 
 
 @pytest.mark.parametrize(
-    "lasts", [pytest.param(0.0, id="until-replaced"), pytest.param(LONG_SECONDS, marks=pytest.mark.long, id="long")]
+    ("fleet", "lasts"),
+    [
+        pytest.param(FEW, 0.0, id="until-replaced"),
+        pytest.param(tuple(PLACES), LONG_SECONDS, marks=pytest.mark.long, id="long"),
+    ],
+    indirect=["fleet"],
 )
 def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_nothing(
     fleet: Fleet, kubectl: Kubectl, loss: NodeLoss, hub: Hooks, lasts: float
 ) -> None:
     """`docker pause` of the node; one driver's pod there is deleted by force; the node comes back with its zombies."""
-    assert {stream.pipeline.name: _nodes(stream) for stream in fleet.all()} == PLACES
-    zombies = {stream.pipeline.name: _container(stream) for stream in (fleet.everything, fleet.driver)}
+    assert {name: _nodes(stream) for name, stream in fleet.items()} == {name: PLACES[name] for name in fleet}
+    zombies = {name: _container(fleet[name]) for name in (EVERYTHING, DRIVER)}
     if lasts:
-        zombies[fleet.careful.pipeline.name] = _container(fleet.careful)
+        zombies[CAREFUL] = _container(fleet[CAREFUL])
     with two_operators(kubectl, loss, leader_on=LOST), container_exits(loss.nodes, LOST) as exits, ExitStack() as loads:
-        for stream in (fleet.everything, fleet.master, fleet.workers, fleet.careful):
-            loads.enter_context(stream.load.flowing())
-            stream.commits_past(stream.fence())
-        half = _half_written(fleet.driver, hub)
-        loads.enter_context(fleet.driver.load.flowing())
+        for name, stream in fleet.items():
+            if name != DRIVER:
+                loads.enter_context(stream.load.flowing())
+                stream.commits_past(stream.fence())
+        half = _half_written(fleet[DRIVER], hub)
+        loads.enter_context(fleet[DRIVER].load.flowing())
         with loss.silent(LOST) as began:
             moments = Moments(began)
-            _finish_writing_without_a_driver(fleet.driver, half, hub)
-            before = {stream.pipeline.name: _row(stream) for stream in fleet.all()}
-            _delete_by_force(kubectl, fleet.everything)
+            _finish_writing_without_a_driver(fleet[DRIVER], half, hub)
+            before = {name: _row(stream) for name, stream in fleet.items()}
+            _delete_by_force(kubectl, fleet[EVERYTHING])
             _watch_until_replaced(fleet, before, moments, loss)
-            master = before[fleet.master.pipeline.name]
-            assert fleet.master.commits_past(master).epoch == master.epoch, "a run that has executors needs no master"
-            careful = before[fleet.careful.pipeline.name]
-            _waits_for_proof(fleet.careful, careful)
+            if MASTER in fleet:
+                later = fleet[MASTER].commits_past(before[MASTER])
+                assert later.epoch == before[MASTER].epoch, "a run that has executors needs no master"
+            _waits_for_proof(fleet[CAREFUL], before[CAREFUL])
             if lasts:
                 left = lasts - (time.monotonic() - began)
-                throughout(left, lambda: _still_waits(fleet.careful, careful), pause=10)
-                _confirm_dead(kubectl, fleet.careful)
-                _committed_after(fleet.careful, careful)
+                throughout(left, lambda: _still_waits(fleet[CAREFUL], before[CAREFUL]), pause=10)
+                _confirm_dead(kubectl, fleet[CAREFUL])
+                _committed_after(fleet[CAREFUL], before[CAREFUL])
         back = time.monotonic()
         _expect_endings(zombies, exits)
-        _committed_after(fleet.careful, careful)
+        _committed_after(fleet[CAREFUL], before[CAREFUL])
         print(f"{moments}\n{time.monotonic() - back:6.1f} s  after the node was Ready, the one with `wait` committed")
-    for stream in fleet.all():
+    for name, stream in fleet.items():
         stream.kills += 1
         row = stream.check_every_row()
         stream.pipeline.wait_ready(epoch=row.epoch)
-        _check_that_nothing_old_is_left(stream, before[stream.pipeline.name])
+        _check_that_nothing_old_is_left(stream, before[name])
 
 
 def _pods(stream: Stream) -> list[Object]:
@@ -285,7 +288,7 @@ def _watch_until_replaced(
     fleet: Fleet, before: dict[str, FenceRow], moments: Moments, loss: NodeLoss, *, seconds: float = 240
 ) -> None:
     """Wait until the runs that cannot go on have successors that committed; note when what happened."""
-    left = {stream.pipeline.name: stream for stream in (fleet.everything, fleet.workers, fleet.driver)}
+    left = {name: stream for name, stream in fleet.items() if name in {EVERYTHING, DRIVER, WORKERS_ALONE}}
     fenced_at: dict[str, FenceRow] = {}
 
     def done() -> bool:
