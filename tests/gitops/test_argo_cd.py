@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -94,31 +95,63 @@ def application(place: Place, argo: ArgoCD, repository: Repository) -> Object:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The example repository with its pipeline suspended, and with what else each commit has."""
+
+    argo: ArgoCD
+    place: Place
+    kubectl: Kubectl
+    repository: Repository
+    more: tuple[Object, ...] = ()
+
+    def push(self, text: str, **spec: Any) -> str:
+        """Commit the pipeline and, in the wave after its own, a ConfigMap with the text; return the commit."""
+        objects = (later(text), *self.more)
+        found = files(self.place, overlay="staging", more=objects, suspend=True, **WORKERS, **spec)
+        commit = self.repository.commit(found, text)
+        if self.kubectl.within(self.argo.kubectl.namespace).get(APPLICATION, self.place.namespace):
+            self.argo.refresh(self.place.namespace)
+        return commit
+
+    def check_healthy(self, commit: str, text: str) -> Object:
+        """Wait until Argo CD calls the commit synced and healthy, look for the later wave, return the status."""
+        status = self.argo.wait(self.place.namespace, commit, health="Healthy")
+        assert text_of_the_later_wave(self.kubectl) == text, "the wave after the suspended pipeline's"
+        return status
+
+
 def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """Applied with hooks and waves, refused, scaled by an autoscaler, changed by hand, by a commit, pruned, deleted."""
-    repository, pipeline, flights = (
-        Repository.made(tmp_path / "repository"),
-        Pipeline(kubectl, PIPELINE),
-        place.namespace,
-    )
-    hooks = (hook(place, "before", "PreSync"), hook(place, "behind", "PostSync"))
-
-    def push(*, text: str, **spec: Any) -> str:
-        commit = repository.commit(files(place, overlay="staging", more=(later(text), *hooks), **WORKERS, **spec), text)
-        if kubectl.within(argo.kubectl.namespace).get(APPLICATION, flights):
-            argo.refresh(flights)
-        return commit
-
-    first = push(text="one", suspend=True, batchInterval="2s")
+    """Applied with waves, changed by a commit, deleted with its Application."""
+    repository, flights = Repository.made(tmp_path / "repository"), place.namespace
+    commits = Suspended(argo, place, kubectl, repository)
+    first = commits.push("one", batchInterval="2s")
     argo.kubectl.apply(application(place, argo, repository))
-    status = argo.wait(flights, first, health="Healthy")
+    status = commits.check_healthy(first, "one")
     (shown,) = [each for each in status["resources"] if each["kind"] == "StreamingPipeline"]
     assert "uspend" in shown["health"]["message"]
+
+    commits.check_healthy(commits.push("two", batchInterval="3s"), "two")
+    assert interval(Pipeline(kubectl, PIPELINE)) == "3s"
+    delete_application(argo, kubectl, flights)
+
+
+@pytest.mark.long
+def test_hooks_wait_and_what_differs_from_the_commit_is_told_corrected_or_pruned(
+    argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """Applied with hooks, refused, scaled by an autoscaler, changed by hand and by an action, pruned, applied again."""
+    repository, pipeline = Repository.made(tmp_path / "repository"), Pipeline(kubectl, PIPELINE)
+    hooks, flights = (hook(place, "before", "PreSync"), hook(place, "behind", "PostSync")), place.namespace
+    commits = Suspended(argo, place, kubectl, repository, hooks)
+    first = commits.push("one", batchInterval="2s")
+    argo.kubectl.apply(application(place, argo, repository))
+    commits.check_healthy(first, "one")
     check_hooks(kubectl, pipeline)
 
-    refused = push(text="refused", suspend=True, batchInterval="soon")
+    refused = commits.push("refused", batchInterval="soon")
     status = argo.wait(flights, refused, sync="OutOfSync", health="Healthy", phase="Failed")
     (failed,) = [
         each for each in status["operationState"]["syncResult"]["resources"] if each.get("status") == "SyncFailed"
@@ -131,11 +164,9 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     # Not by a commit: Argo CD waits for an autoscaler's metrics, and the testbed has none.
     kubectl.apply(*example("overlays/production/autoscaler.yaml"))
     eventually("the autoscaler has scaled", lambda: workers(pipeline) == 3, seconds=90)
-    second = push(text="two", suspend=True, batchInterval="3s")
-    argo.wait(flights, second, health="Healthy")
+    commits.check_healthy(commits.push("two", batchInterval="3s"), "two")
     assert interval(pipeline) == "3s"
     check_hooks(kubectl, pipeline)
-    assert text_of_the_later_wave(kubectl) == "two", "the wave after the suspended pipeline's"
 
     pipeline.patch({"batchInterval": "9s"})
     eventually("the change by hand is undone", lambda: interval(pipeline) == "3s", seconds=60)
@@ -150,11 +181,8 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     eventually("the pipeline is pruned", lambda: kubectl.get(KIND, PIPELINE) is None, seconds=90)
     argo.wait(flights, gone, health="Healthy")
 
-    again = push(text="four", suspend=True)
-    argo.wait(flights, again, health="Healthy")
-    argo.kubectl.run("delete", APPLICATION, flights, "--timeout=90s", seconds=100)
-    assert kubectl.get(KIND, PIPELINE) is None, "the Application went before its pipeline"
-    assert kubectl.get("configmap", "after-the-pipeline") is None
+    commits.check_healthy(commits.push("four"), "four")
+    delete_application(argo, kubectl, flights)
 
 
 @pytest.mark.long
@@ -218,6 +246,13 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     kept = stream.fence()
     assert kept is not None
     assert sum(kept.offsets.values()) > sum(row.offsets.values()), "the last batches are committed"
+
+
+def delete_application(argo: ArgoCD, kubectl: Kubectl, name: str) -> None:
+    """Delete it in a cascade, and check that it outlives what it applied."""
+    argo.kubectl.run("delete", APPLICATION, name, "--timeout=90s", seconds=100)
+    assert kubectl.get(KIND, PIPELINE) is None, "the Application went before its pipeline"
+    assert kubectl.get("configmap", "after-the-pipeline") is None
 
 
 def check_hooks(kubectl: Kubectl, pipeline: Pipeline) -> None:
