@@ -274,7 +274,6 @@ async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) 
 
     async def look() -> None:
         while True:
-            await asyncio.sleep(jittered(_RELIST_INTERVAL))
             for keys in lists:
                 try:
                     found = await keys(settings.watch_namespaces)
@@ -283,6 +282,7 @@ async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) 
                     continue
                 for key in found:
                     loops.ensure(key)
+            await asyncio.sleep(jittered(_RELIST_INTERVAL))
 
     task = asyncio.create_task(look(), name="census")
     try:

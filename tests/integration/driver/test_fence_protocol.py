@@ -63,8 +63,8 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
 
 
 def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) -> None:
-    one = pipeline(max_records_per_batch=400)
-    one.kafka.produce(one.topic, 400)
+    one = pipeline(max_records_per_batch=250)
+    one.kafka.produce(one.topic, 250)
     run = one.start(replace(one.take_over(), entrypoint="parse:trickle"))
     seen: set[int] = set()
 
@@ -78,7 +78,7 @@ def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) 
     eventually("three different reports of progress", look, seconds=240, pause=0.5)
     assert len(seen) >= 3, run.log.read_text()[-3000:]
     assert one.committed_records() == 0  # all in one batch
-    one.wait_committed(400)
+    one.wait_committed(250)
 
 
 def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:

@@ -280,14 +280,13 @@ def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
     with told.stage.installed.killable(**told.settings):
         manifest = told.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {SILENCE_ANNOTATION: moment(hours=2)}
-        told.kubectl.apply(manifest)
+        reading = told.stage.manifest(forgotten)
+        reading["spec"]["source"]["kafka"]["topics"] = [topic]
+        told.kubectl.apply(manifest, reading)
         eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
         told.kubectl.patch("spl", name, {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}})
         eventually("it is recorded", lambda: told.pages(name), seconds=60)
 
-        reading = told.stage.manifest(forgotten)
-        reading["spec"]["source"]["kafka"]["topics"] = [topic]
-        told.kubectl.apply(reading)
         eventually("it streams", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
         told.kubectl.patch("spl", forgotten, {"spec": {"suspend": True}})
         eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
