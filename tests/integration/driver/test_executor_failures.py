@@ -94,6 +94,7 @@ def folders(work: Path) -> int:
     return sum(1 for _ in work.glob("app-*/*"))
 
 
+@pytest.mark.long
 def test_shuffle_files_of_killed_executors_go_and_those_of_the_living_one_stay(tmp_path: Path) -> None:
     """A real master and worker. Spark alone keeps all of them until the application ends, which takes months."""
     with tempfile.TemporaryDirectory(prefix="fencepost-") as scratch:
