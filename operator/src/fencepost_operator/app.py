@@ -270,7 +270,7 @@ def _alone() -> None:
 
 @asynccontextmanager
 async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) -> AsyncIterator[None]:
-    """Look for pipelines without a loop now and then, and for what is left of pipelines, while the context lasts."""
+    """Look at once, and then now and then, for pipelines without a loop and for what is left of pipelines."""
 
     async def look() -> None:
         while True:

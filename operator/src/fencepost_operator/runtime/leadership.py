@@ -68,7 +68,7 @@ class Leadership:
         self._record: LeaseRecord | None = None
         self._valid_until: float | None = None
         self._seen: tuple[str, float] | None = None
-        self._free_at: float | None = None
+        """The last renewal of another replica that we saw, and when the lease is free unless a later one comes."""
 
     @property
     def is_held(self) -> bool:
@@ -114,7 +114,7 @@ class Leadership:
             found = await _in_time(self._leases.read())
             if found is None:
                 made = await _in_time(self._leases.write(self._claim(None, holder=UNKNOWN)))
-                self._note_expiry(made)
+                self._seen = (made.resource_version, self._expiry(made))
                 log.info(
                     "there was no lease: it is created, and free in %.0f s, when a former holder has stopped", DURATION
                 )
@@ -134,21 +134,19 @@ class Leadership:
         """Return whether nobody holds it, we do, or its holder has not renewed it for as long as we have looked."""
         if found.holder in {"", self._holder}:
             return True
-        return self._monotonic() >= self._note_expiry(found)
-
-    def _note_expiry(self, found: LeaseRecord) -> float:
-        """Note and return when the lease becomes free if this renewal of it, which we saw, stays the last one."""
         if self._seen is None or self._seen[0] != found.resource_version:
-            self._seen = (found.resource_version, self._monotonic())
-        self._free_at = self._seen[1] + min(max(found.duration, DURATION), _LONGEST)
-        return self._free_at
+            self._seen = (found.resource_version, self._expiry(found))
+        return self._monotonic() >= self._seen[1]
+
+    def _expiry(self, seen_now: LeaseRecord) -> float:
+        return self._monotonic() + min(max(seen_now.duration, DURATION), _LONGEST)
 
     def _until_next_look(self) -> float:
         """Return seconds: a renewal's interval, or less if the lease becomes free before."""
         wait, now = jittered(RENEWAL), self._monotonic()
-        if self._free_at is None or self._free_at <= now:
+        if self._seen is None or self._seen[1] <= now:
             return wait
-        return min(wait, self._free_at - now)
+        return min(wait, self._seen[1] - now)
 
     def _claim(self, found: LeaseRecord | None, *, holder: str | None = None) -> LeaseRecord:
         now, holder = self._clock.now(), holder or self._holder
