@@ -15,6 +15,9 @@ from testbed.versions import GO, GO_MINIMUM
 QUIET: Final[Mapping[str, str]] = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
 """No toolchain download behind our back, no C compiler, no look at the repository's version control."""
 
+BUILD: Final[Mapping[str, str]] = {**QUIET, "GOGC": "400"}
+"""For builds: the compiler collects garbage less often, which takes a sixth less CPU for more memory (`go build std`)."""
+
 
 def go_version(go: Path) -> tuple[int, ...] | None:
     """The version a Go command reports, None when it does not run."""

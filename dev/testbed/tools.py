@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from testbed import versions
-from testbed.golang import QUIET
+from testbed.golang import BUILD, QUIET
 from testbed.home import Home
 from testbed.keys import content_key, files_key, folder_files
 from testbed.packages import install
@@ -89,11 +89,11 @@ class Program:
         if self.package:
             if self.cgo:
                 install(("cc",), log)
-            env = {**QUIET, "GOBIN": str(scratch), "CGO_ENABLED": "1" if self.cgo else "0"}
+            env = {**BUILD, "GOBIN": str(scratch), "CGO_ENABLED": "1" if self.cgo else "0"}
             log.run([*go, "install", *options, self.package], env=env)
         else:
             built = ["build", *options, "-o", str(scratch / (self.command or self.name)), self.main]
-            log.run([*go, *built], env=QUIET, cwd=self._folder(scratch))
+            log.run([*go, *built], env=BUILD, cwd=self._folder(scratch))
 
     def go_files(self) -> dict[str, str]:
         """Return the Go files of `source` as this program has them, by name."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, Status
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints, has_chart
+from fencepost_operator.desired.hashes import Fingerprints, fingerprints, has_chart, is_present
 from fencepost_operator.desired.hashes_v1 import fingerprints_v1
 from fencepost_operator.observation import Known, Observation, ReleaseState
 
@@ -29,7 +29,7 @@ def in_present_hashes(
     spec, references = pipeline.spec, observation.references
     if not isinstance(spec, Spec) or not isinstance(references, Known):
         return pipeline, observation, config
-    if all(has_chart(found) for found in _recorded(pipeline.status, observation)):
+    if all(_is_as_now(found, config.chart) for found in _recorded(pipeline.status, observation)):
         return pipeline, observation, config
     hashes = references.value.hashes
     before, unrecorded = fingerprints_v1(spec, hashes), fingerprints(spec, hashes)
@@ -57,6 +57,11 @@ def _is_complete(status: Status, spec: Spec, observation: Observation, unrecorde
         return True
     there = (cluster.generation, cluster.config_hash, cluster.workers)
     return seen.value is not None and (seen.value.generation, seen.value.config_hash, seen.value.workers) == there
+
+
+def _is_as_now(found: str, chart: str) -> bool:
+    """Return whether this release would record a hash in this form, or there is none: nothing needs to be computed."""
+    return not found or has_chart(found) or (is_present(found) and not chart)
 
 
 def _recorded(status: Status, observation: Observation) -> Iterator[str]:
