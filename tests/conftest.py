@@ -23,7 +23,13 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 NEED_DATA_SERVICES = ("contract", "integration", "gitops")
-LONGEST_FOLDERS = ("tests/integration/driver/", "tests/integration/lifecycle/")
+LONGEST_FOLDERS = (
+    "tests/integration/driver/",
+    "tests/integration/lifecycle/",
+    "tests/integration/operator/",
+    "tests/integration/kafka/",
+    "tests/gitops/",
+)
 """Of those that need Kafka and Cassandra, the longest first: begun last, one process would do it alone at the end."""
 
 

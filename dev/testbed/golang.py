@@ -16,7 +16,7 @@ QUIET: Final[Mapping[str, str]] = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "
 """No toolchain download behind our back, no C compiler, no look at the repository's version control."""
 
 BUILD: Final[Mapping[str, str]] = {**QUIET, "GOGC": "400"}
-"""For builds: the compiler collects garbage less often, which takes a sixth less CPU for more memory (`go build std`)."""
+"""For builds: the compiler collects garbage less often, a sixth less CPU for more memory (of `go build std`)."""
 
 
 def go_version(go: Path) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What the e2e tests stand on: a namespace, a keyspace of tables and one of fences a session, all gone afterwards."""
+"""What the e2e tests stand on: a namespace, a keyspace of tables and one of fences, all gone afterwards."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def environment() -> Environment:
     """Return the testbed that is up; without one there is nothing to test."""
     return load()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def place(environment: Environment) -> Iterator[Place]:
-    """Return a namespace and keyspaces of the session's own."""
+    """Return a namespace and keyspaces of the folder's own."""
     with prepared(environment, "e2e", waits=True) as made:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kubectl(place: Place) -> Kubectl:
-    """Return kubectl for the session's namespace."""
+    """Return kubectl for the folder's namespace."""
     return Kubectl.of(place.environment, place.namespace)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes(place: Place) -> Iterator[Nodes]:
     """Return the cluster's nodes; a second name that an image got there goes at the end."""
     nodes = Nodes.of(place.environment)
@@ -49,13 +49,13 @@ def nodes(place: Place) -> Iterator[Nodes]:
         nodes.untag(node, place.second_image)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def faults(kubectl: Kubectl, nodes: Nodes) -> Faults:
     """Return what injects faults."""
     return Faults(kubectl=kubectl, nodes=nodes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def applied(place: Place, kubectl: Kubectl) -> Iterator[Applied]:
     """Return a function that makes topic and table of a name, applies a pipeline over them and returns its stream."""
     topics: list[str] = []
@@ -77,7 +77,7 @@ def applied(place: Place, kubectl: Kubectl) -> Iterator[Applied]:
         Topics(bootstrap).delete(topic)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(applied: Applied) -> Stream:
     """Return the pipeline that most tests share, as it is: one start for all of them."""
     return applied("departures", **SHARED)

@@ -75,7 +75,7 @@ def test_executors_that_crash_in_a_loop_leave_a_small_scratch_volume_and_each_on
     try:
         assert spark.wait(2 * count + 100) == 0
         eventually("the newest folders alone are left", lambda: folders(work) <= KEPT, seconds=60, pause=0.5)
-        found = scrape(unused_tcp_port)
+        found = eventually("the volume is small", lambda: with_small_scratch(unused_tcp_port), seconds=30, pause=0.5)
     finally:
         spark.kill()
         beside.kill()
@@ -83,10 +83,15 @@ def test_executors_that_crash_in_a_loop_leave_a_small_scratch_volume_and_each_on
         beside.wait()
     assert found["fencepost_worker_executors_started_total"] >= count
     assert found["fencepost_worker_executor_folders_removed_total"] >= count - KEPT
-    assert found["fencepost_worker_scratch_bytes"] < 1 << 20
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     refused = {line["executor"] for line in lines if "Error occurred during initialization of VM" in line["message"]}
     assert len(refused) >= count
+
+
+def with_small_scratch(port: int) -> dict[str, float] | None:
+    """Return the metrics once the volume has less than 1 MiB; its size is measured only every ten seconds."""
+    found = scrape(port)
+    return found if found["fencepost_worker_scratch_bytes"] < 1 << 20 else None
 
 
 def folders(work: Path) -> int:

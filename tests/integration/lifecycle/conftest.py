@@ -11,7 +11,7 @@ from integration.lifecycle.operators import Installed
 from testbed.environment import Environment, NotUpError, load
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def environment() -> Environment:
     try:
         return load()
@@ -19,7 +19,7 @@ def environment() -> Environment:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     with control_plane() as plane:
         yield Installed.by_helm(plane, tmp_path_factory.mktemp("operators"))

@@ -90,19 +90,6 @@ class Told:
         }
 
 
-def fill(told: Told) -> None:
-    """Create the operator's Secret, and the namespace's with one line that is forbidden and one that is none."""
-    hub = told.hub
-    name_receivers(told)
-    told.secret(
-        told.kubectl,
-        "fencepost-pages",
-        apprise=(
-            f"json://127.0.0.1:{hub.port}/team\njson://127.0.0.1:{told.forbidden.port}/forbidden\nfile:///etc/passwd"
-        ),
-    )
-
-
 def name_receivers(told: Told) -> None:
     """Create the operator's Secret."""
     hub, mails, am = told.hub, told.mails, told.am
@@ -119,6 +106,16 @@ def name_receivers(told: Told) -> None:
     )
 
 
+@pytest.fixture
+def team(told: Told) -> Iterator[None]:
+    """Have a Secret in the namespace with a receiver, one that is forbidden, and a line that is none."""
+    team, forbidden = (f"json://127.0.0.1:{hub.port}" for hub in (told.hub, told.forbidden))
+    lines = (f"{team}/team", f"{forbidden}/forbidden", "file:///etc/passwd")
+    told.secret(told.kubectl, "fencepost-pages", apprise="\n".join(lines))
+    yield
+    told.kubectl.delete("secret", "fencepost-pages")
+
+
 @pytest.fixture(scope="module")
 def told(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     mark, session = secrets.token_hex(3), open_session()
@@ -132,7 +129,7 @@ def told(installed: Installed, environment: Environment, tmp_path_factory: pytes
         alertmanager(environment, tmp_path_factory.mktemp("am"), webhook=alerts.url) as am,
     ):
         made = Told(stage, hub, forbidden, mails, am, alerts)
-        fill(made)
+        name_receivers(made)
         with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
             yield made
     session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
@@ -183,6 +180,7 @@ def keys(events: list[Object]) -> set[str]:
     return {event["dedup_key"] for event in events}
 
 
+@pytest.mark.usefixtures("team")
 def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(told: Told) -> None:
     """The topic is missing. PagerDuty takes the first request and does not answer; then the operator is killed."""
     hub, name = told.hub, "orders"
@@ -277,6 +275,7 @@ def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
     name, forgotten, hub = "silent", "forgotten", told.hub
     topic, bootstrap = f"{told.stage.topic}-old", told.stage.environment.kafka_host
     Topics(bootstrap).create(topic, 1)
+    set_retention(bootstrap, topic, hours=1)
     with told.stage.installed.killable(**told.settings):
         manifest = told.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {SILENCE_ANNOTATION: moment(hours=2)}
@@ -290,7 +289,6 @@ def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
         eventually("it streams", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
         told.kubectl.patch("spl", forgotten, {"spec": {"suspend": True}})
         eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
-        set_retention(bootstrap, topic, hours=1)
         produce(bootstrap, topic, count=20, age=50 * 60)
         eventually("the risk is paged", lambda: told.events("trigger", forgotten, "DataExpiresSoon"), seconds=120)
         eventually("and recorded", lambda: told.sent(forgotten, "DataExpiresSoon", "opened"), seconds=60)

@@ -1,0 +1,1 @@
+"""Operators as processes on an API server without nodes, which ends with this folder's tests."""
