@@ -24,13 +24,16 @@ settings.load_profile("untimed")
 
 NEED_DATA_SERVICES = ("contract", "integration", "gitops")
 LONGEST_FOLDERS = (
-    "tests/integration/driver/",
     "tests/integration/lifecycle/",
+    "tests/integration/driver/",
     "tests/integration/operator/",
     "tests/integration/kafka/",
     "tests/gitops/",
 )
-"""Of those that need Kafka and Cassandra, the longest first: begun last, one process would do it alone at the end."""
+"""Of those that need Kafka and Cassandra, the longest first: begun last, one process would do it alone at the end.
+
+Before them lifecycle/, which mostly waits, beside the e2e tests: Spark takes all CPUs in these and in driver/.
+"""
 
 
 MOST_SAID = 1500

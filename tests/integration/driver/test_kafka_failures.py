@@ -59,6 +59,7 @@ def test_a_stop_while_kafka_is_down_exits_0_and_keeps_what_was_committed(one: Pi
     assert one.committed_records() == 100
 
 
+@pytest.mark.long
 def test_a_log_that_was_truncated_and_grew_again_stops_the_next_run_with_the_range(
     one: Pipeline, kafka: Cluster
 ) -> None:

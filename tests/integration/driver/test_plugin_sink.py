@@ -19,7 +19,7 @@ from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from harness.waiting import eventually
 from integration.driver.support import Pipeline, Run
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
 PLUGINS = Path(__file__).with_name("plugins")
 PACKAGES = "/opt/test-packages"
