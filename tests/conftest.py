@@ -1,8 +1,8 @@
 """Settings of every test, and which tests run side by side.
 
-`make test` runs two processes. One runs the e2e tests, which mostly wait for the cluster; the other one runs the tests
-that need no testbed, and then those that need Kafka and Cassandra. The one that is done first takes a share of the
-latter. The e2e tests that take Kafka and Cassandra away come early, while the other process does not need them.
+`make test` runs two processes. One runs the e2e tests; the other one runs the tests that need no testbed, and then
+those that need Kafka and Cassandra. The one that is done first takes a share of the latter. The e2e tests that take
+Kafka and Cassandra away come early, while the other process does not need them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 NEED_DATA_SERVICES = ("contract", "integration", "gitops")
-LONGEST_FOLDERS = (
+EARLY_FOLDERS = (
     "tests/integration/lifecycle/",
     "tests/integration/driver/",
     "tests/integration/operator/",
     "tests/integration/kafka/",
     "tests/gitops/",
 )
-"""Of those that need Kafka and Cassandra, the longest first: begun last, one process would do it alone at the end.
+"""Of those that need Kafka and Cassandra, in this order, before all others.
 
-Before them lifecycle/, which mostly waits, beside the e2e tests: Spark takes all CPUs in these and in driver/.
+First lifecycle/, which mostly waits, beside the e2e tests: Spark takes all CPUs in these and in driver/. Then the
+longest first: begun last, one process would do it alone at the end.
 """
 
 
@@ -93,8 +94,8 @@ def _turn(item: pytest.Item) -> int:
     """Return a test's place in the order; of equal ones the order stays."""
     suite = _suite(item.nodeid)
     if suite in NEED_DATA_SERVICES:
-        long = (4 + place for place, folder in enumerate(LONGEST_FOLDERS) if item.nodeid.startswith(folder))
-        return next(long, 4 + len(LONGEST_FOLDERS))
+        early = (4 + place for place, folder in enumerate(EARLY_FOLDERS) if item.nodeid.startswith(folder))
+        return next(early, 4 + len(EARLY_FOLDERS))
     if suite != "e2e":
         return 3
     return next((turn for turn, marker in enumerate(("fresh", "outage")) if item.get_closest_marker(marker)), 2)

@@ -109,8 +109,11 @@ def name_receivers(told: Told) -> None:
 @pytest.fixture
 def team(told: Told) -> Iterator[None]:
     """Have a Secret in the namespace with a receiver, one that is forbidden, and a line that is none."""
-    team, forbidden = (f"json://127.0.0.1:{hub.port}" for hub in (told.hub, told.forbidden))
-    lines = (f"{team}/team", f"{forbidden}/forbidden", "file:///etc/passwd")
+    lines = (
+        f"json://127.0.0.1:{told.hub.port}/team",
+        f"json://127.0.0.1:{told.forbidden.port}/forbidden",
+        "file:///etc/passwd",
+    )
     told.secret(told.kubectl, "fencepost-pages", apprise="\n".join(lines))
     yield
     told.kubectl.delete("secret", "fencepost-pages")
