@@ -119,6 +119,24 @@ async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.Mon
     await offsets.close()
 
 
+async def test_clients_that_nobody_uses_are_closed_though_nobody_asks_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
+    offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(idle=0.5))
+    for number in range(2):
+        with pytest.raises(Unreachable):
+            await offsets.ends(nowhere("gone", number))
+    assert len(offsets) == 2
+    async with asyncio.timeout(20):
+        while len(offsets):
+            await asyncio.sleep(0.05)
+    with pytest.raises(Unreachable):  # and opened again when it is needed
+        await offsets.ends(nowhere("gone", 0))
+    assert len(offsets) == 1
+    await offsets.close()
+
+
 async def test_namespaces_share_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
     offsets = KafkaOffsets(NoSecrets())

@@ -22,8 +22,8 @@ from fencepost_operator.backoff import retry_delay
 from fencepost_operator.errors import Rejected, Unreachable
 
 _SHARE: Final = "wait, or give this namespace's pipelines the same source.kafka.bootstrapServers and properties"
-IDLE: Final = 600.0
-"""Seconds after which a client that nobody used is closed."""
+FORGOTTEN_AFTER: Final = 600.0
+"""Seconds after which what was learned of a Kafka or a pipeline is forgotten if nobody asked for it."""
 _CLOSING_AT_ONCE: Final = 16
 """Threads that close clients; each waits for the name lookups that its client has in progress."""
 _CONSUMER_ONLY: Final = frozenset({"isolation.level"})
@@ -37,7 +37,9 @@ _Key: TypeAlias = tuple[str | tuple[str, str], ...]
 class ClientLimits:
     """How many clients are open: librdkafka starts a thread per client, per bootstrap server and per broker.
 
-    Pauses are in seconds: a cluster that was refused for its size is not dialled again before.
+    Pauses are in seconds: a cluster that was refused for its size is not dialled again before.  So is `idle`, after
+    which a client that nobody used is closed.  Until then, one whose Kafka is gone looks its servers' names up every
+    two seconds, under each search domain of the pod.
     """
 
     per_namespace: int = 16
@@ -48,6 +50,7 @@ class ClientLimits:
     brokers_total: int = 2048
     first_pause: float = 10.0
     longest_pause: float = 600.0
+    idle: float = 120.0
 
 
 class _Oversized(Rejected):
@@ -75,6 +78,7 @@ class KafkaPool:
         self._clients: dict[_Key, Client] = {}
         self._refused: dict[tuple[str, str], _Refused] = {}
         self._closing: Counter[str] = Counter()
+        self._sweep: asyncio.TimerHandle | None = None
         self._closers = ThreadPoolExecutor(_CLOSING_AT_ONCE, thread_name_prefix="kafka-close")
 
     def __len__(self) -> int:
@@ -83,6 +87,8 @@ class KafkaPool:
 
     async def close(self) -> None:
         """Close the clients; librdkafka ends their threads."""
+        if self._sweep is not None:
+            self._sweep.cancel()
         self._release(list(self._clients))
         await asyncio.get_running_loop().run_in_executor(None, self._closers.shutdown)
 
@@ -91,16 +97,22 @@ class KafkaPool:
         own = {key: value for key, value in properties.items() if key not in _CONSUMER_ONLY}
         own["bootstrap.servers"] = servers
         key: _Key = (connection.namespace, *sorted(own.items()))
-        now = self._monotonic()
-        unused = [k for k, c in self._clients.items() if k != key and not c.users and now - c.used_at > IDLE]
         client = self._clients.get(key)
         if client is None:
-            room = [k for k in self._room(connection) if k not in unused]
+            room = self._room(connection)
             client = self._clients[key] = open_client(own, connection)
-            unused += room
-        client.used_at = now
-        self._release(unused)
+            self._release(room)
+        client.used_at = self._monotonic()
+        if self._sweep is None:
+            self._close_idle()
         return client
+
+    def _close_idle(self) -> None:
+        """Close clients that nobody used for long, now and then again until none is open."""
+        now = self._monotonic()
+        self._release([k for k, c in self._clients.items() if not c.users and now - c.used_at > self._limits.idle])
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(self._limits.idle, self._close_idle) if self._clients else None
 
     def _room(self, connection: KafkaConnection) -> list[_Key]:
         """Return the client to close for a new one, if any. Raises Unreachable when all of them are in use."""
@@ -164,7 +176,7 @@ class KafkaPool:
     def refuse_again(self, connection: KafkaConnection) -> None:
         """Raise the last refusal of a cluster for its size until the pause after it is over."""
         now = self._monotonic()
-        for old in [k for k, refused in self._refused.items() if now - refused.retry_at > IDLE]:
+        for old in [k for k, refused in self._refused.items() if now - refused.retry_at > FORGOTTEN_AFTER]:
             del self._refused[old]
         refused = self._refused.get(_cluster(connection))
         if refused is not None and now < refused.retry_at:

@@ -21,7 +21,7 @@ from fencepost.contract import kafka_properties, offset_key
 from fencepost.kafka.answers import Topics, topics_of
 from fencepost_operator.adapters.dialing import Dialing
 from fencepost_operator.adapters.kafka_client import ANSWER_WITHIN, TRY_AGAIN, translated
-from fencepost_operator.adapters.kafka_pool import IDLE, ClientLimits, KafkaPool
+from fencepost_operator.adapters.kafka_pool import FORGOTTEN_AFTER, ClientLimits, KafkaPool
 from fencepost_operator.adapters.list_offsets import all_done, first_offsets, positions
 from fencepost_operator.adapters.record_ages import milliseconds
 from fencepost_operator.adapters.topic_settings import read_topic_settings
@@ -144,7 +144,7 @@ class KafkaOffsets:
     def _reader(self, reader: ObjectKey, connection: KafkaConnection) -> Reader:
         """Return what is known for a pipeline: nothing yet for another connection, nor after a long time."""
         now = self._monotonic()
-        for old in [key for key, known in self._readers.items() if now - known.used_at > IDLE]:
+        for old in [key for key, known in self._readers.items() if now - known.used_at > FORGOTTEN_AFTER]:
             del self._readers[old]
         known = self._readers.get(reader)
         if known is None or known.connection != connection:
