@@ -39,9 +39,7 @@ class ControlPlane:
 
     def kubectl(self, namespace: str) -> Kubectl:
         """Return an administrator's kubectl for a namespace."""
-        return Kubectl(
-            command=(str(Home.of_user().bin / "kubectl"), f"--kubeconfig={self.kubeconfig}"), namespace=namespace
-        )
+        return Kubectl(Home.of_user().bin / "kubectl", self.kubeconfig, namespace)
 
     def kubeconfig_of(self, account: str, namespace: str) -> Path:
         """Return the kubeconfig of a ServiceAccount."""

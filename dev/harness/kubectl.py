@@ -1,4 +1,4 @@
-"""kubectl with the testbed's own kubeconfig, and JSON for an answer."""
+"""kubectl with the testbed's own kubeconfig, and objects for an answer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self
 
+from harness.api_server import ApiError, Object, api_server
 from harness.waiting import eventually
 from testbed.environment import Environment
 
-Object: TypeAlias = dict[str, Any]
+__all__ = ["Kubectl", "KubectlError", "Object"]
+
+_SELECTORS: Final = {"--selector": "labelSelector", "--field-selector": "fieldSelector"}
 
 
 class KubectlError(AssertionError):
@@ -27,13 +30,19 @@ class KubectlError(AssertionError):
 class Kubectl:
     """The pinned kubectl in one namespace, whatever the user's environment says."""
 
-    command: tuple[str, ...]
+    program: Path
+    kubeconfig: Path
     namespace: str
 
     @classmethod
     def of(cls, environment: Environment, namespace: str) -> Self:
         """Return kubectl for a namespace of the testbed's cluster."""
-        return cls(command=(str(environment.kubectl), f"--kubeconfig={environment.kubeconfig}"), namespace=namespace)
+        return cls(environment.kubectl, environment.kubeconfig, namespace)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the words before those of a subcommand; the namespace is not among them."""
+        return str(self.program), f"--kubeconfig={self.kubeconfig}"
 
     def within(self, namespace: str) -> Kubectl:
         """Return the same kubectl for another namespace."""
@@ -51,13 +60,24 @@ class Kubectl:
         return done.stdout
 
     def get(self, kind: str, name: str) -> Object | None:
-        """Return an object, or None where there is none."""
-        text = self.run("get", kind, name, "--ignore-not-found", "--output=json")
-        return dict(json.loads(text)) if text.strip() else None
+        """Return an object, or None where there is none. Raises KubectlError."""
+        try:
+            return api_server(self.kubeconfig).get(kind, self.namespace, name)
+        except ApiError as error:
+            raise KubectlError(("get", kind, name), str(error)) from None
 
     def items(self, kind: str, *options: str) -> list[Object]:
-        """Return the objects of a kind; `options` select, such as `--selector=a=b`."""
-        return list(json.loads(self.run("get", kind, *options, "--output=json"))["items"])
+        """Return the objects of a kind, or of several with commas between. Raises KubectlError.
+
+        `options` are `--selector=a=b` and `--field-selector=a=b`.
+        """
+        split = [option.partition("=") for option in options]
+        try:
+            return api_server(self.kubeconfig).items(
+                kind, self.namespace, **{_SELECTORS[option]: value for option, _, value in split}
+            )
+        except ApiError as error:
+            raise KubectlError(("get", kind, *options), str(error)) from None
 
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """`kubectl apply` as a user does it."""

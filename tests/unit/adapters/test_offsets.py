@@ -17,6 +17,7 @@ from fencepost_operator.adapters.kafka_pool import ClientLimits
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+from harness.waiting import eventually_async
 
 PLACE = KafkaConnection(namespace="n", bootstrap_servers="kafka:9092", topics=("t",))
 
@@ -128,9 +129,11 @@ async def test_clients_that_nobody_uses_are_closed_though_nobody_asks_for_anothe
         with pytest.raises(Unreachable):
             await offsets.ends(nowhere("gone", number))
     assert len(offsets) == 2
-    async with asyncio.timeout(20):
-        while len(offsets):
-            await asyncio.sleep(0.05)
+
+    async def none_is_open() -> bool:
+        return len(offsets) == 0
+
+    await eventually_async(none_is_open, seconds=20, pause=0.05)
     with pytest.raises(Unreachable):  # and opened again when it is needed
         await offsets.ends(nowhere("gone", 0))
     assert len(offsets) == 1
