@@ -112,8 +112,9 @@ class Faults:
 
         eventually("the operator is ready", available, seconds=90)
 
-    def kill_helm(self, midway: Callable[[], bool], *, seconds: float = 60) -> None:
-        """Catch the operator's next helm and kill it as soon as `midway` holds.
+    @contextmanager
+    def helm_killed(self, midway: Callable[[], bool], *, seconds: float = 60) -> Iterator[None]:
+        """Catch the first helm that the operator starts from here on; after the block kill it once `midway` holds.
 
         Helm is let on in steps of some milliseconds, so that it stands still while `midway` is asked.
         Raises NodeError when no helm was seen in time, or it ended before `midway` held.
@@ -121,11 +122,16 @@ class Faults:
         container = Container.of(eventually("the operator runs", self.operator_pod, seconds=60))
         assert container is not None
         catch = (
-            f"end=$(($(date +%s) + {seconds:.0f})); while [ $(date +%s) -lt $end ]; do for pid in $(pgrep -x helm); do"
-            f" grep -q {container.identity} /proc/$pid/cgroup && kill -STOP $pid && echo $pid && exit 0;"
-            " done; done; exit 1"
+            f"echo; end=$(($(date +%s) + {seconds:.0f})); while [ $(date +%s) -lt $end ]; do"
+            f" for pid in $(pgrep -x helm); do grep -q {container.identity} /proc/$pid/cgroup"
+            " && kill -STOP $pid && echo $pid && exit 0; done; done; exit 1"
         )
-        pid = self.nodes.run(container.node, "sh", "-c", catch, seconds=seconds + 10).strip()
+        with self.nodes.lines(container.node, "sh", "-c", catch) as lines:
+            next(lines)  # it looks now: helm ends within a second
+            yield
+            pid = next(lines, "").strip()
+        if not pid:
+            raise NodeError(f"no helm of {container} within {seconds:.0f} s")
         # Between helm's two writes lie some 40 ms on a quiet machine: longer steps leap over them.
         step = f"kill -CONT {pid} && sleep 0.01 && kill -STOP {pid}"
         while not midway():

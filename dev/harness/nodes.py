@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +36,13 @@ class Nodes:
         if check and done.returncode != 0:
             raise NodeError(f"{' '.join(words)}: code {done.returncode}: {done.stderr.strip()}")
         return done.stdout
+
+    @contextmanager
+    def lines(self, node: str, *command: str) -> Iterator[Iterator[str]]:
+        """Yield the lines that a command in a node prints while the block runs; wait for its end after the block."""
+        with subprocess.Popen([self.docker, "exec", node, *command], stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            yield iter(running.stdout)
 
     def host(self, node: str) -> str:
         """Return the address under which a node, and a pod on it, reaches this machine."""

@@ -161,8 +161,8 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
             for secret in helm_revisions(kubectl, pipeline.name)
         )
 
-    stream.apply()
-    faults.kill_helm(midway=begun)
+    with faults.helm_killed(midway=begun):
+        stream.apply()
     pipeline.wait_ready(epoch=kept.epoch + 1)
     assert not begun(), "the revision that helm died over is still pending"
     assert stream.check_every_row().epoch == kept.epoch + 1

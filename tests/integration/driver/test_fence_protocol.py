@@ -63,22 +63,23 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
 
 
 def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) -> None:
-    one = pipeline(max_records_per_batch=250)
-    one.kafka.produce(one.topic, 250)
+    """Two of its four tasks run at a time, and what a task has done shows when it ends: 20 s before the batch does."""
+    one = pipeline(max_records_per_batch=200)
+    one.kafka.produce(one.topic, 200)
     run = one.start(replace(one.take_over(), entrypoint="parse:trickle"))
-    seen: set[int] = set()
+    seen: list[int] = []
 
     def look() -> bool:
         found = table(one).read_progress(one.config.pipeline)
         if found is not None:
             assert found.epoch == one.config.epoch
-            seen.add(found.done)
-        return len(seen) >= 3 or run.process.poll() is not None
+            seen.append(found.done)
+        return len(set(seen)) >= 2 or run.process.poll() is not None or one.committed_records() > 0
 
-    eventually("three different reports of progress", look, seconds=240, pause=0.5)
-    assert len(seen) >= 3, run.log.read_text()[-3000:]
+    eventually("two different reports of progress", look, seconds=240)
+    assert len(set(seen)) >= 2, run.log.read_text()[-3000:]
+    assert seen == sorted(seen)
     assert one.committed_records() == 0  # all in one batch
-    one.wait_committed(250)
 
 
 def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:
