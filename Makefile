@@ -15,8 +15,8 @@ UV := $(UV_VENV)/bin/uv
 export PYTHONPATH := dev:tests
 export UV_PYTHON_DOWNLOADS := never
 SOURCES := operator/src job-image/src cli/src dev tests examples
-# Two processes; tests/conftest.py says which tests one of them runs together, and in which order.
-SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
+# Three processes for two CPUs, since tests wait; tests/conftest.py says which one runs what, and in which order.
+SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder
 # Of `make simulate`; SEED plays one of them.
 HISTORIES ?= 100000
 PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image cli dev tests

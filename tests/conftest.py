@@ -1,8 +1,8 @@
 """Settings of every test, and which tests run side by side.
 
-`make test` runs two processes. One runs the e2e tests; the other one runs the tests that need no testbed, and then
-those that need Kafka and Cassandra. The one that is done first takes a share of the latter. The e2e tests that take
-Kafka and Cassandra away come early, while the other process does not need them.
+`make test` runs three processes. One runs the e2e tests; the others run the tests that need no testbed, and then those
+that need Kafka and Cassandra. The one that is done first takes a share of the latter. The e2e tests that take Kafka and
+Cassandra away come early, while the other processes do not need them.
 """
 
 from __future__ import annotations

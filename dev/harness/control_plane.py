@@ -23,6 +23,8 @@ from harness.waiting import eventually
 from testbed.home import Home
 from testbed.images import REPOSITORY
 
+_CERTIFICATE: Final = Path("certificates", "apiserver.crt")
+"""In the folder: signed by itself. The API server makes it when it starts."""
 _CONTROLLERS: Final = (
     "namespace-controller", "garbage-collector-controller", "job-controller", "statefulset-controller",
     "serviceaccount-controller",
@@ -44,7 +46,7 @@ class ControlPlane:
     def kubeconfig_of(self, account: str, namespace: str) -> Path:
         """Return the kubeconfig of a ServiceAccount."""
         token = self.kubectl(namespace).run("create", "token", account, "--duration=1h").strip()
-        return _kubeconfig(self.folder / f"{account}.kubeconfig", self.server, token)
+        return _kubeconfig(self.folder, account, self.server, token)
 
 
 @contextmanager
@@ -64,9 +66,7 @@ def control_plane() -> Iterator[ControlPlane]:
         subprocess.run(generate, check=True, capture_output=True)
         (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
         server = f"https://127.0.0.1:{secure}"
-        found = ControlPlane(
-            server=server, folder=folder, kubeconfig=_kubeconfig(folder / "admin.kubeconfig", server, token)
-        )
+        found = ControlPlane(server=server, folder=folder, kubeconfig=_kubeconfig(folder, "admin", server, token))
         stack.enter_context(_running(folder, "kube-apiserver", *_api_server(folder, store, secure, key)))
         admin = found.kubectl("default")
         eventually("the API server is ready", lambda: _answers(admin, "get", "--raw=/readyz"), seconds=90)
@@ -86,7 +86,7 @@ def control_plane() -> Iterator[ControlPlane]:
 def _api_server(folder: Path, store: str, port: int, key: Path) -> tuple[str, ...]:
     return (
         f"--etcd-servers={store}", f"--secure-port={port}", "--bind-address=127.0.0.1",
-        f"--cert-dir={folder / 'certificates'}", "--authorization-mode=RBAC",
+        f"--cert-dir={folder / _CERTIFICATE.parent}", "--authorization-mode=RBAC",
         f"--token-auth-file={folder / 'tokens.csv'}", "--service-account-issuer=https://fencepost.test",
         f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
         "--service-cluster-ip-range=10.98.0.0/16", "--disable-admission-plugins=ServiceAccount",
@@ -114,9 +114,9 @@ def _running(folder: Path, program: str, *arguments: str, variables: Mapping[str
                 process.wait()
 
 
-def _kubeconfig(path: Path, server: str, token: str) -> Path:
-    entry = "own"
-    cluster = {"server": server, "insecure-skip-tls-verify": True}
+def _kubeconfig(folder: Path, account: str, server: str, token: str) -> Path:
+    path, entry = folder / f"{account}.kubeconfig", "own"
+    cluster = {"server": server, "certificate-authority": str(folder / _CERTIFICATE)}
     path.write_text(
         json.dumps(
             {

@@ -1,7 +1,7 @@
 """Who may use the testbed's Kafka and Cassandra: many tests at once, or one test that takes them away.
 
-Tests run in two processes. A lock file between them makes an outage wait for the test that is running in the other
-process, and makes that process wait until the outage is over.
+Tests run in several processes. A lock file between them makes an outage wait for the tests that are running in the
+others, and makes these wait until the outage is over.
 """
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ class Faults:
         eventually("the operator is ready", available, seconds=90)
 
     @contextmanager
-    def helm_killed(self, midway: Callable[[], bool], *, seconds: float = 60) -> Iterator[None]:
-        """Catch the first helm that the operator starts from here on; after the block kill it once `midway` holds.
+    def helm_killed(self, release: str, midway: Callable[[], bool], *, seconds: float = 60) -> Iterator[None]:
+        """Catch the operator's first helm of this release from here on; after the block kill it once `midway` holds.
 
         Helm is let on in steps of some milliseconds, so that it stands still while `midway` is asked.
         Raises NodeError when no helm was seen in time, or it ended before `midway` held.
@@ -124,16 +124,22 @@ class Faults:
         catch = (
             f"echo; end=$(($(date +%s) + {seconds:.0f})); while [ $(date +%s) -lt $end ]; do"
             f" for pid in $(pgrep -x helm); do grep -q {container.identity} /proc/$pid/cgroup"
-            " && kill -STOP $pid && echo $pid && exit 0; done; done; exit 1"
+            f" && grep -qa {release} /proc/$pid/cmdline && kill -STOP $pid && echo $pid && exit 0; done; done; exit 1"
         )
         with self.nodes.lines(container.node, "sh", "-c", catch) as lines:
-            next(lines)  # it looks now: helm ends within a second
-            yield
-            pid = next(lines, "").strip()
-        if not pid:
-            raise NodeError(f"no helm of {container} within {seconds:.0f} s")
-        # Between helm's two writes lie some 40 ms on a quiet machine: longer steps leap over them.
-        step = f"kill -CONT {pid} && sleep 0.01 && kill -STOP {pid}"
-        while not midway():
-            self.nodes.run(container.node, "sh", "-c", step)
-        self.nodes.run(container.node, "kill", "-KILL", pid)
+            if next(lines, None) is None:  # it looks now: helm ends within a second
+                raise NodeError(f"nothing can be run on {container.node}")
+            pid = None
+            try:
+                yield
+                pid = next(lines, "").strip()
+                if not pid:
+                    raise NodeError(f"no helm of {release} within {seconds:.0f} s")
+                # Between helm's two writes lie some 40 ms on a quiet machine: longer steps leap over them.
+                step = f"kill -CONT {pid} && sleep 0.01 && kill -STOP {pid}"
+                while not midway():
+                    self.nodes.run(container.node, "sh", "-c", step)
+            finally:  # also after a failure: one that stays stopped keeps the operator's others waiting
+                if pid is None:
+                    pid = next(lines, "").strip()
+                self.nodes.run(container.node, "kill", "-KILL", pid, check=False)

@@ -16,6 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from e2e.stream import Starts, Stream
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired.names import release_name
 from harness.faults import Faults
 from harness.kubectl import Kubectl, Object
 from harness.nodes import Nodes
@@ -161,7 +163,8 @@ def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offse
             for secret in helm_revisions(kubectl, pipeline.name)
         )
 
-    with faults.helm_killed(midway=begun):
+    release = release_name(ObjectKey(kubectl.namespace, pipeline.name))
+    with faults.helm_killed(release, midway=begun):
         stream.apply()
     pipeline.wait_ready(epoch=kept.epoch + 1)
     assert not begun(), "the revision that helm died over is still pending"

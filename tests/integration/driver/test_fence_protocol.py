@@ -63,9 +63,9 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
 
 
 def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) -> None:
-    """Two of its four tasks run at a time, and what a task has done shows when it ends: 20 s before the batch does."""
-    one = pipeline(max_records_per_batch=200)
-    one.kafka.produce(one.topic, 200)
+    """Two of its four tasks run at a time, and what a task has done shows when it ends: 15 s before the batch does."""
+    one = pipeline(max_records_per_batch=300)
+    one.kafka.produce(one.topic, 300)
     run = one.start(replace(one.take_over(), entrypoint="parse:trickle"))
     seen: list[int] = []
 

@@ -124,7 +124,7 @@ async def test_clients_that_nobody_uses_are_closed_though_nobody_asks_for_anothe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
-    offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(idle=0.5))
+    offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(idle=2.0))
     for number in range(2):
         with pytest.raises(Unreachable):
             await offsets.ends(nowhere("gone", number))

@@ -112,7 +112,7 @@ class KafkaPool:
         now = self._monotonic()
         self._release([k for k, c in self._clients.items() if not c.users and now - c.used_at > self._limits.idle])
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(self._limits.idle, self._close_idle) if self._clients else None
+        self._sweep = loop.call_later(self._limits.idle / 4, self._close_idle) if self._clients else None
 
     def _room(self, connection: KafkaConnection) -> list[_Key]:
         """Return the client to close for a new one, if any. Raises Unreachable when all of them are in use."""
