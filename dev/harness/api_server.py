@@ -30,6 +30,10 @@ class ApiError(Exception):
     """The API server refused a request, or did not answer it."""
 
 
+class _AbsentError(ApiError):
+    """There is no such object."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Resource:
     path: str
@@ -85,7 +89,7 @@ class ApiServer:
         for root in ("/api", "/apis"):  # kubectl takes the core group's first
             for group in self._read(root, accept=_DISCOVERY)["items"]:
                 group_name, version = group["metadata"].get("name", ""), group["versions"][0]
-                path = f"{root}/{group_name}/{version['version']}" if group_name else f"{root}/{version['version']}"
+                path = "/".join(filter(None, (root, group_name, version["version"])))
                 for each in version["resources"]:
                     resource = _Resource(path, each["resource"], each["scope"] == "Namespaced")
                     names = (each["resource"], each["singularResource"], each["responseKind"]["kind"].lower())
@@ -112,10 +116,6 @@ class ApiServer:
             raise _AbsentError(path)
         self._resources = {}  # a CRD may be gone, or have other versions
         raise ApiError(f"{path}: {answer.status} {answer.reason}: {body.decode(errors='replace')}")
-
-
-class _AbsentError(ApiError):
-    """There is no such object."""
 
 
 @lru_cache(maxsize=8)

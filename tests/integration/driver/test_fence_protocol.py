@@ -80,6 +80,7 @@ def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) 
     assert len(set(seen)) >= 2, run.log.read_text()[-3000:]
     assert seen == sorted(seen)
     assert one.committed_records() == 0  # all in one batch
+    one.wait_committed(300)
 
 
 def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:
