@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,6 @@ CLASSES: Final[Mapping[str, str]] = {
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
 """What Kafka's scripts start; the testbed's image has Kafka's jars, and not the scripts."""
-BROKER: Final = "1"
 
 
 @pytest.fixture
@@ -55,6 +55,13 @@ def of(*words: str) -> str:
     return found
 
 
+def transaction_starts(printed: str) -> list[str]:
+    """The offsets at which transactions began that are open, of what `describe-producers` printed."""
+    header, *rows = (re.split(r"\s*\t", line) for line in printed.splitlines() if line)
+    starts = [row[header.index("CurrentTransactionStartOffset")] for row in rows]
+    return [start for start in starts if start.isdecimal()]
+
+
 def committed_end(environment: Environment, topic: str) -> int:
     partition, latest = TopicPartition(topic, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     admin = Kafka(environment.kafka_host).admin  # its answers end with it
@@ -64,14 +71,14 @@ def committed_end(environment: Environment, topic: str) -> int:
 
 def test_every_command_has_a_test() -> None:
     assert {command.split()[0] for command in COMMANDS} == set(CLASSES)
-    assert len(COMMANDS) == len({of("find-hanging"), of("abort"), of("retention.ms"), of("min.insync.replicas")})
+    assert len(COMMANDS) == len({of("describe-producers"), of("abort"), of("retention.ms"), of("min.insync.replicas")})
 
 
 def test_a_transaction_that_stays_open_is_aborted_by_the_runbook(environment: Environment, topic: str) -> None:
     with open_transaction(environment.kafka_host, topic):
         assert committed_end(environment, topic) == 0
-        assert "ProducerId" in run(environment, of("find-hanging"), N=BROKER)
-        run(environment, of("abort"), TOPIC=topic, N="0", OFFSET="0")
+        (start,) = transaction_starts(run(environment, of("describe-producers"), TOPIC=topic, N="0"))
+        run(environment, of("abort"), TOPIC=topic, N="0", OFFSET=start)
         assert committed_end(environment, topic) == 2, "the record and the marker of its end"
 
 

@@ -156,7 +156,7 @@ def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_i
     with told.stage.installed.killable(**told.settings, FENCEPOST_METRICS_PORT=str(port)):
         eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
         eventually("each is recorded", lambda: len(operators(told, name)) == OPERATORS, seconds=60)
-        assert not unsent_seconds(port)
+        eventually("no page of any pipeline waits", lambda: not unsent_seconds(port), seconds=60)
         told.kubectl.delete("spl", name)
 
 

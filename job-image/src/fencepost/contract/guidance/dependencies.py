@@ -128,7 +128,7 @@ RISK: Final = {
         severity=Severity.WARNING,
         situation="A producer's transaction stays open and hides the records behind it",
         does="goes on with the other partitions; the lag does not count what is hidden",
-        remedy="find the producer with kafka-transactions.sh find-hanging, and end or abort its transaction",
+        remedy="find the producer with kafka-transactions.sh describe-producers, and end or abort its transaction",
         steps=(
             Step(
                 "Which partitions, and since when",
