@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from contract.cassandra import open_session
 from fakes.connections import connection_to
@@ -18,7 +16,7 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.contract import ReportedLoss
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Resource
+from fencepost_operator.adapters.api_server import ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
@@ -35,17 +33,17 @@ from fencepost_operator.adapters.runs import KubernetesRuns
 from fencepost_operator.api import (
     GROUP,
     KIND,
-    PLURAL,
     VERSION,
     CassandraConnection,
     KafkaConnection,
     ObjectKey,
 )
-from fencepost_operator.errors import FencepostError, Unreachable
+from fencepost_operator.errors import Unreachable
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports
 from flights.topics import Topics
 from harness.waiting import answered
+from integration.operator.cluster import PIPELINES, own_namespace
 from testbed.environment import Environment
 
 T = TypeVar("T")
@@ -53,7 +51,6 @@ T = TypeVar("T")
 KEYSPACE = "fencepost_contract"
 
 REPOSITORY = Path(__file__).parents[2]
-PIPELINES = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
 CONFIG_MAPS = Resource(prefix="/api/v1", plural="configmaps")
 
 
@@ -182,20 +179,3 @@ def _report(row: str, loss: ReportedLoss) -> None:
     table = CassandraFenceTable.over(open_session(), KEYSPACE)
     table.report_loss(row, loss)
     table.close()
-
-
-@asynccontextmanager
-async def own_namespace(api: ApiServer) -> AsyncIterator[str]:
-    """Yield the name of a namespace that is there while the context lasts."""
-    name = f"contract-{uuid.uuid4().hex[:8]}"
-    marks = {"pod-security.kubernetes.io/enforce": "restricted"}
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}}
-    await api._call("POST", "create", NAMESPACES, body=body)
-    try:
-        yield name
-    finally:
-        for item in await api.list(PIPELINES, namespace=name):
-            with contextlib.suppress(FencepostError):
-                freed: dict[str, Any] = {"metadata": {"finalizers": []}}
-                await api.merge(PIPELINES, namespace=name, name=item["metadata"]["name"], body=freed)
-        await api._call("DELETE", "delete", NAMESPACES, name=name, body={"propagationPolicy": "Background"})

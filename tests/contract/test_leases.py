@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from contract.operator_stages import own_namespace
 from fakes.lease import FakeLeases
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.leases import LEASES, KubernetesLeases
 from fencepost_operator.errors import Conflict
 from fencepost_operator.ports import LeaseRecord, Leases
+from integration.operator.cluster import own_namespace
 from testbed.environment import load
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

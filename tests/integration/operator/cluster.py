@@ -1,18 +1,43 @@
-"""Helpers of the operator's integration tests: objects to make, and waiting for what becomes of them."""
+"""What the operator's tests on a real API server create: a namespace, and the objects in it."""
 
 from __future__ import annotations
 
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
+from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, ApiServer, Resource
 from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, ObjectKey
-
-T = TypeVar("T")
+from fencepost_operator.errors import FencepostError
+from harness.waiting import eventually_async
 
 REPOSITORY: Final = Path(__file__).parents[3]
 CHART: Final = REPOSITORY / "charts" / "spark-cluster"
 PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+SERVICE_ACCOUNTS: Final = Resource(prefix="/api/v1", plural="serviceaccounts")
+
+
+@contextlib.asynccontextmanager
+async def own_namespace(api: ApiServer) -> AsyncIterator[str]:
+    """Yield the name of a namespace that enforces Pod Security's strictest level, ready for pods.
+
+    The API server refuses a pod while its namespace has no default ServiceAccount, which a controller creates.
+    """
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    marks = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}}
+    await api._call("POST", "create", NAMESPACES, body=body)
+    try:
+        await eventually_async(lambda: api.get(SERVICE_ACCOUNTS, namespace=name, name="default"), pause=0.1)
+        yield name
+    finally:
+        freed: dict[str, Any] = {"metadata": {"finalizers": []}}
+        for item in await api.list(PIPELINES, namespace=name):
+            with contextlib.suppress(FencepostError):
+                await api.merge(PIPELINES, namespace=name, name=item["metadata"]["name"], body=freed)
+        await api._call("DELETE", "delete", NAMESPACES, name=name, body={"propagationPolicy": "Background"})
 
 
 def pipeline_manifest(key: ObjectKey) -> dict[str, Any]:
