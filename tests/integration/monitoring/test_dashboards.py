@@ -27,7 +27,7 @@ from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.exposition import exposition as of_worker
 from fencepost.worker.processes import processes
-from fencepost_operator.api import Condition, FailureStatus, ObjectKey, State, Status
+from fencepost_operator.api import Condition, FailureStatus, ObjectKey, Reason, State, Status
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from generators.panels import BOARDS
@@ -81,7 +81,7 @@ class Fleet:
             type="Ready", status="True", reason="Streaming", message="", last_transition_time=BEGUN,
             observed_generation=1,
         )  # fmt: skip
-        failure = FailureStatus(count=1, epoch=1, at=BEGUN, reason="Killed", message="", remedy="")
+        failure = FailureStatus(count=1, epoch=1, at=BEGUN, reason=Reason.KILLED, message="", remedy="")
         status = Status(
             state=State.RUNNING, conditions=(ready,), epoch=3, restarts=self.ticks, failure=failure, lag=self.ticks
         )

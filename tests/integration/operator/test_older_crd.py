@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from fencepost.contract.guidance import Severity
 from fencepost_operator.adapters import crds as crds_adapter
 from fencepost_operator.adapters import pipelines as pipelines_adapter
 from fencepost_operator.adapters.api_server import ApiServer, Resource
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.integration
 CRDS: Final = Resource(prefix="/apis/apiextensions.k8s.io/v1", plural="customresourcedefinitions")
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PAGE: Final = PageStatus(
-    reason="BadSpec", condition="Stalled", severity="critical", message="m", opened_at=NOW, quiet_since=NOW
+    reason="BadSpec", condition="Stalled", severity=Severity.WARNING, message="m", opened_at=NOW, quiet_since=NOW
 )
 RUN: Final = RunStatus(
     name="r-run-1", epoch=1, spec_hash="v2:a.b", cluster_generation=1, recorded_at=NOW, master_uid="master-1"
@@ -118,7 +119,7 @@ async def test_what_an_older_crd_refuses_is_left_out_and_remembered(
     """A run must not wait for a word that an older release did not know: the rest is recorded."""
     found = await older.created(api, pipelines, namespace)
     cluster = ClusterStatus(release="r", generation=1, config_hash="h", requested_at=NOW)
-    page = replace(PAGE, severity=f"{PAGE.severity}!", quiet_since=None)
+    page = replace(PAGE, severity=Severity.CRITICAL, quiet_since=None)
     wanted = replace(FULL, state=State.RUNNING, cluster=cluster, pages=(page,), run=replace(RUN, master_uid=None))
     unkept: Unkept[Pipeline] = Unkept()
     written = await pipelines.write_status(found, wanted)

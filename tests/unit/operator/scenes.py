@@ -20,6 +20,7 @@ from fencepost_operator.api import (
     DeletionPolicy,
     FailureStatus,
     Pipeline,
+    Reason,
     ReconcileConfig,
     RunStatus,
     Spec,
@@ -89,7 +90,7 @@ RECORDED = ClusterStatus(
 )  # fmt: skip
 COMMITTED = CommittedStatus(version=8, since=LONG_AGO, observable_since=LONG_AGO, offsets={"orders/0": 50})
 FAILED = FailureStatus(
-    count=2, epoch=2, at=NOW, reason="RunFailed", message="it failed", remedy="mend it",
+    count=2, epoch=2, at=NOW, reason=Reason.RUN_FAILED, message="it failed", remedy="mend it",
     next_attempt_at=NOW + timedelta(seconds=2), spec_hash=PRINTS.run,
 )  # fmt: skip
 READY = Condition(
@@ -157,7 +158,7 @@ YOUNG = WELL.said(run=replace(RUN, claimed_at=None, started_at=NOW)).seen(
 )
 LOST = {"run": replace(RUN, ended_at=NOW, dead=False)}
 SLOW = WELL.said(committed=COMMITTED, run=replace(RUN, resumed_from=ROW.committed_at)).seen(**LAGGING)
-REPLACED = replace(FAILED, reason="Unresponsive", epoch=1, count=1)
+REPLACED = replace(FAILED, reason=Reason.UNRESPONSIVE, epoch=1, count=1)
 
 
 def unclaimed_for(seconds: int, failure: FailureStatus | None) -> World:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from fakes.manifests import body, spec
+from fencepost.contract.guidance import Severity
 from fencepost_operator.api import (
     ClusterStatus,
     CommittedStatus,
@@ -18,15 +19,19 @@ from fencepost_operator.api import (
     DeletionPolicy,
     FailureStatus,
     Reason,
+    RewindStatus,
+    RewindStep,
     RunStatus,
     Spec,
     State,
     Status,
+    StepState,
     parse,
     read_pipeline,
     read_status,
     write_status,
 )
+from fencepost_operator.api.codec import decode_leniently
 from fencepost_operator.api.quantities import format_duration, jvm_memory, parse_bytes, parse_duration, parse_quantity
 
 CRD = Path(__file__).parents[3] / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
@@ -327,7 +332,7 @@ def full_status() -> Status:
     )
     committed = CommittedStatus(version=3, at=NOW, since=NOW, observable_since=NOW, records=5, offsets={"a/0": 1})
     failure = FailureStatus(
-        count=1, epoch=1, at=NOW, reason="RunFailed", message="m", remedy="r", exit_code=137, next_attempt_at=NOW,
+        count=1, epoch=1, at=NOW, reason=Reason.RUN_FAILED, message="m", remedy="r", exit_code=137, next_attempt_at=NOW,
         spec_hash="h", retry="x",
     )  # fmt: skip
     return Status(
@@ -360,6 +365,36 @@ def _unknown(value: Any, field: dict[str, Any], path: str) -> list[str]:
 @pytest.mark.parametrize("raw", [None, {}, {"run": {"epoch": "x"}}, {"state": "Odd"}, {"conditions": 3}, "x"])
 def test_a_status_of_another_version_is_read_as_absent(raw: object) -> None:
     assert read_status(raw) == Status()
+
+
+def test_a_reason_that_only_another_release_knows_is_read_as_a_failed_run() -> None:
+    written = write_status(full_status())
+    written["failure"]["reason"] = "ReasonOfANewerRelease"
+    found = read_status(written).failure
+    assert found is not None
+    assert found.reason is Reason.RUN_FAILED
+    assert full_status().failure == replace(found, reason=Reason.RUN_FAILED)
+
+
+def test_a_severity_that_only_another_release_knows_is_critical() -> None:
+    written = write_status(full_status())
+    written["pages"] = [
+        {
+            "reason": "ReasonOfANewerRelease", "condition": "Ready", "severity": "urgent", "message": "m",
+            "openedAt": "2026-01-01T12:00:00Z",
+        }
+    ]  # fmt: skip
+    (page,) = read_status(written).pages
+    assert (page.reason, page.severity) == ("ReasonOfANewerRelease", Severity.CRITICAL)
+
+
+def test_a_step_state_that_only_another_release_knows_keeps_the_steps_before() -> None:
+    """Without its steps a rewind would begin again, though the offsets are set."""
+    done = {"name": "SetOffsets", "state": "Done", "message": "m", "startedAt": "2026-01-01T12:00:00Z"}
+    odd = {"name": "Check", "state": "Odd", "message": "m", "startedAt": "2026-01-01T12:00:00Z"}
+    found = decode_leniently(RewindStatus, {"steps": [done, odd]})
+    assert found.has_done(RewindStep.SET_OFFSETS)
+    assert found.steps[1].state is StepState.RUNNING
 
 
 def test_a_pipeline_is_read_whole() -> None:

@@ -53,7 +53,7 @@ def test_one_that_does_not_end_counts_as_a_driver_that_may_live(pod: DriverPod) 
 
 
 def test_it_does_not_take_a_failure_back() -> None:
-    failed = WELL.said(run=ENDED, failure=replace(FAILED, count=1, reason="BadSpec", next_attempt_at=None))
+    failed = WELL.said(run=ENDED, failure=replace(FAILED, count=1, reason=Reason.BAD_SPEC, next_attempt_at=None))
     decision = failed.seen(runs=(replace(LATE, pod=SECOND),)).decide()
     assert decision.status.failure is not None
     assert decision.status.failure.count == 1

@@ -323,7 +323,7 @@ def test_planned_steps_do_not_count() -> None:
 
 
 def test_a_loop_of_restarts_pages_at_the_fourth_failure() -> None:
-    failed = FailureStatus(count=3, epoch=4, at=NOW, reason="RunFailed", message="m", remedy="r")
+    failed = FailureStatus(count=3, epoch=4, at=NOW, reason=Reason.RUN_FAILED, message="m", remedy="r")
     story = Story()
     story.goes(on_its_way(Reason.BACKING_OFF), failure=failed)
     assert story.open() == []
@@ -331,7 +331,7 @@ def test_a_loop_of_restarts_pages_at_the_fourth_failure() -> None:
     assert story.open() == [Reason.BACKING_OFF]
 
 
-def restarting(story: Story, *, every: timedelta, times: int, reason: str = "OutOfMemory") -> None:
+def restarting(story: Story, *, every: timedelta, times: int, reason: Reason = Reason.OUT_OF_MEMORY) -> None:
     """Each run makes progress, and dies."""
     for _ in range(times):
         count = story.status.restarts + 1
@@ -360,16 +360,16 @@ def test_runs_that_die_after_some_progress_each_page_at_the_fourth_within_half_a
 
 
 @pytest.mark.parametrize(
-    ("every", "reason"), [(11 * MINUTE, "OutOfMemory"), (MINUTE, Reason.DRAINED)], ids=["seldom", "drained"]
+    ("every", "reason"), [(11 * MINUTE, Reason.OUT_OF_MEMORY), (MINUTE, Reason.DRAINED)], ids=["seldom", "drained"]
 )
-def test_restarts_that_nobody_is_paged_for(every: timedelta, reason: str) -> None:
+def test_restarts_that_nobody_is_paged_for(every: timedelta, reason: Reason) -> None:
     story = Story()
     restarting(story, every=every, times=12, reason=reason)
     assert not story.status.pages
 
 
 def test_another_spec_begins_the_count_again_and_runs_without_progress_are_not_in_it() -> None:
-    failed = FailureStatus(count=1, epoch=1, at=NOW, reason="BadSpec", message="m", remedy="r")
+    failed = FailureStatus(count=1, epoch=1, at=NOW, reason=Reason.BAD_SPEC, message="m", remedy="r")
     before = Status(restarts=3, failure=failed, run=RUN, restarted_at=(NOW, NOW, NOW))
     again = replace(before, restarts=4)
     assert len(restarted_at(before, again, NOW)) == 4
@@ -504,12 +504,12 @@ def test_a_deletion_goes_on_as_soon_as_everybody_knows() -> None:
 
 def test_what_a_page_says() -> None:
     risk = DataRisk(partition="orders/0", expires_at=NOW + timedelta(hours=3, minutes=10))
-    failed = FailureStatus(count=2, epoch=4, at=NOW, reason="BadSpec", message="m", remedy="r")
+    failed = FailureStatus(count=2, epoch=4, at=NOW, reason=Reason.BAD_SPEC, message="m", remedy="r")
     status = replace(GOOD.status, lag=1234, restarts=2, epoch=4, data_risk=risk, failure=failed)
     page = PageStatus(
         reason="EntrypointNotFound",
         condition="Stalled",
-        severity="critical",
+        severity=Severity.CRITICAL,
         message="no module\norders",
         opened_at=NOW,
     )

@@ -14,8 +14,10 @@ from fencepost_operator.observation import Watermarks
 from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, started
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
-SUSPECT = replace(FAILED, count=3, repeats=3, reason="BatchFailed", next_attempt_at=NOW)
-FOUND = replace(FAILED, count=1, reason="PoisonRecord", message="orders/0 offset 50 fails alone", next_attempt_at=NOW)
+SUSPECT = replace(FAILED, count=3, repeats=3, reason=Reason.BATCH_FAILED, next_attempt_at=NOW)
+FOUND = replace(
+    FAILED, count=1, reason=Reason.POISON_RECORD, message="orders/0 offset 50 fails alone", next_attempt_at=NOW
+)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,9 @@ FOUND = replace(FAILED, count=1, reason="PoisonRecord", message="orders/0 offset
         (SUSPECT, True),
         (replace(SUSPECT, repeats=2), False),
         (replace(SUSPECT, repeats=9), True),
-        (replace(SUSPECT, reason="RunFailed"), False),
-        (replace(SUSPECT, reason="DependencyDown"), False),
-        (replace(SUSPECT, reason="OutOfMemory"), False),
+        (replace(SUSPECT, reason=Reason.RUN_FAILED), False),
+        (replace(SUSPECT, reason=Reason.DEPENDENCY_DOWN), False),
+        (replace(SUSPECT, reason=Reason.OUT_OF_MEMORY), False),
         (replace(SUSPECT, spec_hash="old"), False),  # other code may fix it
         (replace(SUSPECT, retry="1"), False),
         (replace(SUSPECT, count=0), False),  # a commit came after it

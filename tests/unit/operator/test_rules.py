@@ -147,8 +147,8 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         State.RESTARTING,
     ),
     "bad code": (
-        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, reason="BadSpec")), "BadSpec",
-        None, State.STALLED,
+        DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=replace(FAILED, reason=Reason.BAD_SPEC)),
+        "BadSpec", None, State.STALLED,
     ),
     "budget used up": (
         DEAD.asked(restart={"maxAttempts": 2}).said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED),
@@ -395,7 +395,7 @@ def test_a_long_error_keeps_the_name_of_the_field_at_either_end() -> None:
 
 
 def test_no_message_ends_in_two_full_stops() -> None:
-    failure = replace(FAILED, reason="BadSpec", message="it failed.", remedy="correct the spec.")
+    failure = replace(FAILED, reason=Reason.BAD_SPEC, message="it failed.", remedy="correct the spec.")
     decision = DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=failure).decide()
     assert ".." not in decision.status.message
     assert ".;" not in decision.status.message

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost_operator.api import (
     FailureStatus,
+    Reason,
 )
 from fencepost_operator.observation import (
     Watermarks,
@@ -93,15 +94,15 @@ def test_the_stall_timeout_doubles_after_each_unresponsive_run() -> None:
     assert again.said(committed=replace(COMMITTED, since=NOW - timedelta(seconds=130))).decide().reason == (
         "Unresponsive"
     )
-    assert again.said(failure=replace(REPLACED, reason="RunFailed")).decide().reason == "Unresponsive"
+    assert again.said(failure=replace(REPLACED, reason=Reason.RUN_FAILED)).decide().reason == "Unresponsive"
 
 
 def test_the_start_timeout_doubles_after_each_run_that_was_too_slow() -> None:
     """On an overloaded machine five drivers that started together were each replaced at 3 minutes, again and again."""
     assert start_timeout(None) == 180
-    assert start_timeout(replace(REPLACED, reason="NeverClaimed")) == 360
+    assert start_timeout(replace(REPLACED, reason=Reason.NEVER_CLAIMED)) == 360
     assert start_timeout(replace(REPLACED, repeats=3)) == 1440
-    assert start_timeout(replace(REPLACED, reason="RunFailed")) == 180
+    assert start_timeout(replace(REPLACED, reason=Reason.RUN_FAILED)) == 180
 
 
 def start_timeout(failure: FailureStatus | None) -> int:
@@ -111,8 +112,10 @@ def start_timeout(failure: FailureStatus | None) -> int:
     )
 
 
-@pytest.mark.parametrize(("before", "repeats"), [("NeverClaimed", 2), ("Unresponsive", 2), ("OutOfMemory", 1)])
-def test_runs_that_are_too_slow_at_different_points_count_together(before: str, repeats: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "repeats"), [(Reason.NEVER_CLAIMED, 2), (Reason.UNRESPONSIVE, 2), (Reason.OUT_OF_MEMORY, 1)]
+)
+def test_runs_that_are_too_slow_at_different_points_count_together(before: Reason, repeats: int) -> None:
     longer = replace(COMMITTED, since=NOW - timedelta(seconds=1000))
     failure = SLOW.said(failure=replace(REPLACED, reason=before), committed=longer).decide().status.failure
     assert failure is not None
@@ -123,7 +126,7 @@ def test_failures_for_one_reason_are_counted_until_another_comes_between() -> No
     failure = SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure
     assert failure is not None
     assert (failure.count, failure.repeats) == (2, 2)
-    failure = SLOW.said(failure=replace(REPLACED, reason="RunFailed")).decide().status.failure
+    failure = SLOW.said(failure=replace(REPLACED, reason=Reason.RUN_FAILED)).decide().status.failure
     assert failure is not None
     assert (failure.count, failure.repeats) == (2, 1)
 
@@ -131,15 +134,15 @@ def test_failures_for_one_reason_are_counted_until_another_comes_between() -> No
 @pytest.mark.parametrize(
     ("reason", "repeats", "limit"),
     [
-        ("OutOfMemory", 1, 500),
-        ("Unresponsive", 1, 500),
-        ("Unresponsive", 3, 500),  # the claims of the runs before have cut the planned batch already
-        ("OutOfMemory", 40, 500),
-        ("RunFailed", 1, None),
+        (Reason.OUT_OF_MEMORY, 1, 500),
+        (Reason.UNRESPONSIVE, 1, 500),
+        (Reason.UNRESPONSIVE, 3, 500),  # the claims of the runs before have cut the planned batch already
+        (Reason.OUT_OF_MEMORY, 40, 500),
+        (Reason.RUN_FAILED, 1, None),
     ],
 )
 def test_a_batch_that_was_too_large_is_tried_again_at_half_its_size(
-    reason: str, repeats: int, limit: int | None
+    reason: Reason, repeats: int, limit: int | None
 ) -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 1050})
     failure = replace(
@@ -156,7 +159,12 @@ def test_a_batch_that_stays_too_large_is_halved_once_per_run_down_to_one_record(
     planned = 10
     for repeats in range(1, 6):
         failure = replace(
-            FAILED, count=repeats, repeats=repeats, reason="OutOfMemory", next_attempt_at=NOW, batch_records=planned
+            FAILED,
+            count=repeats,
+            repeats=repeats,
+            reason=Reason.OUT_OF_MEMORY,
+            next_attempt_at=NOW,
+            batch_records=planned,
         )
         row = replace(ROW, epoch=3, driver=None, version=10, planned={"orders/0": 50 + planned})
         planned = started(FENCED.said(failure=failure).seen(fence=row)).first_batch_limit or 0

@@ -192,7 +192,9 @@ def a_failure(dice: Dice, epoch: int) -> FailureStatus:
         count=dice.any(0, 1, 2, 3),
         epoch=dice.often(epoch, max(0, epoch - 1)),
         at=NOW - timedelta(seconds=3),
-        reason=dice.often("RunFailed", "BadSpec", "DataLoss", "OffsetOutOfRange", "TopicRecreated"),
+        reason=dice.often(
+            Reason.RUN_FAILED, Reason.BAD_SPEC, Reason.DATA_LOSS, Reason.OFFSET_OUT_OF_RANGE, Reason.TOPIC_RECREATED
+        ),
         loss=dice.any("", *(loss.id for loss in LOST)),
         message="it failed",
         remedy="mend it",

@@ -18,9 +18,12 @@ from fencepost_operator.api import (
     FailureStatus,
     ObjectKey,
     OpenTransaction,
+    Reason,
     State,
     Status,
     ThroughputStatus,
+    read_status,
+    write_status,
 )
 from fencepost_operator.logs import PIPELINE, JsonFormatter
 from fencepost_operator.observation import Backlog
@@ -230,14 +233,16 @@ def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> No
 def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant() -> None:
     metrics, at = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
     for restarts, reason in ((2, "Killed"), (3, "Killed"), (5, "OutOfMemory"), (6, 'x"} 1\nfake{a="'), (6, "Killed")):
-        failure = FailureStatus(count=1, epoch=1, at=at, reason=reason, message="", remedy="")
-        metrics.observed(KEY, replace(status(), restarts=restarts, failure=failure), {}, None)
+        failure = FailureStatus(count=1, epoch=1, at=at, reason=Reason.KILLED, message="", remedy="")
+        written = write_status(replace(status(), restarts=restarts, failure=failure))
+        written["failure"]["reason"] = reason
+        metrics.observed(KEY, read_status(written), {}, None)
     assert restarts_by_reason(metrics) == {
         "Earlier": 2,
         "Drained": 0,  # the alert on a loop sees it grow from here
         "Killed": 1,
         "OutOfMemory": 2,
-        "Failed": 1,
+        "RunFailed": 1,
     }
     metrics.observed(KEY, status(), {}, None)  # the status was lost
     assert restarts_by_reason(metrics) == {"Earlier": 2, "Drained": 0}

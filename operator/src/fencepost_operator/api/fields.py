@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, AliasPath, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fencepost.contract import Reason
+from fencepost.contract.guidance import Severity
 from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
 
 CONFIG: Final = ConfigDict(alias_generator=to_camel, strict=True, extra="ignore")
@@ -71,6 +74,19 @@ def _names(raw: object) -> object:
     return tuple(part["name"] for part in raw)
 
 
+def with_fallback(fallback: StrEnum) -> BeforeValidator:
+    """Read a word that this release does not know as the fallback: another release of the operator may have stored it.
+
+    A value that is no text stays an error.
+    """
+    known = frozenset(type(fallback))
+
+    def check(raw: object) -> object:
+        return fallback if isinstance(raw, str) and raw not in known else raw
+
+    return BeforeValidator(check)
+
+
 def At(*steps: str) -> Any:  # noqa: ANN401, N802 - reads as the annotation that it makes
     """Return the annotation of a field that is elsewhere in JSON than its name says."""
     return Field(validation_alias=AliasPath(*steps))
@@ -112,3 +128,7 @@ Seconds = Annotated[float, BeforeValidator(_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+FailureReason = Annotated[Reason, with_fallback(Reason.RUN_FAILED)]
+"""The stored reason of a failed run. RunFailed stands in for an unknown one: the run is restarted within the budget."""
+PageSeverity = Annotated[Severity, with_fallback(Severity.CRITICAL)]
+"""A stored severity. Critical stands in for an unknown one: a page too many is better than none."""

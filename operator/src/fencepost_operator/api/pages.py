@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fencepost_operator.api.fields import Model
+from fencepost_operator.api.fields import Model, PageSeverity
 
 
 class Told(StrEnum):
@@ -36,7 +36,7 @@ class PageStatus(Model):
 
     reason: str
     condition: str
-    severity: str
+    severity: PageSeverity
     message: str
     opened_at: datetime
     renewed_at: datetime | None = None

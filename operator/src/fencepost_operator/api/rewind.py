@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, ValidationError
 
 from fencepost_operator.api.codec import decode, decode_leniently, encode
-from fencepost_operator.api.fields import Count, Model, Text
+from fencepost_operator.api.fields import Count, Model, Text, with_fallback
 from fencepost_operator.api.parsing import PARTITION
 from fencepost_operator.api.spec import Violation
 from fencepost_operator.api.text import forbidden_text, printable
@@ -85,7 +85,7 @@ class StepStatus(Model):
     """One step that has begun."""
 
     name: str
-    state: StepState
+    state: Annotated[StepState, with_fallback(StepState.RUNNING)]
     message: str
     started_at: datetime
     finished_at: datetime | None = None

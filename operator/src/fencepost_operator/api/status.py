@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fencepost_operator.api.fields import Model
+from fencepost_operator.api.fields import FailureReason, Model
 from fencepost_operator.api.losses import AcceptedLossStatus, LossStatus
 from fencepost_operator.api.pages import PageStatus
 from fencepost_operator.api.vocabulary import Condition, State
@@ -196,7 +196,7 @@ class FailureStatus(Model):
     count: int
     epoch: int
     at: datetime
-    reason: str
+    reason: FailureReason
     message: str
     remedy: str
     exit_code: int | None = None

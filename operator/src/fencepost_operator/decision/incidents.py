@@ -147,4 +147,4 @@ def _not_ready(
 
 
 def _of(page: PageStatus) -> Incident:
-    return Incident(condition=page.condition, severity=Severity(page.severity), message=page.message)
+    return Incident(condition=page.condition, severity=page.severity, message=page.message)

@@ -138,7 +138,7 @@ def _opened(reason: str, incident: Incident, told: Collection[str], now: datetim
     return PageStatus(
         reason=str(reason),
         condition=incident.condition,
-        severity=str(incident.severity),
+        severity=incident.severity,
         message=single_line(incident.message, limit=MESSAGE_LIMIT),
         opened_at=now,
         renewed_at=now if reason in told and not incident.condition else None,

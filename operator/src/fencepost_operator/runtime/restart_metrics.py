@@ -10,7 +10,6 @@ from fencepost_operator.api import ObjectKey, Reason, Status
 
 EARLIER: Final = "Earlier"
 """The reason of restarts from before this process: the status has their number alone."""
-_REASONS: Final = frozenset(reason.value for reason in Reason)
 
 
 class RestartCounter:
@@ -52,7 +51,6 @@ class RestartCounter:
         self._counter.labels(key.namespace, key.name, reason).inc(count)
 
 
-def reason_of(status: Status) -> str:
-    """Return why the newest failed run ended, one of `Reason`: a driver's verdict is a tenant's text."""
-    found = status.failure.reason if status.failure is not None else ""
-    return found if found in _REASONS else Reason.FAILED.value
+def reason_of(status: Status) -> Reason:
+    """Return why the newest failed run ended."""
+    return status.failure.reason if status.failure is not None else Reason.FAILED

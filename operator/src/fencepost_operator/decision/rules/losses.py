@@ -72,7 +72,7 @@ def _stalled(
         since = f"{report.acceptance.at:%Y-%m-%dT%H:%M:%SZ}"
         message += f". It was accepted at {since}, and run {failure.epoch} found it again: {failure.message}"
     remedies = ("restore the records if you can", commands(context.pipeline.key, loss))
-    return stalled(context, Reason(loss.reason), message, *remedies)
+    return stalled(context, loss.reason, message, *remedies)
 
 
 def _unreadable(context: RunContext, failure: FailureStatus | None, unknown: Unknown) -> Outcome | None:
@@ -82,4 +82,4 @@ def _unreadable(context: RunContext, failure: FailureStatus | None, unknown: Unk
     message = with_remedy(
         f"Run {failure.epoch} failed: {failure.message}", f"Its loss cannot be read: {unknown.message}"
     )
-    return stalled(context, Reason(failure.reason), message, unknown.remedy)
+    return stalled(context, failure.reason, message, unknown.remedy)

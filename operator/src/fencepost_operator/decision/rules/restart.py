@@ -97,7 +97,7 @@ def failure_needs_a_person(context: RunContext) -> Outcome | None:
     retry = f"or set the annotation {RETRY_ANNOTATION} or restart.nonce to a new value"
     if failure.reason in FINAL:
         message = f"Run {failure.epoch} failed: {failure.message}"
-        return stalled(context, Reason(failure.reason), message, failure.remedy, retry)
+        return stalled(context, failure.reason, message, failure.remedy, retry)
     if failure.smallest >= SMALLEST_ATTEMPTS:
         message = (
             f"{failure.smallest} runs in a row ran out of memory with a batch of one record, which cannot be cut "

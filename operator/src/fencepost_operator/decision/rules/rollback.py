@@ -98,7 +98,7 @@ def _failure(context: RunContext) -> tuple[Reason, str] | None:
     if not is_spent and not (is_enough and _is_in_time(context, failure)):
         return None
     runs = f"{used} runs in a row failed" if used > 1 else f"run {failure.epoch} failed"
-    return Reason(failure.reason), f"{runs} ({failure.reason}: {failure.message})"
+    return failure.reason, f"{runs} ({failure.reason}: {failure.message})"
 
 
 def _is_in_time(context: RunContext, failure: FailureStatus) -> bool:
