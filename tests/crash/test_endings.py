@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fakes.manifests import KEY, body
+from fakes.paging import Paging
 from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost.contract import ExitCode
@@ -74,6 +75,99 @@ async def test_a_namespace_whose_cassandra_answers_is_cleaned_up_whole() -> None
     stage.world.delete(KEY)
     await stage.until(lambda: gone(stage), seconds=120)
     assert stage.world.table.rows[ROW].is_released
+
+
+BAD_PROPERTY = {"bootstrapServers": "kafka:9092", "topics": ["orders"], "properties": {"bogus.setting": "1"}}
+
+
+async def with_an_invalid_spec(**changes: Any) -> Stage:
+    stage = await running(deletionPolicy="Delete")
+    stage.world.change(KEY, **(changes or {"source": {"kafka": BAD_PROPERTY}}))
+    await stage.until(lambda: stage.ready() == "InvalidSpec")
+    return stage
+
+
+def heard(stage: Stage) -> list[bool]:
+    """Whether each message about the deletion said that it was over."""
+    assert stage.paging is not None
+    return [heard.is_over for heard in stage.paging.heard if heard.key.endswith("/NotReady")]
+
+
+def is_released(stage: Stage) -> bool:
+    row = stage.world.table.rows[ROW]
+    return not row.offsets and row.driver is None
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with its revision", "after a foreground deletion took that"])
+async def test_a_deletion_with_an_invalid_spec_releases_the_row_as_the_policy_says(kept: bool) -> None:
+    stage = await with_an_invalid_spec()
+    if not kept:
+        stage.world.revisions.clear()
+    stage.world.delete(KEY)
+    await stage.until(lambda: gone(stage), seconds=60)
+    assert is_released(stage), "deletionPolicy is Delete"
+    assert "Retain" not in stage.world.events[-1][1]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with its revision", "after a foreground deletion took that"])
+async def test_a_deletion_with_an_invalid_spec_fences_a_driver_that_may_live(kept: bool) -> None:
+    stage = await with_an_invalid_spec()
+    if not kept:
+        stage.world.revisions.clear()
+    epoch = stage.world.table.rows[ROW].epoch
+    stage.world.nodes["node-1"].reachable = False
+    stage.world.delete(KEY)
+    await stage.until(lambda: gone(stage), seconds=600)
+    row = stage.world.table.rows[ROW]
+    assert row.epoch > epoch
+    stage.world.nodes["node-1"].reachable = True
+    stage.world.advance(30)
+    assert stage.world.table.rows[ROW] == row, "the driver commits nothing any more"
+
+
+async def test_a_deletion_whose_checkpoint_is_not_known_waits_and_pages_until_the_spec_says_where_it_is() -> None:
+    checkpoint = {"cassandra": {"contactPoints": [], "keyspace": "fencepost"}}
+    stage = await with_an_invalid_spec(checkpoint=checkpoint)
+    stage.paging, stage._operator = Paging(stage.world, stage.gate), None
+    stage.world.revisions.clear()
+    stage.world.delete(KEY)
+    await stage.run(QUICK.page_not_ready_after + 60)
+    assert not gone(stage)
+    assert stage.ready() == "InvalidSpec"
+    assert f"{ABANDON_ANNOTATION}=true" in stage.pipeline.status.message
+    assert heard(stage) == [False]
+    stage.world.change(KEY, checkpoint=body()["spec"]["checkpoint"])
+    await stage.until(lambda: gone(stage), seconds=60)
+    assert is_released(stage)
+    assert heard(stage) == [False, True]
+
+
+async def test_a_row_that_is_not_where_an_invalid_spec_says_is_waited_for() -> None:
+    stage = await with_an_invalid_spec()
+    stage.world.revisions.clear()
+    stage.world.newest_pod().driver.frozen = True
+    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
+    row = stage.world.table.rows.pop(ROW)
+    stage.world.delete(KEY)
+    await stage.run(60)
+    assert not gone(stage), "the driver may commit in another Cassandra"
+    stage.world.table.rows[ROW] = row
+    await stage.until(lambda: gone(stage), seconds=60)
+    assert is_released(stage)
+
+
+async def test_a_deletion_that_does_not_finish_pages_once_and_says_when_it_is_over() -> None:
+    stage = await running(deletionPolicy="Delete")
+    stage.paging, stage._operator = Paging(stage.world, stage.gate), None
+    stage.world.cassandra_down = True
+    stage.world.delete(KEY)
+    await stage.run(QUICK.page_not_ready_after - 30)
+    assert not heard(stage)
+    await stage.run(120)
+    assert heard(stage) == [False]
+    stage.world.cassandra_down = False
+    await stage.until(lambda: gone(stage), seconds=60)
+    assert heard(stage) == [False, True]
 
 
 async def test_a_checkpoint_that_was_given_up_is_adopted_by_the_next_pipeline_of_that_name() -> None:

@@ -23,7 +23,9 @@ from fencepost_operator.api.spec import (
     SINK_KINDS,
     SMALLEST_WORKER,
     CassandraSinkSpec,
+    CheckpointSpec,
     CreateTableSpec,
+    DeletionPolicy,
     KafkaSinkSpec,
     KafkaSpec,
     PurgeIndexSpec,
@@ -90,6 +92,26 @@ def _parse(raw: Any) -> Spec | tuple[Violation, ...]:  # noqa: ANN401 - JSON
         if not violations:
             return spec
     return tuple(violations)
+
+
+def parse_checkpoint(written: Mapping[str, Any]) -> CheckpointSpec | None:
+    """Return where the fence row is, as far as a spec says so whose other fields are invalid."""
+    found = parse({"spec": {**_REST, "checkpoint": written.get("checkpoint")}})
+    return found.checkpoint if isinstance(found, Spec) else None
+
+
+def parse_deletion_policy(written: Mapping[str, Any]) -> DeletionPolicy | None:
+    """Return what a spec says whose other fields are invalid; None where it does not say it, or says it wrongly."""
+    text = written.get("deletionPolicy")
+    return DeletionPolicy(text) if isinstance(text, str) and text in set(DeletionPolicy) else None
+
+
+_REST: Final = {
+    "job": {"image": "unused", "entrypoint": "unused:unused"},
+    "source": {"kafka": {"bootstrapServers": "unused", "topics": ["unused"]}},
+    "sinks": [{"name": "unused", "plugin": {"kind": "unused"}}],
+}
+"""The least that makes a spec valid beside a checkpoint, so that this passes each check that a spec passes."""
 
 
 def _violation(path: str, kind: str, message: str) -> Violation:

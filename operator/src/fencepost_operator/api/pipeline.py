@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from fencepost_operator.api.codec import decode_leniently, encode
-from fencepost_operator.api.parsing import parse
+from fencepost_operator.api.parsing import parse, parse_checkpoint, parse_deletion_policy
 from fencepost_operator.api.revision import Revision
-from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
+from fencepost_operator.api.spec import CheckpointSpec, DeletionPolicy, Spec, Violation
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
 
@@ -29,7 +29,7 @@ class Pipeline:
     finalizers: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """As far as it can be read even in a spec that is invalid."""
+    """As far as it can be read even in a spec that is invalid; else that of the last valid one, which may be kept."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The spec as it was written, with the API server's defaults."""
     refused: tuple[Violation, ...] = ()
@@ -40,6 +40,17 @@ class Pipeline:
     """The spec of the object, which failed, while `spec` and `written` are the stable ones in its place."""
 
     @property
+    def checkpoint(self) -> CheckpointSpec | None:
+        """Where the fence row is, None where that is not known.
+
+        Of a deleted pipeline an invalid spec may say it too, unless the last valid one is kept and cannot be read now.
+        """
+        if isinstance(self.spec, Spec):
+            return self.spec.checkpoint
+        is_known = self.deleting_since is not None and not self.irretrievable
+        return parse_checkpoint(self.written) if is_known else None
+
+    @property
     def has_finalizer(self) -> bool:
         """Whether the API server waits for our cleanup."""
         return FINALIZER in self.finalizers
@@ -47,7 +58,8 @@ class Pipeline:
     def restored(self, revision: Revision, spec: Spec) -> Pipeline:
         """Return the pipeline with the last valid spec in place of the one that is refused."""
         refused = () if isinstance(self.spec, Spec) else self.spec
-        return replace(self, spec=spec, written=revision.written, refused=refused)
+        policy = parse_deletion_policy(self.written) or spec.deletion_policy
+        return replace(self, spec=spec, written=revision.written, refused=refused, deletion_policy=policy)
 
     def rolled_back(self, revision: Revision, spec: Spec) -> Pipeline:
         """Return the pipeline with a stable spec in place of its own one, which failed."""
@@ -59,6 +71,7 @@ class Pipeline:
         return replace(
             self,
             spec=seen.spec,
+            deletion_policy=seen.deletion_policy,
             written=seen.written,
             refused=seen.refused,
             irretrievable=seen.irretrievable,
@@ -71,6 +84,8 @@ def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
     metadata = body["metadata"]
     deleted = metadata.get("deletionTimestamp")
     spec = parse(body)
+    written = raw if isinstance(raw := body.get("spec"), Mapping) else {}
+    policy = spec.deletion_policy if isinstance(spec, Spec) else parse_deletion_policy(written)
     return Pipeline(
         key=ObjectKey(metadata["namespace"], metadata["name"]),
         uid=metadata["uid"],
@@ -81,8 +96,8 @@ def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
         finalizers=tuple(metadata.get("finalizers") or ()),
         annotations=dict(metadata.get("annotations") or {}),
-        written=written if isinstance(written := body.get("spec"), Mapping) else {},
-        deletion_policy=spec.deletion_policy if isinstance(spec, Spec) else DeletionPolicy.RETAIN,
+        written=written,
+        deletion_policy=policy or DeletionPolicy.RETAIN,
     )
 
 

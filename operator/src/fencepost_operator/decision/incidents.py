@@ -73,7 +73,7 @@ def open_incidents(
 ) -> Mapping[str, Incident]:
     """Return what is open by reason; `pages` are those that were recorded, `events` those of this decision."""
     if pipeline.deleting_since is not None:
-        return {}
+        return dict(_overdue(status, config, now))
     ready = condition_of(status, READY)
     suspended = ready is not None and ready.status == "True" and ready.reason == Reason.SUSPENDED
     found: dict[str, Incident] = {
@@ -139,10 +139,16 @@ def _not_ready(
 ) -> Iterator[tuple[str, Incident]]:
     """Yield what a pipeline that comes to nothing by itself is paged for."""
     failures = status.failure.count if status.failure is not None else 0
-    since = status.not_ready_since
     if failures > MOST_RESTARTS:
         yield Reason.BACKING_OFF, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)
-    elif since is not None and (now - since).total_seconds() >= config.page_not_ready_after:
+    else:
+        yield from _overdue(status, config, now)
+
+
+def _overdue(status: Status, config: ReconcileConfig, now: datetime) -> Iterator[tuple[str, Incident]]:
+    """Yield what has kept the pipeline on its way for too long; of a deletion, nothing else pages."""
+    ready, since = condition_of(status, READY), status.not_ready_since
+    if ready is not None and since is not None and (now - since).total_seconds() >= config.page_not_ready_after:
         yield Reason.NOT_READY, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fencepost_operator.api import CassandraConnection, KafkaConnection, ObjectKey, Spec
+from fencepost_operator.api import CassandraConnection, CheckpointSpec, KafkaConnection, ObjectKey, Spec
 
 
-def cassandra_connection(key: ObjectKey, spec: Spec) -> CassandraConnection:
+def cassandra_connection(key: ObjectKey, checkpoint: CheckpointSpec) -> CassandraConnection:
     """Return the way to the fence row."""
-    checkpoint = spec.checkpoint
     return CassandraConnection(
         namespace=key.namespace,
         contact_points=checkpoint.contact_points,

@@ -112,14 +112,14 @@ def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
     optional = (spec.source.properties_secret, *(sink.options_secret for sink in spec.sinks))
-    secrets = (*checkpoint_secrets(spec.checkpoint), *(name for name in optional if name))
-    return tuple(sorted({*executor_references(spec), *(f"Secret/{name}" for name in secrets)}))
+    secrets = (*checkpoint_secrets(spec.checkpoint), *(f"Secret/{name}" for name in optional if name))
+    return tuple(sorted({*executor_references(spec), *secrets}))
 
 
 def checkpoint_secrets(checkpoint: CheckpointSpec) -> tuple[str, ...]:
-    """Return the names of the Secrets without which Cassandra cannot be reached."""
+    """Return the Secrets without which Cassandra cannot be reached, as 'Secret/name'."""
     names = (checkpoint.credentials_secret, checkpoint.tls.secret_name if checkpoint.tls else None)
-    return tuple(name for name in names if name)
+    return tuple(f"Secret/{name}" for name in names if name)
 
 
 def optional_references(spec: Spec) -> frozenset[str]:

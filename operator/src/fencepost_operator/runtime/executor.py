@@ -26,7 +26,7 @@ from fencepost_operator.actions import (
     TakeSnapshot,
     UninstallCluster,
 )
-from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig, Spec
+from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
@@ -126,9 +126,9 @@ class Executor:
 
     @staticmethod
     def _connection(pipeline: Pipeline) -> CassandraConnection:
-        if not isinstance(pipeline.spec, Spec):
+        if pipeline.checkpoint is None:
             raise Rejected("the spec is invalid, so the checkpoint cannot be found", remedy="correct the spec")
-        return cassandra_connection(pipeline.key, pipeline.spec)
+        return cassandra_connection(pipeline.key, pipeline.checkpoint)
 
 
 def reason_of_failure(action: Action, error: FencepostError) -> Reason:

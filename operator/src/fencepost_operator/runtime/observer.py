@@ -27,7 +27,7 @@ from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
-from fencepost_operator.desired.hashes import referenced
+from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
@@ -165,9 +165,10 @@ class Observer:
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
-        if not isinstance(pipeline.spec, Spec):
+        spec, checkpoint = pipeline.spec, pipeline.checkpoint
+        if checkpoint is None:
             return UNREADABLE
-        wanted = referenced(pipeline.spec)
+        wanted = referenced(spec) if isinstance(spec, Spec) else checkpoint_secrets(checkpoint)
         if not wanted:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
@@ -179,10 +180,10 @@ class Observer:
 
     async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
         """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
-        if not isinstance(pipeline.spec, Spec):
+        if pipeline.checkpoint is None:
             return UNREADABLE, UNREADABLE
         key, fences = pipeline.key, self.ports.fences
-        connection = cassandra_connection(key, pipeline.spec)
+        connection = cassandra_connection(key, pipeline.checkpoint)
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         fence = await self._see(fences.read(connection, name))
         if isinstance(fence, Unknown):
@@ -203,7 +204,7 @@ class Observer:
         if fence.value is None:
             return Known(None)
         key = pipeline.key
-        connection = cassandra_connection(key, pipeline.spec)
+        connection = cassandra_connection(key, pipeline.spec.checkpoint)
         name = names.fence_key(self.config.scope, key.namespace, key.name)
         committed_ms = commit_ms(fence.value.committed_at)
         return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
@@ -247,7 +248,7 @@ class Observer:
             )
         )
         cassandra, topics = await asyncio.gather(
-            self._see(self.ports.fences.settings(cassandra_connection(pipeline.key, spec), keyspaces)),
+            self._see(self.ports.fences.settings(cassandra_connection(pipeline.key, spec.checkpoint), keyspaces)),
             self._see(self.ports.offsets.settings(kafka_connection(pipeline.key, spec))),
         )
         return DurabilityFacts(cassandra=cassandra, topics=topics)
@@ -259,7 +260,7 @@ class Observer:
             return fence  # a Cassandra that does not answer is not waited for twice
         key = pipeline.key
         name = names.fence_key(self.config.scope, key.namespace, key.name)
-        return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec), name))
+        return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec.checkpoint), name))
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool]:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""

@@ -31,18 +31,19 @@ class SpecInEffect:
         That is another one than the object's where this is invalid, or failed and was rolled back.
         """
         status, spec = pipeline.status, pipeline.spec
-        if pipeline.deleting_since is not None:
-            return pipeline
         if isinstance(spec, Spec):
-            return await self._with_stable_spec(pipeline, spec, status.rolled_back) if status.rolled_back else pipeline
+            back = status.rolled_back if pipeline.deleting_since is None else None
+            return await self._with_stable_spec(pipeline, spec, back) if back is not None else pipeline
         run, back = status.run, status.rolled_back
         name = back.revision if back is not None else run.revision if run is not None else ""
         if not name:
             return pipeline
         found = await self._kept_spec(pipeline, name)
-        if isinstance(found, str):
-            return replace(pipeline, irretrievable=found)
-        return pipeline.restored(*found)
+        if found is None and pipeline.deleting_since is not None:
+            return pipeline  # a foreground deletion deletes the revisions first
+        if isinstance(found, tuple):
+            return pipeline.restored(*found)
+        return replace(pipeline, irretrievable=found or _missing(name))
 
     async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, told: RollbackStatus) -> Pipeline:
         """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
@@ -51,20 +52,24 @@ class SpecInEffect:
         if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
             return pipeline
         found = await self._kept_spec(pipeline, told.revision)
-        if isinstance(found, str):
-            return replace(pipeline, irretrievable=found)
+        if not isinstance(found, tuple):
+            return replace(pipeline, irretrievable=found or _missing(told.revision))
         revision, spec = found
         return pipeline.rolled_back(revision, standing_in(spec, own))
 
-    async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str:
-        """Return a revision and its spec, or why it cannot be used and what to do."""
+    async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str | None:
+        """Return a revision and its spec, or why it cannot be used and what to do; None where it does not exist."""
         found = await self.see(self.revisions.find(pipeline.key, pipeline.uid, name))
         if isinstance(found, Unknown):
             return with_remedy(found.message, found.remedy)
         if found.value is None:
-            return f"its revision {name} is missing"
+            return None
         spec = found.value.spec
         return (found.value, spec) if isinstance(spec, Spec) else _refused(name, spec)
+
+
+def _missing(name: str) -> str:
+    return f"its revision {name} is missing"
 
 
 def _refused(name: str, violations: Sequence[Violation]) -> str:

@@ -87,19 +87,25 @@ def _clean_up_fence(context: Context) -> Outcome | None:
     """Fence a driver that may still be alive, and release the row when deletionPolicy is Delete.
 
     With Retain and a dead driver, Cassandra is not needed: a successor takes the fence over before it starts.  A row
-    that is given up stays as it is; a driver that may still live goes on with it, which no successor suffers from.
+    that is given up stays as it is; a driver that may still live continues with it, which no successor suffers from.
+    Where neither a kept spec nor an invalid one says where the row is, the deletion waits.
     """
     release = context.pipeline.deletion_policy is DeletionPolicy.DELETE
-    if not release and context.unconfirmed_run is None:
+    if (not release and context.unconfirmed_run is None) or _is_given_up(context):
         return None
-    if not isinstance(context.pipeline.spec, Spec) or _is_given_up(context):
-        return None
+    if context.pipeline.checkpoint is None:
+        return _wait_for_spec(context, "The spec is invalid, so it is not known where the checkpoint is")
     fence = context.observation.fence
-    if isinstance(fence, Unknown):
-        return _wait_for_checkpoint(context, fence)
-    row = fence.value
+    return _wait_for_checkpoint(context, fence) if isinstance(fence, Unknown) else _end(context, fence.value)
+
+
+def _end(context: Context, row: FenceRow | None) -> Outcome | None:
+    """End the epoch of a driver that may still be alive, then release the row where the policy says so."""
+    if row is None and _may_be_elsewhere(context):
+        return _wait_for_spec(context, "The spec is invalid, and the checkpoint is not where it says")
     if row is None or row.owner.partition("/")[0] != context.config.cluster_uid:
         return None
+    release = context.pipeline.deletion_policy is DeletionPolicy.DELETE
     return _end_epoch(context, row) or (_release(context, row) if release else None)
 
 
@@ -124,13 +130,44 @@ def _release(context: Context, row: FenceRow) -> Outcome:
     )
 
 
-def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
-    key, unproven = context.pipeline.key, context.unconfirmed_run is not None
-    why = "the driver is not proven dead and must be fenced" if unproven else "deletionPolicy is Delete"
-    remedy = (
-        "restore access to Cassandra; or, if it is gone for good, give the checkpoint up: kubectl annotate "
+def _may_be_elsewhere(context: Context) -> bool:
+    """Return whether an invalid spec may name another Cassandra than a driver that may live commits to."""
+    run = context.unconfirmed_run
+    if isinstance(context.pipeline.spec, Spec) or run is None:
+        return False
+    return context.status.epoch is None or context.status.epoch <= run.epoch  # not fenced, nor released after that
+
+
+def _wait_for_spec(context: Context, what: str) -> Outcome | None:
+    """Wait for a valid spec where the row's place is not known; a pipeline that never had an epoch has no row."""
+    if context.status.epoch is None and context.run is None:
+        return None
+    lost = f" ({context.pipeline.irretrievable.rstrip('.')})" if context.pipeline.irretrievable else ""
+    return reconciling(
+        context,
+        Reason.INVALID_SPEC,
+        f"{what}{lost}, and {_why_needed(context)}",
+        remedy=f"correct the spec, which can be changed during a deletion; or {_how_to_give_up(context)}",
+        warning=True,
+        requeue_after=context.config.resync_interval,
+    )
+
+
+def _why_needed(context: Context) -> str:
+    unproven = context.unconfirmed_run is not None
+    return "the driver is not proven dead and must be fenced" if unproven else "deletionPolicy is Delete"
+
+
+def _how_to_give_up(context: Context) -> str:
+    key = context.pipeline.key
+    return (
+        "give the checkpoint up: kubectl annotate "
         f"streamingpipeline {key.name} --namespace {key.namespace} --overwrite {ABANDON_ANNOTATION}=true"
     )
+
+
+def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
+    remedy = f"restore access to Cassandra; or, if it is gone for good, {_how_to_give_up(context)}"
     if gone := _missing_credentials(context):
         remedy = (
             f"create {gone} again; {context.config.credentials_timeout:.0f} s after the deletion the pipeline is "
@@ -142,7 +179,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
     return reconciling(
         context,
         Reason.CASSANDRA_UNREACHABLE,
-        f"The checkpoint cannot be reached, and {why}: {fence.message}",
+        f"The checkpoint cannot be reached, and {_why_needed(context)}: {fence.message}",
         remedy=remedy,
         warning=True,
         requeue_after=context.config.resync_interval,
@@ -175,11 +212,10 @@ def _credentials_are_deleted(context: Context) -> bool:
 
 def _missing_credentials(context: Context) -> str:
     """Return the Secret with credentials for the checkpoint that does not exist, '' where all do or it is not known."""
-    spec, references = context.pipeline.spec, context.observation.references
-    if not isinstance(spec, Spec) or not isinstance(references, Known):
+    checkpoint, references = context.pipeline.checkpoint, context.observation.references
+    if checkpoint is None or not isinstance(references, Known):
         return ""
-    secrets = (f"Secret/{name}" for name in checkpoint_secrets(spec.checkpoint))
-    return next((name for name in secrets if references.value.hashes.get(name, "") is None), "")
+    return next((name for name in checkpoint_secrets(checkpoint) if references.value.hashes.get(name, "") is None), "")
 
 
 def _keeps_what_was_to_go(context: Context) -> bool:
@@ -200,7 +236,7 @@ def _what_is_kept(context: Context) -> str:
         return ""
     if context.pipeline.deletion_policy is DeletionPolicy.RETAIN and context.unconfirmed_run is None:
         return "; its checkpoint is kept (deletionPolicy: Retain)"
-    if not isinstance(context.pipeline.spec, Spec) or not _is_given_up(context):
+    if not _is_given_up(context):
         kept = context.pipeline.deletion_policy is DeletionPolicy.RETAIN
         return "; its checkpoint is kept (deletionPolicy: Retain)" if kept else ""
     if _credentials_are_deleted(context):
