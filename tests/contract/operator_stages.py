@@ -155,7 +155,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
                 pipelines=KubernetesPipelines(api, recorder),
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=key.namespace),
                 rewinds=KubernetesRewinds(api, recorder),
-                purges=KubernetesPurges(api, runs),
+                purges=KubernetesPurges(api, runs, clock),
                 runs=runs,
                 revisions=KubernetesRevisions(api),
                 objects=objects,

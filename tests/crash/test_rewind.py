@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from fakes.manifests import KEY, body
-from fakes.stage import ROW, Died, Stage
+from fakes.paging import Paging
+from fakes.stage import POLICY, ROW, Died, Stage
 from fakes.world import World
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.snapshots import Trigger
-from fencepost_operator.api import COMPLETED, FAILED, ObjectKey, Rewind, RewindStep, StepState, read_rewind
+from fencepost_operator.api import COMPLETED, FAILED, ObjectKey, Reason, Rewind, RewindStep, StepState, read_rewind
+from fencepost_operator.decision.rewind import machine
 from fencepost_operator.desired import run_config
 from fencepost_operator.errors import Unreachable
+from fencepost_operator.observation import PodIssue
 
 NAME = ObjectKey(KEY.namespace, "back")
 TARGET = {"orders/0": 40, "orders/1": 70}
@@ -368,6 +371,63 @@ async def test_a_purge_that_fails_waits_for_a_person_and_is_not_cancelled() -> N
     await stage.until(lambda: NAME not in stage.world.rewinds)
     await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
     assert TARGET in [row.offsets for row in stage.world.table.history]
+
+
+NO_IMAGE = PodIssue(pod="orders-purge-2-x", reason="ImagePullBackOff", message="no such image")
+
+
+async def deleting(**trouble: Any) -> RewindStage:
+    """A rewind whose Job that deletes output was just created, with pagers."""
+    stage = await streaming()
+    stage.paging, stage._operator = Paging(stage.world, stage.gate), None
+    ask(stage, deleteOutput=True)
+    await stage.until(lambda: bool(stage.world.purged))
+    for name, value in trouble.items():
+        setattr(stage.world, name, value)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason", "cause"),
+    [
+        ({"purge_issue": NO_IMAGE}, Reason.IMAGE_PULL_FAILED, "no such image"),
+        ({"purge_hangs": True}, Reason.REWIND_LATE, "Deleting the output"),
+    ],
+    ids=["its pod cannot start", "it hangs"],
+)
+async def test_a_deletion_of_output_that_does_not_progress_says_why_and_pages(
+    trouble: dict[str, Any], reason: Reason, cause: str
+) -> None:
+    stage = await deleting(**trouble)
+    assert stage.paging is not None
+    patience = machine.STEP_PATIENCE.total_seconds()
+    await stage.run(patience - 30)
+    assert not stage.paging.heard
+    await stage.run(60)
+    assert stage.ready() == reason
+    assert cause in stage.pipeline.status.message
+    assert [(c.type, c.status) for c in stage.rewind.status.conditions] == [("Ready", "False"), ("Reconciling", "True")]
+    assert cause in stage.rewind.status.message
+    await stage.run(POLICY.page_not_ready_after)
+    (page,) = [page for page in stage.pipeline.status.pages if page.reason == Reason.NOT_READY]
+    assert cause in page.message
+    assert [heard.is_over for heard in stage.paging.heard] == [False]
+    stage.world.purge_issue, stage.world.purge_hangs = None, False
+    await stage.until(stage.is_over)
+    await stage.until(stage.is_running)
+    await stage.run(POLICY.page_resolve_after + 60)
+    assert [heard.is_over for heard in stage.paging.heard] == [False, True]
+
+
+async def test_a_count_whose_pod_cannot_start_says_why_and_stops_nothing() -> None:
+    stage = await streaming()
+    stage.world.purge_issue = NO_IMAGE
+    ask(stage, deleteOutput=True)
+    await stage.until(lambda: "no such image" in stage.rewind.status.message)
+    assert stage.rewind.status.conditions[0].reason == Reason.IMAGE_PULL_FAILED
+    assert stage.is_running()
+    stage.world.purge_issue = None
+    await stage.until(stage.is_over)
 
 
 async def test_a_dry_run_counts_the_rows_to_delete() -> None:

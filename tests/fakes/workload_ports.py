@@ -58,6 +58,9 @@ class FakePurges:
         found = self.world.purges.get(name)
         if found is None or found.owner != owner:
             return None
+        if self.world.purge_issue is not None or self.world.purge_hangs:
+            found.created_at = self.world.now  # its pod starts to work afterwards
+            return PurgeJob(name=name, issue=self.world.purge_issue)
         ended = self.world.now - found.created_at >= PURGE_DELAY
         if found.exit_code is not None:
             return PurgeJob(name=name, is_failed=ended, exit_code=found.exit_code)

@@ -191,6 +191,10 @@ class World:
     count_fails: bool = False
     """Whether counting fails with `purge_failure` too."""
     purge_exit_code: int | None = None
+    purge_issue: PodIssue | None = None
+    """What keeps the pods of such Jobs from starting."""
+    purge_hangs: bool = False
+    """Whether such a Job neither ends nor says anything."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Ids of topics that were recreated."""
     retention: Fact[Retention] = field(default_factory=lambda: Known(Retention()))

@@ -128,7 +128,7 @@ async def run(settings: Settings) -> None:
                 runs=runs,
                 revisions=KubernetesRevisions(api),
                 rewinds=KubernetesRewinds(api, recorder),
-                purges=KubernetesPurges(api, runs),
+                purges=KubernetesPurges(api, runs, clock),
                 objects=objects,
                 fences=fences,
                 offsets=offsets,

@@ -338,6 +338,7 @@ class PurgeJob:
     """The Job that counts or deletes output for a rewind.
 
     `message` is why its newest pod failed, `exit_code` how that pod's container ended, None where neither is known.
+    `issue` is what keeps it from a pod that runs.
     """
 
     name: str
@@ -346,6 +347,7 @@ class PurgeJob:
     report: PurgeReport | None = None
     message: str = ""
     exit_code: int | None = None
+    issue: PodIssue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     FENCE_SCHEMA_MISSING = "FenceSchemaMissing"
     FENCE_SCHEMA_INVALID = "FenceSchemaInvalid"
     REWIND_REFUSED = "RewindRefused"
+    REWIND_LATE = "RewindLate"
     PURGE_FAILED = "PurgeFailed"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     ROLLED_BACK = "RolledBack"

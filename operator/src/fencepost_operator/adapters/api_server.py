@@ -7,7 +7,7 @@ client is its configuration (service account with token refresh, kubeconfig) and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -163,6 +163,19 @@ class ApiServer:
         found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
         items: list[Json] = found.get("items") or []
         return items
+
+    async def pages(
+        self, resource: Resource, *, namespace: str, labels: str = "", size: int
+    ) -> AsyncIterator[Sequence[Json]]:
+        """Yield all objects of a namespace that match the selector, `size` at a time."""
+        start = ""
+        while True:
+            query = {"labelSelector": labels, "limit": str(size), "continue": start}
+            found = await self._call("GET", "list", resource, namespace=namespace, query=query)
+            yield found.get("items") or []
+            start = (found.get("metadata") or {}).get("continue") or ""
+            if not start:
+                return
 
     async def create(self, resource: Resource, *, namespace: str, body: Mapping[str, Any]) -> Json:
         """Create the object. Raises AlreadyExists."""

@@ -37,6 +37,8 @@ _INT64: Final = 2**63 - 1
 _PROBING: Final = frozenset({"Unhealthy"})
 _UNREADY: Final = timedelta(seconds=60)
 """A container that runs for longer than this and is not ready may fail its probe."""
+REFUSALS: Final = frozenset({"FailedCreate"})
+"""Warnings about a Job or a StatefulSet that gets no pod: quota, admission."""
 _MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
 
 

@@ -12,9 +12,11 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters import pods
 from fencepost_operator.adapters.api_server import JOBS, PODS, ApiServer, Json
 from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
-from fencepost_operator.observation import PurgeJob
+from fencepost_operator.observation import PodIssue, PurgeJob
+from fencepost_operator.ports import Clock
 from fencepost_operator.text import single_line
 
 
@@ -24,6 +26,7 @@ class KubernetesPurges:
 
     api: ApiServer
     runs: KubernetesRuns
+    clock: Clock
 
     async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
         """Return the Job of this name, None where there is none of this owner's."""
@@ -33,7 +36,8 @@ class KubernetesPurges:
             return None
         marks = f"{labels.PIPELINE}={key.name},{labels.COMPONENT}={labels.PURGE}"
         members = await self.api.list(PODS, namespace=key.namespace, labels=marks)
-        ended = _ended([pod for pod in members if job["metadata"]["uid"] in pods.owner_uids(pod)])
+        members = [pod for pod in members if job["metadata"]["uid"] in pods.owner_uids(pod)]
+        ended = _ended(members)
         text = (ended or {}).get("message") or ""
         is_done, is_failed = pods.is_true(job, "Complete"), pods.is_true(job, "Failed")
         report = PurgeReport.from_json(text) if is_done else None
@@ -45,7 +49,17 @@ class KubernetesPurges:
             report=report,
             message=_message(text),
             exit_code=code if type(code) is int else None,
+            issue=None if is_done or is_failed else await self._issue(key, job, members),
         )
+
+    async def _issue(self, key: ObjectKey, job: Json, members: Sequence[Json]) -> PodIssue | None:
+        """Return why the newest pod cannot start, or why there is none."""
+        warnings = NamespaceWarnings(self.api, key.namespace)
+        living = [pod for pod in members if pods.may_live(pod)]
+        if living:
+            newest = max(living, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
+            return await pods.find_issue(warnings, newest, self.clock.now())
+        return await pods.newest_warning(warnings, job, pods.REFUSALS)
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
         """Create the ConfigMap, then the Job; nothing to do when they exist. Raises Rejected as the Runs port does."""

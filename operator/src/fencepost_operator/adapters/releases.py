@@ -57,7 +57,6 @@ _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _RELIST: Final = timedelta(minutes=10)
 """How long a list of objects holds when this operator has changed nothing: only Helm creates them."""
 _MASTER: Final = "master"
-_REFUSALS: Final = frozenset({"FailedCreate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +204,7 @@ class HelmReleases:
         for stateful in sets:
             own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
             if len(own) < stateful["spec"].get("replicas", 0):
-                found.append(await pods.newest_warning(warnings, stateful, _REFUSALS))
+                found.append(await pods.newest_warning(warnings, stateful, pods.REFUSALS))
         return tuple(issue for issue in found if issue is not None)
 
     @contextlib.asynccontextmanager

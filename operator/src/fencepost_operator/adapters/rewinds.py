@@ -27,8 +27,8 @@ from fencepost_operator.errors import Rejected
 
 _REWINDS: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=REWIND_PLURAL)
 _STATUS: Final = Resource(prefix=_REWINDS.prefix, plural=REWIND_PLURAL, subresource="status")
-MOST: Final = 100
-"""Rewinds of a namespace that are not over and are looked at, the first by name: a tenant may create any number."""
+_PAGE: Final = 100
+"""Rewinds in one answer of the API server; a tenant may create any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,20 @@ class KubernetesRewinds:
 
     async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
         """Return the pipeline's rewinds that are not marked as over; see the port."""
+        unmarked = self.api.pages(_REWINDS, namespace=pipeline.namespace, labels=f"!{FINISHED_LABEL}", size=_PAGE)
         try:
-            found = await self.api.list(_REWINDS, namespace=pipeline.namespace, labels=f"!{FINISHED_LABEL}", limit=MOST)
+            return tuple(
+                [
+                    rewind
+                    async for page in unmarked
+                    for rewind in map(read_rewind, page)
+                    if rewind.pipeline == pipeline.name
+                ]
+            )
         except Rejected:  # not found: the CRDs are those of an older release
             if expected:
                 raise
             return ()
-        rewinds = (read_rewind(item) for item in found)
-        return tuple(rewind for rewind in rewinds if rewind.pipeline == pipeline.name)
 
     async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone.

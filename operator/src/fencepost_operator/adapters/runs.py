@@ -35,7 +35,6 @@ from fencepost_operator.text import single_line
 
 _CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 _HASH: Final = re.compile(r"[0-9A-Za-z:.]{1,64}")
-_REFUSALS: Final = frozenset({"FailedCreate"})
 _LONGEST_GRACE: Final = 3600
 """Seconds; the CRD's maximum."""
 _PROMPT: Final = timedelta(seconds=3)
@@ -159,7 +158,7 @@ class KubernetesRuns:
         finished = pods.is_true(job, "Complete") or pods.is_true(job, "Failed")
         issue: PodIssue | None = None
         if not members and not finished and self.clock.now() - created > _PROMPT:
-            issue = await pods.newest_warning(warnings, job, _REFUSALS)
+            issue = await pods.newest_warning(warnings, job, pods.REFUSALS)
         return Run(
             name=metadata["name"],
             epoch=epoch,

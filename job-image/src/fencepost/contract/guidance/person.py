@@ -169,6 +169,20 @@ PERSON: Final = {
         steps=(REWINDS,),
         more="../operations.md#rewind",
     ),
+    Reason.REWIND_LATE: Guidance(
+        category=Category.PERSON,
+        severity=Severity.CRITICAL,
+        situation="A step of a PipelineRewind takes longer than five minutes, or its deletion of output ten times "
+        "longer than the count of the rows; the pipeline is stopped meanwhile",
+        does="continues with the step, and pages as `NotReady` when it lasts",
+        remedy="look at the step that the message names, and at the log of its Job",
+        steps=(
+            REWINDS,
+            Step("Its Jobs and pods", "kubectl get jobs,pods -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME"),
+            Step("The log of the deletion", "kubectl logs -n NAMESPACE job/NAME-purge-EPOCH"),
+        ),
+        more="../operations.md#rewind",
+    ),
     Reason.DEATH_UNPROVEN: Guidance(
         category=Category.PERSON,
         severity=Severity.CRITICAL,

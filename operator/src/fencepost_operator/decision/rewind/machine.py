@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract.guidance import remedy_of
 from fencepost.fence import FenceRow
 from fencepost.fence.snapshots import Trigger, snapshot_id
 from fencepost_operator.actions import Action, RewindFence, TakeOverFence, TakeSnapshot
@@ -28,6 +29,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.diagnosis import diagnose_pod_issue
 from fencepost_operator.decision.messages import detail, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rewind.progress import Progress, completed, failed, reached, waiting
@@ -37,10 +39,14 @@ from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_del
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.decision.unfinished import left_open
 from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
-from fencepost_operator.observation import PurgeJob, RewindFacts, Unknown
+from fencepost_operator.observation import PodIssue, PurgeJob, RewindFacts, Unknown
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)
 """After the first commit, until the history counts as having lost it: records are appended after the change."""
+STEP_PATIENCE: Final = timedelta(minutes=5)
+"""How long a step that keeps the pipeline stopped may take before it counts as late: most take seconds."""
+PURGE_PATIENCE: Final = 10
+"""How many times longer than counting the rows their deletion may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +119,18 @@ def _count(context: RewindContext, target: ResolvedTarget) -> Progress | None:
     if job.value.is_failed or (job.value.is_done and report is None):
         return _refused(context, (_why_failed(context, job.value, "the rows to delete could not be counted"),))
     if report is None:
-        return Progress(status=_reached(context, RewindStep.COUNT, _in_progress("Counting the rows", job.value)))
+        return Progress(status=_counting(context, job.value))
     fresh = replace(context.status, rows_to_delete=report.rows, estimated_seconds=report.seconds)
     if context.spec.dry_run:
         return _dry(context, target, fresh)
     return stop(replace(context, rewind=replace(context.rewind, status=fresh)))
+
+
+def _counting(context: RewindContext, job: PurgeJob) -> RewindStatus:
+    what = "Counting the rows"
+    if job.issue is not None:
+        return _held_up(context, RewindStep.COUNT, what, job.issue)[0]
+    return _reached(context, RewindStep.COUNT, _in_progress(what, job))
 
 
 def stop(context: RewindContext) -> Progress | None:
@@ -191,6 +204,9 @@ def purge(context: RewindContext) -> Progress | None:
         progress = _purge_failed(context, _why_failed(context, job.value, "output could not be deleted"))
     elif is_purged(job.value):
         return None
+    elif job.value.issue is not None:
+        status, outcome = _held_up(context, RewindStep.PURGE, "Deleting the output", job.value.issue)
+        progress = Progress(status=status, outcome=outcome)
     else:
         progress = _working(context, RewindStep.PURGE, _in_progress("Deleting the output", job.value))
     return replace(progress, held=True)
@@ -317,6 +333,14 @@ def _without_proof(context: RewindContext, run: RunStatus) -> Progress:
     return Progress(status=status, outcome=replace(outcome, reason=reason, warning=True))
 
 
+def _held_up(context: RewindContext, step: RewindStep, what: str, issue: PodIssue) -> tuple[RewindStatus, Outcome]:
+    """Return what is said of a step whose pod cannot start: it ends as soon as its cause does."""
+    found = diagnose_pod_issue(issue)
+    message = with_remedy(f"{what}: {found.message}", found.remedy)
+    status = reached(context.rewind, context.status, step, message, context.now, reason=found.category)
+    return status, replace(_outcome(context, message), reason=found.category, warning=True)
+
+
 def _purge_failed(context: RewindContext, why: str) -> Progress:
     status = reached(context.rewind, context.status, RewindStep.PURGE, why, context.now, reason=Reason.PURGE_FAILED)
     named = f"PipelineRewind {context.rewind.key.name}: {why}"
@@ -374,9 +398,26 @@ def _working(
     action: Action | None = None,
     status: RewindStatus | None = None,
 ) -> Progress:
-    """Conclude that a step is in progress, and that the pipeline does nothing but this."""
-    return Progress(
-        status=_reached(context, step, message, status=status), outcome=_outcome(context, message, action=action)
+    """Conclude that a step is in progress, and that the pipeline does nothing but this; one that is late says so."""
+    found, outcome = _reached(context, step, message, status=status), _outcome(context, message, action=action)
+    since, patience = _begun_at(found, step), _patience(context, step)
+    if context.now - since < patience:
+        return Progress(status=found, outcome=outcome)
+    minutes, reason = int((context.now - since).total_seconds() // 60), Reason.REWIND_LATE
+    late = with_remedy(f"{message} (this step has taken {minutes} min)", remedy_of(reason))
+    found = reached(context.rewind, found, step, late, context.now, reason=reason)
+    return Progress(status=found, outcome=replace(_outcome(context, late, action=action), reason=reason, warning=True))
+
+
+def _begun_at(status: RewindStatus, step: RewindStep) -> datetime:
+    """Return when a step began that is in progress."""
+    return next(found.started_at for found in status.steps if found.name == step)
+
+
+def _patience(context: RewindContext, step: RewindStep) -> timedelta:
+    counted = context.status.estimated_seconds or 0.0
+    return (
+        max(STEP_PATIENCE, timedelta(seconds=PURGE_PATIENCE * counted)) if step is RewindStep.PURGE else STEP_PATIENCE
     )
 
 

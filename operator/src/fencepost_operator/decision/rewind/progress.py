@@ -26,8 +26,9 @@ from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.text import single_line
 
 _ORDER: Final = tuple(RewindStep)
-_GO_ON: Final = frozenset({Reason.REWINDING, Reason.DEATH_UNPROVEN})
-"""Reasons of a rewind that goes on by itself; of one that waits for proof, as soon as there is some."""
+_STALLED: Final = frozenset({Reason.REWIND_REFUSED, Reason.PURGE_FAILED})
+"""Reasons of a rewind that does not continue until a person acts; any other continues when its cause ends."""
+_AS_USUAL: Final = frozenset({Reason.REWINDING, Reason.REWOUND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def _told(
     """Return the status with its message and its conditions, in the shape of kstatus."""
     line = single_line(message)
     ready = "True" if status.phase == COMPLETED else "False"
-    other = None if reason is Reason.REWOUND else "Reconciling" if reason in _GO_ON else "Stalled"
+    other = None if reason is Reason.REWOUND else "Stalled" if reason in _STALLED else "Reconciling"
     found = [_condition(rewind, "Ready", ready, reason, line, now)]
     if other is not None:
         found.append(_condition(rewind, other, "True", reason, line, now))
@@ -147,5 +148,4 @@ def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:
     if not after.conditions or (before.phase, was) == (after.phase, after.conditions[0].reason):
         return
     reason = after.conditions[0].reason
-    needs_person = reason == Reason.DEATH_UNPROVEN or any(condition.type == "Stalled" for condition in after.conditions)
-    yield Event(EventType.WARNING if needs_person else EventType.NORMAL, after.conditions[0].reason, after.message)
+    yield Event(EventType.NORMAL if reason in _AS_USUAL else EventType.WARNING, reason, after.message)
