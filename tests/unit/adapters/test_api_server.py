@@ -19,6 +19,7 @@ from fencepost_operator.adapters.api_server import (
     ApiServer,
     Gone,
     Invalid,
+    NamespaceEnds,
     Resource,
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
@@ -75,6 +76,12 @@ async def test_a_refusal_by_the_schema_names_the_fields() -> None:
     assert caught.value.places == ("status.state",)
 
 
+ENDS = {
+    "message": '"a" is forbidden: unable to create new content in namespace n because it is being terminated',
+    "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}]},
+}
+
+
 def refusing(status: int, **body: Any) -> Callable[[web.Request], web.StreamResponse]:
     return lambda _: web.json_response({"kind": "Status", **body}, status=status)
 
@@ -85,6 +92,7 @@ def refusing(status: int, **body: Any) -> Callable[[web.Request], web.StreamResp
         (401, {"message": "Unauthorized"}, Denied, "token"),
         (403, {"message": 'pods "a" is forbidden: User "u" cannot create resource "jobs"'}, Denied, "jobs.batch"),
         (403, {"message": 'jobs.batch "a" is forbidden: exceeded quota: small'}, Rejected, "exceeded quota"),
+        (403, ENDS, NamespaceEnds, "being terminated"),
         (404, {"message": 'namespaces "n" not found', "details": {"name": "n"}}, Rejected, "namespaces"),
         (409, {"reason": "AlreadyExists", "message": "there"}, AlreadyExists, "there"),
         (409, {"reason": "Conflict", "message": "modified"}, Conflict, "modified"),

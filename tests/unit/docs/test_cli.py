@@ -1,4 +1,4 @@
-"""Every command line in docs/cli.md is one that `fencepost` understands."""
+"""Every command line in docs/cli.md, and every command that a message names, is one that `fencepost` understands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from generators.reference import ROOT
 from unit.cli.world import World, dead_letter
 
 GROUPS = ("dead-letters", "fence", "retention", "snapshots")
+OF_THE_IMAGE = {"run", "purge"}
+"""Commands of the job image's own `fencepost`."""
+NAMED = {
+    found
+    for source in ("operator/src", "job-image/src", "cli/src")
+    for module in (ROOT / source).rglob("*.py")
+    for found in re.findall(r"`fencepost ([a-z][a-z-]*(?: [a-z][a-z-]*)?)", module.read_text())
+} - OF_THE_IMAGE
 LINES = re.findall(r"^\$ (fencepost .*)$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 
 
@@ -37,3 +45,9 @@ def test_every_command_is_documented() -> None:
     assert {"offsets", "show", "history", "verify"} <= set(commands)
     for command in commands:
         assert re.search(rf"fencepost ([a-z-]+ )?{command}\b", text), command
+
+
+@pytest.mark.parametrize("command", sorted(NAMED))
+def test_a_command_that_a_message_names_exists(command: str) -> None:
+    ended = World.usual().run(*command.split(), "--help")
+    assert ended.exit_code == 0, ended.output

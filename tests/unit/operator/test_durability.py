@@ -158,7 +158,7 @@ async def test_a_side_that_does_not_answer_ends_no_risk_that_was_found_there() -
         assert found is not None
         assert weak(found) == {"kafka.replication.factor": "1"}
         after = replace(before.status, durability=found)
-        assert not status_events(before.status, after, steady, POLICY)
+        assert not status_events(before.status, after, steady, POLICY, asks_to_run=True)
     answered = durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=Known({"orders": DURABLE_TOPIC})), now)
     assert answered is not None
     assert not answered.weak

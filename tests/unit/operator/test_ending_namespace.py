@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from fencepost_operator.actions import RemoveFinalizer
+from fencepost_operator.api import Reason
 from fencepost_operator.observation import Unknown, UnknownReason
-from unit.operator.scenes import DENIED, DROPPED, NOW, SILENT, World
+from unit.operator.scenes import DENIED, DROPPED, NOW, READY, SILENT, WELL, World
 
+UNKNOWN = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer", remedy="wait")
+SUSPENDED = WELL.asked(suspend=True).said(conditions=(replace(READY, reason="Suspended"),))
 ENDING = DROPPED.with_pipeline(deleting_since=NOW - timedelta(hours=1)).seen(namespace_ends=True)
 REFUSED = Unknown(reason=UnknownReason.REJECTED, message="no such table", remedy="create it")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [SUSPENDED.with_pipeline(deleting_since=NOW), SUSPENDED.seen(runs=UNKNOWN)],
+    ids=["its namespace ends", "its Jobs cannot be listed"],
+)
+def test_a_pipeline_that_is_still_suspended_is_not_reported_as_resumed(world: World) -> None:
+    """In a namespace that ends the API server refuses each Event, so each pipeline logged a warning."""
+    assert Reason.RESUMED not in {event.reason for event in world.decide().events}
+
+
+def test_a_pipeline_that_is_no_longer_suspended_is_reported_as_resumed() -> None:
+    events = SUSPENDED.asked(suspend=False).decide().events
+    assert [event.reason for event in events if event.reason == Reason.RESUMED]
 
 
 def silent_for(seconds: float) -> World:

@@ -48,6 +48,10 @@ class Invalid(Rejected):
         self.places = tuple(places)
 
 
+class NamespaceEnds(Rejected):
+    """The namespace is being deleted, so nothing is created in it."""
+
+
 class Gone(Conflict):
     """The object to change does not exist."""
 
@@ -114,7 +118,7 @@ class ApiServer:
         configuration.retries = False
         self._configuration = configuration
         self._may_write = may_write
-        self._suspended = RESTClientObject(configuration)
+        self._rest = RESTClientObject(configuration)
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, may_write: Callable[[], None] = lambda: None) -> Self:
@@ -130,7 +134,7 @@ class ApiServer:
 
     async def close(self) -> None:
         """End the connections."""
-        await self._suspended.close()
+        await self._rest.close()
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Json | None:
         """Return the object, or None when the API server says that it does not exist."""
@@ -240,7 +244,7 @@ class ApiServer:
                 headers["Authorization"] = bearer
             if method != "GET" and resource.plural not in _ASKED:
                 self._may_write()
-            answer = await self._suspended.request(  # type: ignore[no-untyped-call]
+            answer = await self._rest.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
             status, text = answer.status, await answer.read()
@@ -278,15 +282,21 @@ def _refusal(  # noqa: PLR0911 - a table
             return AlreadyExists(told) if reason == "AlreadyExists" else Conflict(told)
         case 401:
             return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
+        case 403 if any(cause.get("reason") == "NamespaceTerminating" for cause in _causes(body)):
+            return NamespaceEnds(told)
         case 403 if " cannot " in message:
             return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
         case 422 if reason == "Invalid":
-            causes = (body.get("details") or {}).get("causes") or []
-            return Invalid(told, places=[place for cause in causes if (place := cause.get("field"))])
+            return Invalid(told, places=[place for cause in _causes(body) if (place := cause.get("field"))])
         case 429 | 500 | 502 | 503 | 504:
             return Unreachable(told, remedy="wait, or check the health of the API server")
         case 404 if not (body.get("details") or {}).get("name"):
             return NotServed(told, remedy=f"install what serves {resource}")
         case _:
-            # 403 without "cannot" is admission: quota, Pod Security, a namespace that is going.
+            # 403 without "cannot" is admission: quota, Pod Security.
             return Rejected(told)
+
+
+def _causes(body: Json) -> Sequence[Json]:
+    found: Sequence[Json] = (body.get("details") or {}).get("causes") or []
+    return found

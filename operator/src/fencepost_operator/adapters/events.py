@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost_operator.adapters.api_server import EVENTS, FIELD_MANAGER, AlreadyExists, ApiServer, Json
+from fencepost_operator.adapters.api_server import EVENTS, FIELD_MANAGER, AlreadyExists, ApiServer, Json, NamespaceEnds
 from fencepost_operator.api import Event
 from fencepost_operator.errors import Conflict, PortError
 from fencepost_operator.ports import Clock
@@ -31,6 +31,8 @@ class EventRecorder:
         """Record one Event about an object; a failure is logged and forgotten: Events are for people."""
         try:
             await self._record(about, event)
+        except NamespaceEnds:
+            return  # the API server creates nothing there any more
         except (PortError, Conflict) as error:
             log.warning("the Event %s could not be recorded: %s", event.reason, error)
 

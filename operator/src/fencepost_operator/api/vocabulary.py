@@ -107,7 +107,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the status_events that `kubectl describe` tells."""
+    """One Event, a line of `kubectl describe`."""
 
     type: EventType
     reason: str

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
-from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Status
+from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.decision import unfinished
 from fencepost_operator.decision.conditions import conditions, with_retention_risk
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
@@ -170,13 +170,17 @@ def decide(
     return Decision(
         reason=outcome.reason,
         status=status,
-        events=status_events(recorded, status, outcome, config),
+        events=status_events(recorded, status, outcome, config, asks_to_run=_asks_to_run(pipeline)),
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),
         rewinds=_rewinds(rewinds, context, failure, aside),
         is_queued=is_queued,
     )
+
+
+def _asks_to_run(pipeline: Pipeline) -> bool:
+    return pipeline.deleting_since is None and isinstance(pipeline.spec, Spec) and not pipeline.spec.suspend
 
 
 def _left_alone(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Decision:

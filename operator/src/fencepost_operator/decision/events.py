@@ -22,12 +22,18 @@ from fencepost_operator.decision.pausing import PAUSED
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
-"""Reasons whose Event comes with the fact that they lead to, or that are no status_events."""
+"""Reasons whose Event comes with the fact that they lead to, or that have none."""
 
 
-def status_events(before: Status, after: Status, outcome: Outcome, config: ReconcileConfig) -> tuple[Event, ...]:
-    """Return the Events that lead from one status to the next; a warning names its runbook."""
-    return tuple(_with_page(event, after, config) for event in (*_facts(before, after), *_turn(before, after, outcome)))
+def status_events(
+    before: Status, after: Status, outcome: Outcome, config: ReconcileConfig, *, asks_to_run: bool
+) -> tuple[Event, ...]:
+    """Return the Events that lead from one status to the next; a warning names its runbook.
+
+    `asks_to_run`: a valid spec of a pipeline that is not being deleted does not suspend it.
+    """
+    found = (*_facts(before, after), *_turn(before, after, outcome, asks_to_run=asks_to_run))
+    return tuple(_with_page(event, after, config) for event in found)
 
 
 def _with_page(event: Event, after: Status, config: ReconcileConfig) -> Event:
@@ -116,12 +122,12 @@ def _had_claimed(before: Status, epoch: int) -> bool:
     return before.run is not None and before.run.epoch == epoch and before.run.claimed_at is not None
 
 
-def _turn(before: Status, after: Status, outcome: Outcome) -> Iterator[Event]:
+def _turn(before: Status, after: Status, outcome: Outcome, *, asks_to_run: bool) -> Iterator[Event]:
     if condition_of(before, PAUSED) is not None:
-        yield _normal(Reason.RESUMED, "The pipeline is not paused any more, and is looked after again")
+        yield _normal(Reason.RESUMED, "Reconciliation resumed")
     was = condition_of(before, "Ready")
-    if was is not None and was.reason == Reason.SUSPENDED and outcome.reason not in {Reason.SUSPENDED, Reason.DELETING}:
-        yield _normal(Reason.RESUMED, "Resumed: the pipeline goes on from its last commit")
+    if was is not None and was.reason == Reason.SUSPENDED and outcome.reason != Reason.SUSPENDED and asks_to_run:
+        yield _normal(Reason.RESUMED, "Resumed: the pipeline continues from its last commit")
     if (was is not None and was.reason == outcome.reason) or outcome.reason in TOLD_BY_FACTS:
         return
     if after.failure is not None and after.failure != before.failure and after.failure.reason == outcome.reason:

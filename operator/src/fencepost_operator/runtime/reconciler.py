@@ -187,7 +187,7 @@ class Reconciler:
         return with_pages(pipeline, decision, self.ports.pager.facts(pipeline.key), self.config, observation.now)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
-        """Write the status if it changed, then tell the status_events: what is done next must be known beforehand."""
+        """Write the status if it changed, then publish the Events: what is done next must be known beforehand."""
         events = decision.events
         if decision.status != pipeline.status or self._unkept.is_due(pipeline, self.ports.clock.now()):
             written = await self.ports.pipelines.write_status(pipeline, decision.status)

@@ -49,7 +49,7 @@ def _named(
         if isinstance(facts.snapshot, Unknown):
             return facts.snapshot
         if facts.snapshot.value is None:
-            return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshot list`",)
+            return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
         return _of_snapshot(facts.snapshot.value, row, log)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)
