@@ -22,17 +22,24 @@ def program(request: pytest.FixtureRequest) -> str:
 
 
 def pipeline(
-    *conditions: tuple[str, str, str], seen: int = 3, ago: float = 1, since: float | None = None, **spec: Any
+    *conditions: tuple[str, str, str],
+    seen: int = 3,
+    ago: float = 1,
+    since: float | None = None,
+    late: float | None = None,
+    **spec: Any,
 ) -> Object:
     """Return a pipeline of generation 3; each condition is type, status and reason.
 
-    The conditions are `ago` minutes old, and the generation has been observed for `since` minutes: see `now`.
+    The conditions are `ago` minutes old, the generation has been observed for `since` minutes, and the pipeline has not
+    been ready for `late` minutes apart from planned steps: see `now`.
     """
     made = [
         {"type": kind, "status": status, "reason": reason, "message": f"{reason}!", "lastTransitionTime": ago}
         for kind, status, reason in conditions
     ]
-    observed = {"observedGeneration": seen} if since is None else {"observedGeneration": seen, "observedSince": since}
+    times = {"observedSince": since, "notReadySince": late}
+    observed = {"observedGeneration": seen, **{name: found for name, found in times.items() if found is not None}}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -42,12 +49,9 @@ def pipeline(
     }
 
 
-def waiting(ready: float, reconciling: float, since: float | None) -> Object:
-    """Return a pipeline that has not been Ready, has reconciled, and has been observed for so many minutes."""
-    found = pipeline(("Ready", "False", "TopicNotFound"), ("Reconciling", "True", "TopicNotFound"), since=since)
-    for condition, ago in zip(found["status"]["conditions"], (ready, reconciling), strict=True):
-        condition["lastTransitionTime"] = ago
-    return found
+def waiting(late: float | None, since: float | None, reason: str = "TopicNotFound") -> Object:
+    """Return a pipeline that reconciles for 99 minutes, `late` of them apart from planned steps."""
+    return pipeline(("Ready", "False", reason), ("Reconciling", "True", reason), ago=99, late=late, since=since)
 
 
 def rewound(*conditions: str) -> Object:
@@ -63,6 +67,7 @@ def now(given: Object) -> Object:
     status = found["status"]
     for part, name in (
         (status, "observedSince"),
+        (status, "notReadySince"),
         *((one, "lastTransitionTime") for one in status.get("conditions", [])),
     ):
         if name in part:
@@ -77,8 +82,8 @@ def now(given: Object) -> Object:
         ({**pipeline(), "status": {"observedGeneration": -1}}, "Progressing", "Waiting for the operator"),
         (pipeline(("Ready", "True", "Running"), seen=2), "Progressing", "Waiting for the operator"),
         (pipeline(("Ready", "False", "Provisioning"), ("Reconciling", "True", "x")), "Progressing", "Provisioning!"),
-        (pipeline(("Ready", "False", "TopicNotFound"), ago=9), "Progressing", "TopicNotFound!"),
-        (pipeline(("Ready", "False", "TopicNotFound"), ago=11), "Degraded", "TopicNotFound!"),
+        (pipeline(("Ready", "False", "TopicNotFound"), ago=9, late=9), "Progressing", "TopicNotFound!"),
+        (pipeline(("Ready", "False", "TopicNotFound"), ago=11, late=11), "Degraded", "TopicNotFound!"),
         (pipeline(("Ready", "True", "Running"), ("Streaming", "True", "Running"), ago=99), "Healthy", "Running!"),
         (pipeline(("Ready", "True", "Suspended"), ("Streaming", "False", "Suspended")), "Healthy", "Suspended!"),
         (pipeline(("Ready", "False", "BadSpec"), ("Stalled", "True", "BadSpec")), "Degraded", "BadSpec!"),
@@ -97,17 +102,20 @@ def test_health(environment: Environment, program: str, given: Object, status: s
 @pytest.mark.parametrize(
     ("given", "status"),
     [
-        (waiting(99, 99, 1), "Progressing"),
-        (waiting(99, 1, 99), "Progressing"),
-        (waiting(99, 11, 11), "Degraded"),
-        (waiting(99, 99, None), "Degraded"),
-        (waiting(99, 1, None), "Progressing"),
+        (waiting(99, 1), "Progressing"),
+        (waiting(1, 99), "Progressing"),
+        (waiting(11, 11), "Degraded"),
+        (waiting(99, None), "Degraded"),
+        (waiting(1, None), "Progressing"),
+        (waiting(None, 99, "RestartQueued"), "Progressing"),
+        (waiting(None, 99, "Rewinding"), "Progressing"),
         (pipeline(("Ready", "False", "x"), ("Stalled", "True", "x"), ago=99, since=1), "Degraded"),
         (pipeline(("Ready", "False", "x"), ("Stalled", "True", "x"), ago=99, since=99, seen=2), "Progressing"),
     ],
     ids=[
         "corrected while it waited", "not Stalled any more", "corrected too long ago", "no time of the generation",
-        "no time of the generation, not Stalled any more", "Stalled", "Stalled before the commit",
+        "no time of the generation, not Stalled any more", "in the queue for a restart", "rewinding", "Stalled",
+        "Stalled before the commit",
     ],
 )  # fmt: skip
 def test_the_time_without_ready_begins_anew_with_a_commit(

@@ -22,6 +22,7 @@ from fencepost_operator.api import (
     PageStatus,
     Pipeline,
     Reason,
+    State,
     Status,
     Told,
 )
@@ -309,6 +310,17 @@ def test_a_pipeline_that_does_not_come_up_pages_after_its_patience() -> None:
     assert story.open() == [Reason.NOT_READY, Reason.ENTRYPOINT_NOT_FOUND]
     story.recovers()
     assert story.open() == []
+    assert story.status.not_ready_since is None
+
+
+def test_a_stop_that_is_part_of_a_restart_after_a_failure_counts() -> None:
+    """Otherwise a pipeline whose runs never start would begin anew with each stop of one."""
+    story = Story()
+    story.goes(on_its_way())
+    since = story.status.not_ready_since
+    story.goes(on_its_way(Reason.STOPPING), state=State.RESTARTING)
+    assert story.status.not_ready_since == since
+    story.goes(on_its_way(Reason.STOPPING), state=State.UPGRADING)
     assert story.status.not_ready_since is None
 
 

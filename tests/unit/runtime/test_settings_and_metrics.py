@@ -230,6 +230,18 @@ def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> No
     assert counted == [2, 2, 5, 0, 1]
 
 
+def test_a_step_that_nobody_is_paged_for_is_planned() -> None:
+    """FencepostPipelineNotReady leaves it out, as pages and Argo CD do."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def planned(kind: str, since: datetime | None) -> float:
+        metrics, condition = PrometheusMetrics(), replace(status().conditions[0], type=kind)
+        metrics.observed(KEY, replace(status(), conditions=(condition,), not_ready_since=since), {}, None)
+        return series(metrics)['fencepost_pipeline_planned_step{name="a",namespace="n"}']
+
+    assert [planned("Reconciling", None), planned("Reconciling", at), planned("Ready", None)] == [1, 0, 0]
+
+
 def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant() -> None:
     metrics, at = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
     for restarts, reason in ((2, "Killed"), (3, "Killed"), (5, "OutOfMemory"), (6, 'x"} 1\nfake{a="'), (6, "Killed")):

@@ -10,7 +10,7 @@ if obj.status ~= nil and obj.status.conditions ~= nil then
   end
 end
 
-local paused, stalled, ready, reconciling = conditions.Paused, conditions.Stalled, conditions.Ready, conditions.Reconciling
+local paused, stalled, ready = conditions.Paused, conditions.Stalled, conditions.Ready
 if paused ~= nil and paused.status == "True" then
   -- The operator changes nothing until somebody removes the annotation; a sync cannot wait for that.
   return {status = "Healthy", message = "Paused: " .. (paused.message or "")}
@@ -23,14 +23,15 @@ if stalled ~= nil and stalled.status == "True" then
 end
 if ready ~= nil then
   health.message = ready.message
-  -- Not from when it was last Ready: a commit that corrects a spec, or a restart, has its own time.
-  local since = (reconciling or ready).lastTransitionTime
-  if obj.status.observedSince ~= nil and obj.status.observedSince > since then
+  -- There is none during planned steps: the queue for a restart, a change, a rewind.
+  local since = obj.status.notReadySince
+  -- A commit that corrects a spec has its own time.
+  if since ~= nil and obj.status.observedSince ~= nil and obj.status.observedSince > since then
     since = obj.status.observedSince
   end
   if ready.status == "True" then
     health.status = "Healthy"
-  elseif since < os.date("!%Y-%m-%dT%H:%M:%SZ", os.time() - LATE) then
+  elseif since ~= nil and since < os.date("!%Y-%m-%dT%H:%M:%SZ", os.time() - LATE) then
     health.status = "Degraded"
   end
 end

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract.guidance import GUIDANCE, Severity
-from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, Status
+from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, State, Status
 from fencepost_operator.decision.conditions import FALLING_BEHIND, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.events import condition_of
@@ -43,7 +43,7 @@ PLANNED: Final = frozenset(
         Reason.DELETING, Reason.RELEASED,
     }
 )  # fmt: skip
-"""Steps that a person asked for: how long they take says nothing."""
+"""Steps that a person asked for: how long they take says nothing, unless they are part of a restart after a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Incident:
 def not_ready_since(before: Status, status: Status, now: datetime) -> datetime | None:
     """Return since when the pipeline is on its way apart from planned steps, None where it is not."""
     on_its_way = condition_of(status, "Reconciling")
-    if on_its_way is None or on_its_way.reason in PLANNED:
+    if on_its_way is None or (on_its_way.reason in PLANNED and status.state is not State.RESTARTING):
         return None
     return before.not_ready_since or now.replace(microsecond=0)
 

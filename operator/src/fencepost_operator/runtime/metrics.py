@@ -71,6 +71,10 @@ class PrometheusMetrics:
             registry=registry,
         )  # fmt: skip
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
+        self._planned_step = self._gauge(
+            "planned_step",
+            "1 while a change, the queue for its restart, a rewind or a deletion keeps the pipeline from being Ready.",
+        )
         self._lag = self._gauge("lag_records", "Records in Kafka past the committed offsets.")
         self._catch_up = self._gauge(
             "catch_up_seconds", "Estimated time until the lag is worked off; no series while no end is in sight."
@@ -146,6 +150,7 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         true = {c.type: c.reason for c in status.conditions if c.status == "True"}
         self._ready.labels(*labels).set("Ready" in true)
+        self._planned_step.labels(*labels).set("Reconciling" in true and status.not_ready_since is None)
         self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
         self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
         self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
@@ -205,7 +210,7 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self.passes.forget(key)
-        gauges = (self._ready, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
+        gauges = (self._ready, self._planned_step, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
         backlog = (self._time_lag, self._time_to_loss)
         conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
         for gauge in (*gauges, *backlog, *conditions, self._falling_behind, self._paused):
