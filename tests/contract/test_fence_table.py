@@ -54,6 +54,7 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         clock=1_700_000_000_000_000,
         offsets={"a/0": 1, "b.c/11": 2**40},
         planned={"a/0": 2},
+        begun={"a/0": 2**34},
         topic_ids={"a": "id"},
         leader_epochs={"a/0": 3},
         growth_barrier={"a/0": 2**33},

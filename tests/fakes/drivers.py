@@ -147,7 +147,9 @@ class Driver:
             replaced=going_on.starts,
         )
         if bound := self.config.finish_until if self.knows_finishing else {}:
-            found = replace(found, planned=self._bounded(found.offsets, found.planned, bound))
+            planned = self._bounded(found.offsets, found.planned, bound)
+            begun = plan.begun(going_on.row, found.offsets, planned, source.topics)
+            found = replace(found, planned=planned, begun=begun)
         self.moved = (row.offsets, found.offsets) if going_on.accepted else None
         return found
 

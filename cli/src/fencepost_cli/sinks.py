@@ -199,7 +199,7 @@ def compare(
     `starts` are the first offsets that were ever read of the log that is there now, where the history has them.
     `accepted` is what nobody can ask for any more.
     """
-    reached = {**after.offsets, **{key: max(end, after.offsets.get(key, 0)) for key, end in after.planned.items()}}
+    reached = {**after.offsets, **after.written_until}
     losses: dict[str, list[AcceptedLoss]] = {}
     for loss in accepted:
         losses.setdefault(loss.partition, []).append(loss)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
+from fencepost.contract import StartingOffsets
+from fencepost.driver import plan
 from fencepost.errors import BadSpec, DependencyDown
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
@@ -161,3 +164,36 @@ def test_the_ends_of_the_log_are_in_the_row_for_who_cannot_ask_kafka() -> None:
     loop, _ = world.loop(world.take_over())
     loop.run()
     assert world.row().log_ends == world.log.ends
+
+
+def test_a_claim_without_a_leader_keeps_what_was_begun() -> None:
+    """Found: the operator saw nothing open, so new code began beside the old rows of the partition."""
+    world = World()
+    loop, engine = world.loop(world.take_over(), driver="d1", limit=10)
+    crash_at(engine, "after", 1)
+    with suppress(Crash):
+        loop.run()
+    assert world.row().planned == {"t/0": 5, "t/1": 5}
+    world.log.leaderless = {"t/1"}
+    loop, engine = world.loop(world.take_over(), driver="d2", limit=10)
+    crash_at(engine, "before", 2)
+    with suppress(Crash):
+        loop.run()
+    assert world.row().offsets == {"t/0": 5, "t/1": 0}
+    assert world.row().written_until["t/1"] == 5
+    world.log.leaderless = set()
+    loop, engine = world.loop(world.take_over(), driver="d3", limit=10)
+    loop.run()
+    world.assert_complete()
+    assert world.row().begun == {}
+
+
+def test_a_claim_forgets_what_was_begun_of_a_topic_that_left_the_spec() -> None:
+    """No run would ever finish it: the operator has recorded it as mixed output."""
+    world = World()
+    loop, engine = world.loop(world.take_over(), driver="d1", limit=10)
+    crash_at(engine, "after", 1)
+    with suppress(Crash):
+        loop.run()
+    left = plan.starting(world.row(), world.log.state(), (), StartingOffsets(), 10)
+    assert (left.planned, left.begun) == ({"t/0": 0, "t/1": 0}, {})

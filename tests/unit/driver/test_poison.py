@@ -131,6 +131,12 @@ class Scene:
         assert self.world.row().offsets == self.world.log.ends
         self.assert_in_order()
 
+    def rows_that_no_end_covers(self) -> set[Place]:
+        """Rows beyond everything that the fence row names."""
+        row = self.world.row()
+        ends = {**row.offsets, **row.written_until}
+        return {(key, offset) for key, offset in self.world.store.cells if offset >= ends.get(key, 0)}
+
     def assert_in_order(self) -> None:
         rows = self.world.table.history
         for before, after in pairwise(rows):
@@ -316,3 +322,44 @@ def test_a_batch_that_passes_whole_allows_more_records_to_be_set_aside() -> None
     loop.run()
     scene.assert_complete()
     assert scene.world.row().dead_letters == 140
+
+
+def test_a_stop_between_two_pieces_keeps_the_end_of_the_whole_batch() -> None:
+    """Found: the rows of the failed attempt lay beyond every end in the fence row, and new code doubled them."""
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 40})), poison={("t/0", 19)})
+    loop, engine = scene.loop()
+    written = Counter[str]()
+
+    def stop_after_the_first_piece(step: str) -> None:
+        written[step] += 1
+        if written["written"] == 2:
+            loop._stop.set()
+
+    engine.step = stop_after_the_first_piece
+    loop.run()
+    row = scene.world.row()
+    assert (row.offsets, row.planned, row.begun) == ({"t/0": 15}, {"t/0": 15}, {"t/0": 20})
+    assert scene.rows_that_no_end_covers() == set()
+
+
+def test_a_run_that_ends_at_a_poison_record_keeps_the_end_of_the_whole_batch() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 40})), letters=None, poison={("t/0", 15), ("t/0", 19)})
+    loop, engine = scene.loop()
+
+    def in_parallel(step: str) -> None:
+        if step == "write" and not engine.store.cells.get(("t/0", 18)) and engine.batches:
+            for offset in (16, 17, 18):  # another task writes the second half of the whole batch
+                engine.store.put("t/0", offset, scene.world.row().write_timestamp, "")
+
+    engine.step = in_parallel
+    with pytest.raises(PoisonRecord):
+        loop.run()
+    assert scene.rows_that_no_end_covers() == set()
+
+
+def test_what_was_begun_is_forgotten_once_it_is_committed() -> None:
+    scene = Scene(poison=POISON)
+    loop, _ = scene.loop()
+    loop.run()
+    assert any(row.begun for row in scene.world.table.history)
+    assert scene.world.row().begun == {}

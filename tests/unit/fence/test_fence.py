@@ -210,6 +210,19 @@ def test_a_plan_keeps_the_last_batch_s_figures() -> None:
     assert (planned.records, planned.duration_ms, planned.committed_at) == (10, 5, row.committed_at)
 
 
+def test_the_end_of_a_plan_that_is_cut_stays_until_it_is_committed() -> None:
+    table = MemoryFenceTable()
+    row = fence(table).plan(claimed(table), offsets={"flights/0": 0}, planned={"flights/0": 20})
+    row = fence(table).plan(row, offsets=row.offsets, planned={"flights/0": 5})
+    assert (row.begun, row.written_until) == ({"flights/0": 20}, {"flights/0": 20})
+    row = commit(table, row, 5)
+    row = fence(table).plan(row, offsets=row.offsets, planned={"flights/0": 30})
+    row = fence(table).withdraw(row)  # nothing of it is written: only what was cut before is begun
+    assert (row.planned, row.begun) == ({"flights/0": 5}, {"flights/0": 20})
+    row = commit(table, row, 20)
+    assert row.begun == {}
+
+
 def test_a_replaced_driver_cannot_commit() -> None:
     table = MemoryFenceTable()
     zombie = claimed(table)

@@ -41,8 +41,8 @@ class Claiming:
         self._wait = wait
         self._now = now
         self.row: FenceRow | None = None
-        self.planned: Mapping[str, int] = {}
-        """Where the batch ends that an earlier run has planned, and may have written."""
+        self.written_until: Mapping[str, int] = {}
+        """Up to where an earlier run may have written output beyond the committed offsets."""
         self.leader_epochs: Mapping[str, int] = {}
         """Under which the log was seen to hold what comes next."""
 
@@ -50,7 +50,7 @@ class Claiming:
         """Return what the claim records. Raises DataLoss, BadSpec, DependencyDown, Stopping."""
         source = self._config.source
         reported = self._fence.read_losses(row)
-        self.planned = dict(row.planned)
+        self.written_until = row.written_until
         state = self._resolved(row)
         going_on = losses.without_accepted(row, reported, state)
         if going_on.accepted:
@@ -69,7 +69,9 @@ class Claiming:
         if bound := self._config.finish_until:
             batch = between(found.offsets, found.planned)
             planned = {**found.offsets, **plan.up_to(batch, found.offsets, bound).until}
-            found = replace(found, planned=planned)
+            found = replace(
+                found, planned=planned, begun=plan.begun(going_on.row, found.offsets, planned, source.topics)
+            )
         for report in going_on.accepted:
             log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
         return found

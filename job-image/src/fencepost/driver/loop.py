@@ -177,7 +177,7 @@ class Loop:
             if batch.is_empty and not full:
                 self._pause(watch)
         if not batch.is_empty and not is_begun:
-            self._row = self._fence.plan(self.row, offsets=self.row.offsets, planned=self.row.offsets)
+            self._row = self._fence.withdraw(self.row)
 
     def _is_finished(self) -> bool:
         """Return whether this run was to finish what its code began, and has."""
@@ -189,7 +189,8 @@ class Loop:
         topics = set(self._config.source.topics)
         until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
         batch = between(self.row.offsets, until, self.row.leader_epochs)
-        is_repeated = any(part.start < self._claiming.planned.get(part.key, 0) for part in batch.ranges)
+        written = self._claiming.written_until, self.row.begun
+        is_repeated = any(part.start < ends.get(part.key, 0) for part in batch.ranges for ends in written)
         return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
 
     def _plan(self, watch: Stopwatch) -> Batch:
@@ -243,7 +244,10 @@ class Loop:
         return following
 
     def begin(self, piece: Piece) -> Batch:
-        """Record a piece of the batch that failed as the planned batch, and return it."""
+        """Record a piece of the batch that failed as the planned batch, and return it.
+
+        The row's `begun` keeps the end of the whole batch, of which rows may exist, until all of it is committed.
+        """
         until = {part.key: part.until for part in piece}
         self._row = self._fence.plan(self.row, offsets=self.row.offsets, planned={**self.row.offsets, **until})
         batch = self._planned()

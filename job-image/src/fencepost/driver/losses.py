@@ -211,7 +211,7 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
         starts_at = {**row.growth_barrier, **row.offsets}  # of a partition that is held, the barrier has the start
         moved = {key: min(start, starts_at.get(key, 0)) for key, (start, _) in loss.ranges.items()}
         barrier = {key: min(end, moved.get(key, end)) for key, end in row.growth_barrier.items()}
-        row = replace(row, planned={**row.planned, **moved}, growth_barrier=barrier)
+        row = replace(row, planned={**row.planned, **moved}, begun=_without(row.begun, moved), growth_barrier=barrier)
     else:
         starts_at = {**row.growth_barrier, **row.offsets}
         moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
@@ -230,7 +230,7 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
     gone = set(topics)
     keys = {
         key
-        for known in (row.offsets, row.planned, row.leader_epochs, row.growth_barrier, row.log_ends)
+        for known in (row.offsets, row.planned, row.begun, row.leader_epochs, row.growth_barrier, row.log_ends)
         for key in known
         if split_offset_key(key)[0] in gone
     }
@@ -238,6 +238,7 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
         row,
         offsets=_without(row.offsets, keys),
         planned=_without(row.planned, keys),
+        begun=_without(row.begun, keys),
         topic_ids={topic: name for topic, name in row.topic_ids.items() if topic not in gone},
         leader_epochs=_without(row.leader_epochs, keys),
         growth_barrier=_without(row.growth_barrier, keys),

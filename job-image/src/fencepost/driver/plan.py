@@ -210,7 +210,8 @@ def starting(
 
     It is repeated as it was planned, unless there is a `first_limit`: then more than that, or more than `limit`, is cut
     off, because a batch that was too large is never finished by repeating it.  Nothing of it is written yet when the
-    claim records this.  `replaced`: see `resume`.
+    claim records this.  What is cut off, and what Kafka does not answer for, stays in `begun`.
+    `replaced`: see `resume`.
     """
     position = resume(row, log, topics, at, replaced)
     offsets = position.offsets
@@ -220,9 +221,11 @@ def starting(
         batch = next_batch(offsets, log, topics, first)
     elif first_limit is not None:
         batch = _cut(batch, offsets, first)
+    planned = {**offsets, **batch.until}
     return Starting(
         offsets=offsets,
-        planned={**offsets, **batch.until},
+        planned=planned,
+        begun=begun(row, offsets, planned, topics),
         topic_ids={**row.topic_ids, **{topic: log.topic_ids[topic] for topic in topics if topic in log.topic_ids}},
         leader_epochs={
             **{key: epoch for key, epoch in log.leader_epochs.items() if key in offsets},
@@ -231,6 +234,14 @@ def starting(
         growth_barrier=position.barrier,
         log_ends=_seen_ends(position, log, topics),
     )
+
+
+def begun(
+    row: FenceRow, offsets: Mapping[str, int], planned: Mapping[str, int], topics: Iterable[str]
+) -> dict[str, int]:
+    """Return what a claim keeps of what is begun; of a topic that the spec has left nothing: no run will finish it."""
+    found = row.begun_after(offsets, planned)
+    return {key: found[key] for key in _keys(found, topics)}
 
 
 def _seen_ends(position: Position, log: Watermarks, topics: Sequence[str]) -> dict[str, int]:

@@ -142,6 +142,7 @@ class Fence:
             code=code,
             offsets=dict(starting.offsets),
             planned=dict(starting.planned),
+            begun=dict(starting.begun),
             topic_ids=dict(starting.topic_ids),
             leader_epochs=dict(starting.leader_epochs),
             growth_barrier=dict(starting.growth_barrier),
@@ -160,10 +161,16 @@ class Fence:
     ) -> FenceRow:
         """Record where the next batch ends, before anything of it is written; the last batch's figures stay.
 
+        Where `before` planned further, its output may exist, and that end stays in `begun`.
         `offsets` differs from `before`'s by new partitions only.  None leaves what the row has.
         Raises Fenced, as `commit` does.
         """
         return self._change(before, self._next(before, offsets, planned, {}, growth_barrier, log_ends))
+
+    def withdraw(self, before: FenceRow) -> FenceRow:
+        """Take back a plan of which nothing is written. Raises Fenced, as `commit` does."""
+        after = self._next(before, before.offsets, before.offsets, {}, None, None)
+        return self._change(before, replace(after, begun=dict(before.begun)))
 
     def commit(
         self,
@@ -220,6 +227,7 @@ class Fence:
             clock=self._clock.lenient_stamp(before.clock + 2),
             offsets=dict(offsets),
             planned=dict(offsets),
+            begun={},
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(growth_barrier),
         )
@@ -292,6 +300,7 @@ class Fence:
             clock=self._clock.stamp(before.clock + 1),
             offsets=dict(offsets),
             planned=dict(planned),
+            begun=before.begun_after(offsets, planned),
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(before.growth_barrier if growth_barrier is None else growth_barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
@@ -332,6 +341,7 @@ class Starting:
     offsets: Mapping[str, int]
     planned: Mapping[str, int]
     topic_ids: Mapping[str, str]
+    begun: Mapping[str, int] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     log_ends: Mapping[str, int] = field(default_factory=dict)

@@ -19,8 +19,9 @@ class FenceRow:
     `clock` is the row's time in µs since 1970: the wall time of its last change, and always ahead of the change
     before.  A batch begun on this row writes its output at `clock + 1`.
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
-    that comes next (a successor repeats exactly that batch).  `committed_at`, `duration_ms` and `records` are of the
-    last batch.
+    that comes next (a successor repeats exactly that batch).  `begun` has, per partition, the furthest end of a batch
+    that was planned and then cut, until that end is committed: output may exist up to there, beyond `planned`.
+    `committed_at`, `duration_ms` and `records` are of the last batch.
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
     discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
@@ -36,6 +37,7 @@ class FenceRow:
     clock: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
+    begun: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
@@ -46,6 +48,18 @@ class FenceRow:
     duration_ms: int | None = None
     dead_letters: int = 0
     last_dead_letter: str | None = None
+
+    @property
+    def written_until(self) -> dict[str, int]:
+        """Up to where output may exist beyond what is committed; only of partitions where it may."""
+        ends = {key: max(self.planned.get(key, 0), self.begun.get(key, 0)) for key in {*self.planned, *self.begun}}
+        return {key: end for key, end in sorted(ends.items()) if end > self.offsets.get(key, 0)}
+
+    def begun_after(self, offsets: Mapping[str, int], planned: Mapping[str, int]) -> dict[str, int]:
+        """Return `begun` of the change after this row: a plan that is cut stays in it until its end is committed."""
+        cut = {key: end for key, end in self.planned.items() if planned.get(key, 0) < end}
+        ends = {key: max(cut.get(key, 0), self.begun.get(key, 0)) for key in {*cut, *self.begun}}
+        return {key: end for key, end in ends.items() if end > offsets.get(key, 0)}
 
     @property
     def is_released(self) -> bool:

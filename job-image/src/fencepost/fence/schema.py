@@ -67,6 +67,7 @@ FENCE: Final = Table(
         "clock": "bigint",
         "offsets": _OFFSETS,
         "planned": _OFFSETS,
+        "begun": _OFFSETS,
         "topic_ids": _IDS,
         "code": "text",
         "committed_at": "timestamp",

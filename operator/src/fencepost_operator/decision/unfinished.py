@@ -59,10 +59,11 @@ def open_until(context: RunContext) -> dict[str, int]:
 
 
 def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
+    written = row.written_until
     return {
         key: end
         for key, offset in row.offsets.items()
-        if (end := max(row.planned.get(key, offset), status.begun.get(key, offset))) > offset
+        if (end := max(written.get(key, offset), status.begun.get(key, offset))) > offset
     }
 
 

@@ -46,10 +46,10 @@ def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
 def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
     """Return the offsets [start, until) of which there may be output beyond the target.
 
-    A batch that failed may have been planned further than the piece of it that is planned now, as the status keeps it,
-    and never beyond the end of the log that its plan recorded.
+    A batch that failed may have been planned further than the piece of it that is planned now, as the row's `begun`
+    keeps it, and never beyond the end of the log that its plan recorded.
     """
-    reached = furthest(row.offsets, row.planned, written_until(status, row))
+    reached = furthest(row.offsets, row.written_until, written_until(status, row))
     found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
     return {
         key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until

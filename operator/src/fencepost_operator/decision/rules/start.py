@@ -17,7 +17,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
-from fencepost_operator.decision.unfinished import mixed_output, open_until
+from fencepost_operator.decision.unfinished import mixed_output
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.driver_config import driver_config
@@ -171,7 +171,6 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
             status,
             run=recorded,
             restarts=status.restarts + replaces_failed,
-            begun=open_until(context) if first_batch_limit(context) or isolates(context) else status.begun,
             mixed_output=mixed_output(context, recorded, code),
         ),
     )
