@@ -178,6 +178,23 @@ def test_a_loss_comes_back_as_it_went_and_keeps_its_acceptance(table: FenceTable
     assert table.read_losses(row.pipeline, LOSS.committed_ms) == ()
 
 
+@pytest.mark.integration
+def test_what_an_open_acceptance_skips_replaces_what_was_reported(
+    cassandra: CassandraFenceTable, row: FenceRow
+) -> None:
+    loss = replace(LOSS, reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"a/0": (3, 9)}, topics={"a": TopicChange("x", "x")})
+    acceptance = Acceptance(by="kim", choice="earliest", at=FOUND)
+    report = ReportedLoss(loss=loss, epoch=3, at=FOUND, acceptance=acceptance)
+    cassandra.accept_loss(row.pipeline, loss, acceptance)
+    for _ in range(2):
+        cassandra.record_skipped(row.pipeline, report, {"a/0": (3, 20), "a/1": (0, 5)})
+    select = f"SELECT * FROM {KEYSPACE}.accepted_losses WHERE pipeline = %s"  # noqa: S608 - a constant
+    rows = list(cassandra.session.execute(select, (row.pipeline,)))
+    assert {(r.partition, r.from_offset, r.until_offset, r.loss) for r in rows} == {
+        (0, 3, 20, loss.id), (1, 0, 5, loss.id),
+    }  # fmt: skip
+
+
 def test_a_commits_time_names_its_losses_in_the_driver_as_in_the_operator(table: FenceTable, row: FenceRow) -> None:
     """The driver has µs in memory; who reads the row has what Cassandra kept."""
     fence = Fence(table, row.pipeline)

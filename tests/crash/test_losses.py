@@ -51,7 +51,8 @@ async def test_a_loss_stalls_until_exactly_it_is_accepted() -> None:
     assert (loss.reason, loss.records, loss.partitions, loss.estimated) == ("OffsetOutOfRange", GONE, 1, False)
     assert stage.ready() == Reason.OFFSET_OUT_OF_RANGE
     command = (
-        f'kubectl annotate spl -n {stage.key.namespace} {stage.key.name} {ACCEPT_LOSS_ANNOTATION}="{loss.id} by=$USER"'
+        f"kubectl annotate spl -n {stage.key.namespace} {stage.key.name} "
+        f'{ACCEPT_LOSS_ANNOTATION}="{loss.id} by=$USER continue=earliest"'
     )
     assert command in status.message
     assert f"orders/0 [{at}, {at + GONE})" in status.message
@@ -59,7 +60,7 @@ async def test_a_loss_stalls_until_exactly_it_is_accepted() -> None:
     for text, problem in (
         ("0123456789ab by=kim", f"is about loss '0123456789ab', not about {loss.id}"),
         (loss.id, "does not say who"),
-        (f"{loss.id} by=kim continue=earliest", "takes no 'continue='"),
+        (f"{loss.id} by=kim continue=latest", "takes continue=earliest or none"),
         ("x" * 200_000, "is longer than"),
         (f"{loss.id} by=kim \x1b[2J\u202e rm", "has"),
     ):

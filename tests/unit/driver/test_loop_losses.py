@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from fencepost.batch import Watermarks
 from fencepost.contract import (
     Acceptance,
     Loss,
     Reason,
+    ReportedLoss,
     TopicChange,
 )
 from fencepost.driver import plan
+from fencepost.driver.losses import Open, without_expired
 from fencepost.errors import BatchFailed, DataLoss, as_worker_error
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
-from unit.driver.loop_world import PIPELINE, World
+from fencepost_cli.history import AcceptedLoss, check_history
+from unit.driver.loop_world import PIPELINE, FakeLog, World
 
 
 def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
@@ -184,3 +189,97 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_no_data_loss() -> N
     third, _ = world.loop(world.take_over(), driver="pod-3")
     with pytest.raises(DataLoss, match="does not exist"):
         third.run()
+
+
+def accept_whatever_is_gone(world: World, lost: DataLoss) -> None:
+    assert lost.loss is not None
+    given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
+    world.table.accept_loss(PIPELINE, lost.loss, given)
+
+
+def expiring() -> World:
+    """A pipeline that has committed, and then fell behind a retention that goes on."""
+    world = World(log=FakeLog(ends={f"t/{number}": 10 for number in range(5)}))
+    loop, _ = world.loop(world.take_over(), driver="first", limit=100)
+    loop.run()
+    world.log.ends = dict.fromkeys(world.log.ends, 1000)
+    world.log.begins = dict.fromkeys(world.log.ends, 20)
+    return world
+
+
+def test_an_open_acceptance_covers_what_expires_until_the_next_run_claims() -> None:
+    """Found: 50 acceptances by hand, and no record read: each run found a segment more gone."""
+    world = expiring()
+    accept_whatever_is_gone(world, losing(world))
+    world.log.begins["t/3"] = 520
+    loop, _ = world.loop(world.take_over(), driver="next", limit=5000)
+    loop.run()
+    assert world.row().offsets == world.log.ends
+    assert world.table.skipped == {
+        **{(PIPELINE, key, 10): 20 for key in world.log.ends},
+        (PIPELINE, "t/3", 10): 520,
+    }
+
+
+def test_a_run_under_an_open_acceptance_continues_past_what_expires_meanwhile() -> None:
+    world = expiring()
+    accept_whatever_is_gone(world, losing(world))
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+    attempts = Counter[str]()
+
+    def expire() -> None:
+        attempts["n"] += 1
+        if attempts["n"] in {1, 3}:  # in the first batch after the claim, and after a commit
+            world.log.begins["t/1"] += 100
+            raise DataLoss("Kafka refused an offset", reason=Reason.OFFSET_OUT_OF_RANGE)
+
+    engine.before = expire
+    loop.run()
+    assert world.row().offsets == world.log.ends
+    moved = {start: end for (_, key, start), end in world.table.skipped.items() if key == "t/1"}
+    read = {offset for key, offset in world.store.cells if key == "t/1"}
+    skipped = {offset for start, end in moved.items() for offset in range(start, end)}
+    assert read | skipped == set(range(1000))
+    assert not read & skipped
+    assert check_history(world.table.history, accepted=accepted_in(world)).violations == ()
+
+
+def accepted_in(world: World) -> list[AcceptedLoss]:
+    return [
+        AcceptedLoss(partition=key, start=start, until=end, reason="OffsetOutOfRange", choice="earliest")
+        for (_, key, start), end in world.table.skipped.items()
+    ]
+
+
+def test_an_open_acceptance_ends_where_the_log_ended_at_the_claim() -> None:
+    """Records that came after it are another loss, and nobody has accepted that one."""
+    world = expiring()
+    accept_whatever_is_gone(world, losing(world))
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+
+    def expire() -> None:
+        world.log.ends["t/1"] = 3000
+        world.log.begins["t/1"] = 2000
+        raise DataLoss("Kafka refused an offset", reason=Reason.OFFSET_OUT_OF_RANGE)
+
+    engine.before = expire
+    with pytest.raises(DataLoss) as caught:
+        loop.run()
+    assert caught.value.loss is not None
+    assert caught.value.loss.ranges == {"t/1": (20, 2000)}
+
+
+def test_an_open_acceptance_covers_its_topics_alone() -> None:
+    world = expiring()
+    lost = losing(world)
+    assert lost.loss is not None
+    given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
+    report = ReportedLoss(loss=lost.loss, epoch=1, at=datetime(2026, 1, 1, tzinfo=UTC), acceptance=given)
+    held = Open(report=report, until={"t/0": 1000, "other/0": 1000})
+    row = replace(world.row(), offsets={"t/0": 10, "other/0": 5}, topic_ids={"t": "id", "other": "id"})
+    both = Watermarks(begins={"t/0": 20, "other/0": 6}, ends={"t/0": 30, "other/0": 30}, topic_ids={})
+    assert without_expired(row, (held,), both) is None
+    one = replace(both, begins={"t/0": 20, "other/0": 5})
+    found = without_expired(row, (held,), one)
+    assert found is not None
+    assert found.row.offsets == {"t/0": 20, "other/0": 5}

@@ -246,7 +246,7 @@ def test_an_acceptance_is_used_up_by_a_commit() -> None:
     "report",
     [
         lambda loss: replace(accepted(loss), acceptance=None),
-        lambda loss: accepted(loss, "earliest"),
+        lambda loss: accepted(loss, "latest"),
         lambda loss: accepted(replace(loss, committed_ms=0)),
         lambda loss: accepted(replace(loss, topics={"t": TopicChange("other", "other")})),
         lambda loss: accepted(replace(loss, ranges={"t/0": (9, 15)})),

@@ -43,7 +43,7 @@ def test_an_acceptance(loss: Loss, words: str, found: Given) -> None:
         (LOST, "by=a by=b", "'by=b'"),
         (LOST, "by=a please", "'please'"),
         (LOST, "by=a force=true", "'force=true'"),
-        (LOST, "by=a continue=earliest", "takes no 'continue='"),
+        (LOST, "by=a continue=latest", "takes continue=earliest or none"),
         (RECREATED, "by=a", "needs continue=earliest"),
         (RECREATED, "by=a continue=latest", "'latest'"),
         (RECREATED, "by=a continue=t/0:-1", "'t/0:-1'"),

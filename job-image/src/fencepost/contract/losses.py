@@ -72,7 +72,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Who accepted a loss, when, and how to go on: '' where there is one way only, see `choice_problem`."""
+    """Who accepted a loss, when, and how to go on; see `choice_problem`."""
 
     by: str
     choice: str
@@ -98,8 +98,12 @@ def choice_problem(loss: Loss, choice: str) -> str:
     """Return why a loss cannot be accepted with this choice, '' when it can.
 
     A recreated topic is continued at `earliest`, at a map 'topic/partition:offset,…', or not (`abandon`); a deleted one
-    can only be abandoned; lost ranges of a log that is still there leave no choice.
+    can only be abandoned; a truncated log leaves no choice.  Of what retention deleted, '' accepts exactly the ranges
+    that were reported, and `earliest` whatever is deleted of their topics before it is read, up to the ends that the
+    log has when the next run claims.
     """
+    if loss.reason is Reason.OFFSET_OUT_OF_RANGE:
+        return "" if choice in {"", EARLIEST} else "takes continue=earliest or none"
     if loss.reason not in REPLACED:
         return "" if not choice else "takes no 'continue=': reading goes on at the first record after the loss"
     if loss.reason is Reason.TOPIC_DELETED:

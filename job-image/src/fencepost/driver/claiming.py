@@ -43,6 +43,7 @@ class Claiming:
         self.row: FenceRow | None = None
         self.written_until: Mapping[str, int] = {}
         """Up to where an earlier run may have written output beyond the committed offsets."""
+        self._open: tuple[losses.Open, ...] = ()
         self.leader_epochs: Mapping[str, int] = {}
         """Under which the log was seen to hold what comes next."""
 
@@ -56,6 +57,7 @@ class Claiming:
         if going_on.accepted:
             state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
             going_on = losses.without_accepted(row, reported, state)
+        self._note(going_on.open)
         self.row, self.leader_epochs = going_on.row, state.leader_epochs
         found = plan.starting(
             going_on.row,
@@ -75,6 +77,23 @@ class Claiming:
         for report in going_on.accepted:
             log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
         return found
+
+    def without_expired(self, row: FenceRow, log: Watermarks) -> FenceRow | None:
+        """Return the row after what retention has deleted since the claim; None where nobody accepted that."""
+        going_on = losses.without_expired(row, self._open, log)
+        if going_on is None:
+            return None
+        self._note(going_on.open)
+        return going_on.row
+
+    def _note(self, found: tuple[losses.Open, ...]) -> None:
+        """Record what open acceptances are used for, before the offsets move past it: done twice, it is done once."""
+        for each in found:
+            if each.skipped:
+                self._fence.record_skipped(each.report, each.skipped)
+                fields = {**losses.log_fields(each.report), "skipped": dict(each.skipped)}
+                log.warning("skipping what retention has deleted, as was accepted", extra={"fields": fields})
+        self._open = found
 
     def _resolved(self, row: FenceRow) -> Watermarks:
         """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
-from fencepost.contract import DriverConfig, split_offset_key
+from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.isolation import Piece
@@ -32,7 +32,7 @@ from fencepost.driver.plan import Plan, Position
 from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine, Log
 from fencepost.driver.report import Report, Stopwatch
-from fencepost.errors import DependencyDown, DriverError, suspects_record
+from fencepost.errors import DataLoss, DependencyDown, DriverError, suspects_record
 from fencepost.fence import Fence, FenceRow
 
 log = logging.getLogger(__name__)
@@ -165,19 +165,43 @@ class Loop:
     def _stream(self) -> None:
         batch, is_begun = self._planned(), True  # a predecessor may have written a part of it
         while not self._stop.is_set() and not self._is_finished():
-            watch = Stopwatch(self._now)
-            self._limit.rise()
-            if batch.is_empty:
-                batch = self._plan(watch)
-            if batch.is_empty:
-                self._idle()
-                continue
-            full = batch.records >= self._limit.records
-            batch, is_begun = self._do(batch, watch), False
-            if batch.is_empty and not full:
-                self._pause(watch)
+            try:
+                batch, is_begun = self._step(batch), False
+            except DataLoss as lost:
+                batch, is_begun = self._without_expired(lost), True
         if not batch.is_empty and not is_begun:
             self._row = self._fence.withdraw(self.row)
+
+    def _step(self, batch: Batch) -> Batch:
+        """Do a batch, or plan and do one, or wait; return the next one when there is a full one, else an empty one."""
+        watch = Stopwatch(self._now)
+        self._limit.rise()
+        if batch.is_empty:
+            batch = self._plan(watch)
+        if batch.is_empty:
+            self._idle()
+            return EMPTY
+        full = batch.records >= self._limit.records
+        following = self._do(batch, watch)
+        if following.is_empty and not full:
+            self._pause(watch)
+        return following
+
+    def _without_expired(self, lost: DataLoss) -> Batch:
+        """Move past what retention deleted where a person accepted that, and return what is left of the batch.
+
+        Raises `lost` where nobody has.
+        """
+        if lost.reason is not Reason.OFFSET_OUT_OF_RANGE:
+            raise lost
+        self._looks.forget()
+        found = self._claiming.without_expired(self.row, self._looks.now())
+        if found is None:
+            raise lost
+        self._in_progress = None
+        self._row = self._fence.skip(self.row, offsets=found.offsets, growth_barrier=found.growth_barrier)
+        self._show()
+        return self._planned()
 
     def _is_finished(self) -> bool:
         """Return whether this run was to finish what its code began, and has."""

@@ -35,12 +35,32 @@ SHOWN: Final = 5
 """Ranges that a message names; the recorded loss has all of them."""
 
 
+Ranges = Mapping[str, tuple[int, int]]
+"""Offsets [start, until) per 'topic/partition'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """An acceptance of whatever retention deletes of some topics, up to the ends that the log had at the claim.
+
+    `skipped` are the ranges that it has been used for, to be recorded.
+    """
+
+    report: ReportedLoss
+    until: Mapping[str, int]
+    skipped: Ranges = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """The fence row without what is accepted as lost, which losses these were, and where replaced topics start."""
+    """The fence row without what is accepted as lost, which losses these were, and where replaced topics start.
+
+    `open` are those of the acceptances that reach further than the loss that was reported.
+    """
 
     row: FenceRow
     accepted: tuple[ReportedLoss, ...] = ()
+    open: tuple[Open, ...] = ()
     starts: Mapping[str, StartingOffsets] = field(default_factory=dict)
 
 
@@ -137,9 +157,69 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
     found = Continued(row=row)
     for report in sorted(reported, key=lambda report: report.epoch):
         if _is_of(report, row, found.row, log):
-            found = _taken_out(found, report)
+            found = _opened(found, report, log) if _is_open(report) else _taken_out(found, report)
             _check_starts(report, found.starts, log)
     return found
+
+
+def without_expired(row: FenceRow, accepted: Iterable[Open], log: Watermarks) -> Continued | None:
+    """Return how the run that claimed with open acceptances goes on after what retention deleted since.
+
+    None where it deleted nothing that is still to be read, or records that came after the claim, which nobody accepted.
+    """
+    found, opens = Continued(row=row), []
+    for each in accepted:
+        ranges = _expired(found.row, log, each.report.loss.topics)
+        covered = {key: bounds for key, bounds in ranges.items() if bounds[1] <= each.until.get(key, 0)}
+        opens.append(replace(each, skipped=covered))
+        found = replace(found, row=_moved_on(found.row, {key: until for key, (_, until) in covered.items()}))
+    if not any(each.skipped for each in opens) or _expired(found.row, log, row.topic_ids):
+        return None
+    return replace(found, open=tuple(opens))
+
+
+def _is_open(report: ReportedLoss) -> bool:
+    choice = report.acceptance.choice if report.acceptance else ""
+    return report.loss.reason is Reason.OFFSET_OUT_OF_RANGE and choice == EARLIEST
+
+
+def _opened(found: Continued, report: ReportedLoss, log: Watermarks) -> Continued:
+    """Take out what is gone of the loss's topics now; of a partition without a leader, what was reported."""
+    starts = {**found.row.growth_barrier, **found.row.offsets}
+    reported = {
+        key: (starts.get(key, 0), until)
+        for key, (_, until) in report.loss.ranges.items()
+        if key not in log.begins and starts.get(key, 0) < until
+    }
+    skipped = {**reported, **_expired(found.row, log, report.loss.topics)}
+    held = {key: log.high_watermark(key) for key in log.ends if split_offset_key(key)[0] in report.loss.topics}
+    return replace(
+        found,
+        row=_moved_on(found.row, {key: until for key, (_, until) in skipped.items()}),
+        accepted=(*found.accepted, report),
+        open=(*found.open, Open(report=report, until=held, skipped=skipped)),
+    )
+
+
+def _expired(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return what the log does not hold any more from the row's positions on; a new partition starts at 0."""
+    starts, wanted = {**row.growth_barrier, **row.offsets}, set(topics)
+    return {
+        key: (starts.get(key, 0), begin)
+        for key, begin in log.begins.items()
+        if split_offset_key(key)[0] in wanted and starts.get(key, 0) < begin
+    }
+
+
+def _moved_on(row: FenceRow, moved: Mapping[str, int]) -> FenceRow:
+    """Return the row with these partitions at other offsets; of one that is held, the growth barrier has the start."""
+    held = {key: at for key, at in moved.items() if key not in row.offsets}
+    return replace(
+        row,
+        offsets={**row.offsets, **{key: at for key, at in moved.items() if key not in held}},
+        growth_barrier={**row.growth_barrier, **held},
+        leader_epochs=_without(row.leader_epochs, moved),
+    )
 
 
 def _check_starts(report: ReportedLoss, starts: Mapping[str, StartingOffsets], log: Watermarks) -> None:
@@ -177,7 +257,7 @@ def _is_of(report: ReportedLoss, read: FenceRow, row: FenceRow, log: Watermarks)
     if not same_topics or loss.committed_ms != commit_ms(row.committed_at):
         return False
     match loss.reason:
-        case Reason.OFFSET_OUT_OF_RANGE:
+        case Reason.OFFSET_OUT_OF_RANGE if acceptance.choice != EARLIEST:
             known, now = {**read.growth_barrier, **read.offsets}, {**row.growth_barrier, **row.offsets}
             begins = all(
                 start in {known.get(key, 0), now.get(key, 0)} and start <= now.get(key, 0)
@@ -206,7 +286,7 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
                 )
                 for topic in loss.topics
             }
-        return Continued(row=_without_topics(row, loss.topics), accepted=accepted, starts=starts)
+        return replace(found, row=_without_topics(row, loss.topics), accepted=accepted, starts=starts)
     if loss.reason is Reason.LOG_TRUNCATED:
         starts_at = {**row.growth_barrier, **row.offsets}  # of a partition that is held, the barrier has the start
         moved = {key: min(start, starts_at.get(key, 0)) for key, (start, _) in loss.ranges.items()}
@@ -215,14 +295,7 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
     else:
         starts_at = {**row.growth_barrier, **row.offsets}
         moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
-    held = {key: at for key, at in moved.items() if key not in row.offsets}
-    row = replace(
-        row,
-        offsets={**row.offsets, **{key: at for key, at in moved.items() if key not in held}},
-        growth_barrier={**row.growth_barrier, **held},
-        leader_epochs=_without(row.leader_epochs, moved),
-    )
-    return Continued(row=row, accepted=accepted, starts=starts)
+    return replace(found, row=_moved_on(row, moved), accepted=accepted)
 
 
 def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:

@@ -6,7 +6,7 @@ A request is tried once (see `fencepost.fence.cassandra_session`), and an error 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -224,16 +224,7 @@ class CassandraFenceTable:
 
         The mark is one write, and what a driver reads: the rows before it are too many for one batch.
         """
-        with self._asking("recording an acceptance", schema.ACCEPTED_LOSSES):
-            found = self._checked(schema.ACCEPTED_LOSSES)
-            columns = tuple(name for name in schema.ACCEPTED_LOSSES.all_columns if name in found)
-            insert = self._prepare(
-                f"INSERT INTO {self._table(schema.ACCEPTED_LOSSES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
-            )
-            rows = stored_losses.accepted_rows(pipeline, loss, acceptance)
-            execute_concurrent_with_args(
-                self.session, insert, [tuple(row[name] for name in columns) for row in rows], concurrency=16
-            )
+        self._insert_accepted(stored_losses.accepted_rows(pipeline, loss, acceptance, loss.ranges))
         with self._asking("recording an acceptance", schema.LOSSES):
             mark = self._prepare(
                 f"INSERT INTO {self._table(schema.LOSSES)}"
@@ -241,6 +232,23 @@ class CassandraFenceTable:
             )
             key = (pipeline, loss.committed_ms, loss.id)
             self.session.execute(mark, (*key, acceptance.by, acceptance.at, acceptance.choice))
+
+    def record_skipped(self, pipeline: str, report: ReportedLoss, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Insert a row for each range; one that begins at the same offset is replaced."""
+        if report.acceptance is None:
+            raise ValueError(f"loss {report.loss.id} is not accepted")
+        self._insert_accepted(stored_losses.accepted_rows(pipeline, report.loss, report.acceptance, ranges))
+
+    def _insert_accepted(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        with self._asking("recording an acceptance", schema.ACCEPTED_LOSSES):
+            found = self._checked(schema.ACCEPTED_LOSSES)
+            columns = tuple(name for name in schema.ACCEPTED_LOSSES.all_columns if name in found)
+            insert = self._prepare(
+                f"INSERT INTO {self._table(schema.ACCEPTED_LOSSES)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
+            )
+            execute_concurrent_with_args(
+                self.session, insert, [tuple(row[name] for name in columns) for row in rows], concurrency=16
+            )
 
     def server_time(self) -> int:
         """Return the time of a Cassandra node in µs since 1970, as precise as a millisecond."""

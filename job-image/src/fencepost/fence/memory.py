@@ -6,7 +6,7 @@ Faults are injected per call: a function of the call's name that may raise befor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -31,6 +31,8 @@ class MemoryFenceTable:
     history: list[FenceRow] = field(default_factory=list)
     progress: dict[str, BatchProgress] = field(default_factory=dict)
     losses: dict[tuple[str, str], ReportedLoss] = field(default_factory=dict)
+    skipped: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Of each accepted range its end, by pipeline, partition and start."""
     now: Callable[[], int] = wall_clock
     before: Callable[[str], None] = no_fault
     after: Callable[[str], None] = no_fault
@@ -116,7 +118,17 @@ class MemoryFenceTable:
         with self._lock:
             report = self.losses[pipeline, loss.id]
             self.losses[pipeline, loss.id] = replace(report, acceptance=acceptance)
+            self.skipped |= {(pipeline, key, start): until for key, (start, until) in loss.ranges.items()}
         self.after("accept_loss")
+
+    def record_skipped(self, pipeline: str, report: ReportedLoss, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Keep the ranges of an acceptance."""
+        self.before("record_skipped")
+        if report.acceptance is None:
+            raise ValueError(f"loss {report.loss.id} is not accepted")
+        with self._lock:
+            self.skipped |= {(pipeline, key, start): until for key, (start, until) in ranges.items()}
+        self.after("record_skipped")
 
     def server_time(self) -> int:
         """Return the time of `now`, as precise as a millisecond."""

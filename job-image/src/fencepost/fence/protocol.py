@@ -172,6 +172,11 @@ class Fence:
         after = self._next(before, before.offsets, before.offsets, {}, None, None)
         return self._change(before, replace(after, begun=dict(before.begun)))
 
+    def skip(self, before: FenceRow, *, offsets: Mapping[str, int], growth_barrier: Mapping[str, int]) -> FenceRow:
+        """Move the offsets past records that are accepted as lost; the rest of the plan stays. Raises as `commit`."""
+        planned = {**offsets, **{key: max(end, offsets.get(key, 0)) for key, end in before.planned.items()}}
+        return self._change(before, self._next(before, offsets, planned, {}, growth_barrier, None))
+
     def commit(
         self,
         before: FenceRow,
@@ -265,6 +270,10 @@ class Fence:
     def report_loss(self, report: ReportedLoss) -> None:
         """Record a loss for as long as the patience; done twice, it is done once. Raises FenceError."""
         self._patience.ask(lambda: self._table.report_loss(self._pipeline, report))
+
+    def record_skipped(self, report: ReportedLoss, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Record what an open acceptance is used for, for as long as the patience. Raises FenceError."""
+        self._patience.ask(lambda: self._table.record_skipped(self._pipeline, report, ranges))
 
     def read_losses(self, row: FenceRow) -> tuple[ReportedLoss, ...]:
         """Return the losses that were reported since the row's last commit, accepted or not. Raises FenceError."""

@@ -30,9 +30,11 @@ def report_values(pipeline: str, report: ReportedLoss) -> Mapping[str, Any]:
     }
 
 
-def accepted_rows(pipeline: str, loss: Loss, acceptance: Acceptance) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of table `accepted_losses`, one for each range."""
-    for key, (start, until) in sorted(loss.ranges.items()):
+def accepted_rows(
+    pipeline: str, loss: Loss, acceptance: Acceptance, ranges: Mapping[str, tuple[int, int]]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of table `accepted_losses`, one for each range that the acceptance of a loss covers."""
+    for key, (start, until) in sorted(ranges.items()):
         topic, partition = split_offset_key(key)
         change = loss.topics.get(topic)
         yield {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from fencepost.contract import Acceptance, Loss, ReportedLoss
@@ -56,6 +57,10 @@ class FenceTable(Protocol):
 
     def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
         """Record who accepted a loss: each range in accepted_losses, then the loss as accepted."""
+        ...
+
+    def record_skipped(self, pipeline: str, report: ReportedLoss, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """Record in accepted_losses exactly what an acceptance was used for; a longer range replaces a shorter one."""
         ...
 
     def server_time(self) -> int:

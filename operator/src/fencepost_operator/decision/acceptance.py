@@ -62,6 +62,12 @@ def commands(key: ObjectKey, loss: Loss) -> str:
             f"to read the new topic from its beginning, run: {_command(key, loss, f' continue={EARLIEST}')} "
             f"(or continue={first},… for other offsets, or continue={ABANDON} to forget what was read)"
         )
+    if loss.reason is Reason.OFFSET_OUT_OF_RANGE:
+        return (
+            f"keep what is left with `fencepost retention extend {key} --to 14d`; then, to skip what retention deletes "
+            f"before it is read, run: {_command(key, loss, f' continue={EARLIEST}')} "
+            "(or, without continue=, to skip exactly these ranges)"
+        )
     return f"to continue without these records, run: {_command(key, loss, '')}"
 
 

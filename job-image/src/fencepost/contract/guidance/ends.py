@@ -27,6 +27,15 @@ ACCEPT: Final = Step(
     "Continue without what is lost, once its owner agrees; the condition has the id",
     'kubectl annotate spl -n NAMESPACE NAME --overwrite streaming.fencepost.dev/accept-loss="ID by=$USER"',
 )
+EXTEND: Final = Step(
+    "Keep what is left, of this and of every other partition: retention continues while the pipeline stands still",
+    "fencepost retention extend NAMESPACE/NAME --to 14d",
+)
+SKIP: Final = Step(
+    "Skip what retention deletes before it is read, once its owner agrees; the condition has the id",
+    "kubectl annotate spl -n NAMESPACE NAME --overwrite "
+    'streaming.fencepost.dev/accept-loss="ID by=$USER continue=earliest"',
+)
 CHOOSE: Final = Step(
     "Continue without what is lost, once its owner agrees; the condition has the id",
     "kubectl annotate spl -n NAMESPACE NAME --overwrite "
@@ -102,8 +111,9 @@ END: Final = {
         severity=Severity.CRITICAL,
         situation="Retention deleted records before they were read (52)",
         does=LOSES,
-        remedy="restore the records if you can, or accept the loss with the annotation in the message",
-        steps=(LOSS, ACCEPT),
+        remedy="keep what is left with `fencepost retention extend`, then accept the loss with the annotation in the "
+        "message",
+        steps=(EXTEND, LOSS, SKIP),
         more=LOST,
     ),
     Reason.LOG_TRUNCATED: Guidance(
