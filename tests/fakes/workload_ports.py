@@ -28,6 +28,7 @@ from fencepost_operator.errors import Conflict, Rejected
 from fencepost_operator.observation import (
     NODE_LOST,
     ClusterObject,
+    ClusterObjects,
     DriverPod,
     NodeState,
     PodIssue,
@@ -132,12 +133,16 @@ class FakeReleases:
     async def uninstall(self, key: ObjectKey) -> None:
         await self.gate.write("uninstall", lambda: self.world.uninstall(key))
 
-    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
-        del uid
+    async def restore(self, key: ObjectKey) -> None:
+        await self.gate.write("restore", lambda: self.world.damage.pop(key, None))
+
+    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
+        del uid, urgent
         return await self.gate.read("objects", lambda: self._objects(key))
 
-    def _objects(self, key: ObjectKey) -> tuple[ClusterObject, ...]:
-        return tuple(self.world.parts.get(key, ()))
+    def _objects(self, key: ObjectKey) -> ClusterObjects:
+        found, damage = tuple(self.world.parts.get(key, ())), self.world.damage.get(key, ())
+        return ClusterObjects(found=found, damage=damage if key in self.world.releases else ())
 
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
         await self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))

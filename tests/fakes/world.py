@@ -191,6 +191,8 @@ class World:
     count_fails: bool = False
     """Whether counting fails with `purge_failure` too."""
     purge_exit_code: int | None = None
+    damage: dict[ObjectKey, tuple[str, ...]] = field(default_factory=dict)
+    """Objects of clusters that somebody deleted or changed."""
     purge_issue: PodIssue | None = None
     """What keeps the pods of such Jobs from starting."""
     purge_hangs: bool = False

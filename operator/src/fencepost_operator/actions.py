@@ -29,6 +29,13 @@ class InstallCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreCluster:
+    """Apply the release's objects again; `damage` names those that somebody deleted or changed."""
+
+    damage: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UninstallCluster:
     """`helm uninstall`; nothing to do when the release is not there."""
 
@@ -165,6 +172,7 @@ Action: TypeAlias = (
     AddFinalizer
     | RemoveFinalizer
     | InstallCluster
+    | RestoreCluster
     | UninstallCluster
     | PruneCluster
     | CreateFence

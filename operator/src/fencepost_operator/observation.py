@@ -135,6 +135,17 @@ class ClusterObject:
     generation: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObjects:
+    """What is there of all generations, and which objects of the deployed revision are missing or changed.
+
+    `damage` is for a person, such as 'Service orders-g1-master was deleted'.
+    """
+
+    found: tuple[ClusterObject, ...] = ()
+    damage: tuple[str, ...] = ()
+
+
 class Liveness(StrEnum):
     """Whether a run's driver is known to be dead."""
 
@@ -394,8 +405,8 @@ class Observation:
     silent_nodes: Fact[frozenset[str]] = Known(frozenset())
     """Of the nodes of the run and its cluster, those that are silent; Known(empty) also when nobody needed to look."""
     unread: Fact[UnreadRecords] = Known(UnreadRecords())
-    cluster_objects: Fact[tuple[ClusterObject, ...]] = Known(())
-    """What is there of all generations of the cluster; up to minutes old."""
+    cluster_objects: Fact[ClusterObjects] = Known(ClusterObjects())
+    """Up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
     """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
     loss: Fact[ReportedLoss | None] = Known(None)

@@ -31,6 +31,7 @@ from fencepost_operator.observation import (
     Backlog,
     CassandraSettings,
     ClusterObject,
+    ClusterObjects,
     NodeState,
     PurgeJob,
     References,
@@ -182,11 +183,16 @@ class Releases(Protocol):
         """Remove the release."""
         ...
 
-    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
-        """Return the objects of all generations, also those that Helm forgot; the answer may be minutes old.
+    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
+        """Return the objects of all generations, also those that Helm forgot, and what is wrong with the newest.
 
-        It is never older than the last call of `install`, `uninstall` and `prune`.
+        The answer may be minutes old, seconds where it is `urgent`.  It is never older than the last call of `install`,
+        `restore`, `uninstall` and `prune`, or than an event that shows a change of an object.
         """
+        ...
+
+    async def restore(self, key: ObjectKey) -> None:
+        """Apply the objects of the newest revision again. What is changed again by others at once stays so."""
         ...
 
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,61 @@ async def mark(api: ApiServer, store: str, place: ObjectKey, revision: int, stat
     """Make a revision's Secret look as a helm that was killed leaves it."""
     body = {"metadata": {"labels": {"status": status}}}
     await api.merge(SECRETS, namespace=store, name=revision_name(place, revision), body=body)
+
+
+PARTS: dict[str, tuple[Resource, dict[str, Any]]] = {
+    "Secret departures-g1-auth": (SECRETS, {"data": {"secret": "b3RoZXI="}}),
+    "ConfigMap departures-g1-conf": (CONFIG_MAPS, {"data": {"spark-defaults.conf": "other"}}),
+    "Service departures-g1-master": (SERVICES, {"spec": {"selector": {labels.COMPONENT: "other"}}}),
+    "Service departures-g1-worker": (SERVICES, {"spec": {"publishNotReadyAddresses": False}}),
+    "PodDisruptionBudget departures-g1-worker": (POD_DISRUPTION_BUDGETS, {"spec": {"maxUnavailable": 2}}),
+    "StatefulSet departures-g1-worker": (
+        STATEFUL_SETS,
+        {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/part-of": "x"}}}}},
+    ),
+}
+"""Each kind of a cluster's objects, and a change of one by hand."""
+
+
+async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
+    api: ApiServer, releases: HelmReleases, place: ObjectKey
+) -> None:
+    """The same secret is restored: pods that run have it, and a new one would keep the next driver from joining."""
+    await releases.install(place, values())
+
+    async def damage() -> tuple[str, ...]:
+        releases.note_change(place)
+        return (await releases.objects(place, "", urgent=False)).damage
+
+    async def secret() -> Any:
+        found = await api.get(SECRETS, namespace=place.namespace, name="departures-g1-auth")
+        return found and found["data"]
+
+    before = await secret()
+    assert await damage() == (), "the API server's defaults are no change"
+    sets = await uids(api, place)
+    for named, (resource, change) in PARTS.items():
+        name = named.partition(" ")[2]
+        await api.merge(resource, namespace=place.namespace, name=name, body=change)
+        assert [found.partition(" was changed")[0] for found in await damage()] == [named]
+        await releases.restore(place)
+        assert await damage() == (), named
+        assert await uids(api, place) == sets, "nothing is replaced"
+        await api.delete(resource, namespace=place.namespace, name=name)
+        await eventually_async(partial(_is_gone, api, resource, place, name))
+        assert await damage() == (f"{named} was deleted",)
+        await releases.restore(place)
+        assert await damage() == (), named
+    assert await secret() == before
+    found = await releases.release(place)
+    assert found is not None
+    assert found.state is ReleaseState.DEPLOYED
+    await releases.uninstall(place)
+    assert (await releases.objects(place, "", urgent=False)).damage == ()
+
+
+async def _is_gone(api: ApiServer, resource: Resource, place: ObjectKey, name: str) -> bool:
+    return await api.get(resource, namespace=place.namespace, name=name) is None
 
 
 async def test_nothing_is_there_before_the_install(releases: HelmReleases, place: ObjectKey) -> None:
@@ -265,7 +321,7 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
         with pytest.raises(Rejected, match="StatefulSet"):
             await releases.install(place, values(generation=generation, **wrong))
     await releases.install(place, values(generation=9))
-    found = await releases.objects(place, "")
+    found = (await releases.objects(place, "", urgent=False)).found
     left = [part for part in found if part.generation != 9]
     assert {part.generation for part in left} == {2, 3, 4}
     assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
@@ -280,7 +336,7 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
         return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
 
     assert await eventually_async(only_the_newest)
-    assert {part.name for part in await releases.objects(place, "")} <= await found_names()
+    assert {part.name for part in (await releases.objects(place, "", urgent=False)).found} <= await found_names()
 
 
 async def test_what_only_carries_the_label_is_left_alone(
@@ -288,13 +344,13 @@ async def test_what_only_carries_the_label_is_left_alone(
 ) -> None:
     """A tenant's copy of one of our objects, and one with a generation that is no number."""
     await releases.install(place, values())
-    before = set(await releases.objects(place, ""))
+    before = set((await releases.objects(place, "", urgent=False)).found)
     marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}
     for name, number in (("departures-g7-conf", "7"), ("departures-g8-conf", "9" * 63), ("mine", "7")):
         copy = {"metadata": {"name": name, "labels": {**marks, f"{GROUP}/generation": number}}}
         await api.create(CONFIG_MAPS, namespace=place.namespace, body=copy)
     await releases.prune(place, ())
-    assert set(await releases.objects(place, "")) == before
+    assert set((await releases.objects(place, "", urgent=False)).found) == before
 
 
 async def forge(api: ApiServer, namespace: str, place: ObjectKey, victim: str) -> None:

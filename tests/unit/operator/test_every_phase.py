@@ -25,7 +25,7 @@ from fencepost_operator.actions import (
 )
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, PAUSED_ANNOTATION, DeletionPolicy, State, Status
 from fencepost_operator.decision.chain import Decision
-from fencepost_operator.observation import References, Unknown, UnknownReason, Watermarks
+from fencepost_operator.observation import ClusterObjects, References, Unknown, UnknownReason, Watermarks
 from generators.reference import ROOT
 from unit.contract.test_guidance import given_reasons
 from unit.operator.scenes import (
@@ -168,6 +168,9 @@ DEPENDENCIES: Final[Mapping[str, Change]] = {
     "no worker fits": lambda world: world.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))),
     "the worker's node lost": lambda world: world.seen(
         cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))
+    ),
+    "a Service deleted": lambda world: world.seen(
+        cluster_objects=ClusterObjects(damage=("Service orders-g1-master was deleted",))
     ),
     "rewinds unlisted": lambda world: world.seen(rewinds=SILENT),
 }

@@ -12,7 +12,7 @@ from fakes.manifests import body
 from fencepost_operator.api import ClusterStatus, ReconcileConfig, RunStatus, Status, read_pipeline
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.generations import stale_generations
-from fencepost_operator.observation import ClusterObject, Known, Observation, Unknown, UnknownReason
+from fencepost_operator.observation import ClusterObject, ClusterObjects, Known, Observation, Unknown, UnknownReason
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SILENT = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
@@ -43,7 +43,7 @@ def context(
         "runs": Known(()),
         "run_node": none,
     }
-    observed |= {"fence": none, "source": SILENT, "cluster_objects": Known(OBJECTS), **facts}
+    observed |= {"fence": none, "source": SILENT, "cluster_objects": Known(ClusterObjects(found=OBJECTS)), **facts}
     pipeline = replace(read_pipeline(body()), deleting_since=NOW if deleted else None)
     return Context(
         pipeline=pipeline,
@@ -65,7 +65,7 @@ def context(
         (context(READY, run=ENDED), False, {1, 3}),
         (context(READY, cluster_objects=SILENT), False, set()),
         (context(READY, runs=SILENT), False, set()),
-        (context(READY, cluster_objects=Known(OBJECTS[2:4])), False, set()),
+        (context(READY, cluster_objects=Known(ClusterObjects(found=OBJECTS[2:4]))), False, set()),
         (context(READY, deleted=True), False, set()),
         (context(None), True, set()),
     ],

@@ -15,6 +15,7 @@ from fencepost_operator.actions import (
 from fencepost_operator.api import Reason, Status
 from fencepost_operator.observation import (
     ClusterObject,
+    ClusterObjects,
     Watermarks,
 )
 from unit.operator.scenes import (
@@ -89,7 +90,7 @@ def test_a_suspended_pipeline_whose_cluster_still_exists_is_not_ready_and_says_h
     assert "no cluster" not in decision.status.message
     assert "elm uninstall fencepost-orders --namespace shop" in decision.status.message
     litter = (ClusterObject(kind="StatefulSet", name="orders-g1-master", uid="u", generation=1),)
-    later = world.with_pipeline(status=decision.status).seen(cluster_objects=litter).decide()
+    later = world.with_pipeline(status=decision.status).seen(cluster_objects=ClusterObjects(found=litter)).decide()
     assert later.action == PruneCluster(objects=litter)
 
 

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     PENDING = "Pending"
     PROVISIONING = "Provisioning"
     CLUSTER_READY = "ClusterReady"
+    CLUSTER_CHANGED = "ClusterChanged"
     FENCED = "Fenced"
     RUN_STARTED = "RunStarted"
     RUN_CLAIMED = "RunClaimed"

@@ -94,6 +94,15 @@ class Helm:
         )
         await self._run("install", arguments, json_line(values), tenant=expected.namespace)
 
+    async def restore(self, *, release: str, revision: int, namespace: str, tenant: str) -> None:
+        """Apply the objects of the newest revision again, as they were rendered: with the same secret.
+
+        Helm creates what is missing, and patches what was changed as for an upgrade. Raises ReleaseLocked.
+        """
+        arguments = ("rollback", release, str(revision), "--namespace", namespace, "--no-hooks")
+        patience = ("--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s")
+        await self._run("restore", (*arguments, *patience), "", tenant=tenant)
+
     async def uninstall(self, *, release: str, namespace: str, tenant: str) -> None:
         """Remove the release and its history, if it is there; `tenant` is the pipeline's namespace."""
         arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")

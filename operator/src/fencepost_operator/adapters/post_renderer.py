@@ -26,7 +26,7 @@ REFUSED: Final = "fencepost-post-renderer: refused: "
 _GROUP: Final = "streaming.fencepost.dev"
 
 
-class UnexpectedManifestError(Exception):
+class UnexpectedManifestError(ValueError):
     """The rendered manifest is not the expected one; the message names the object and the field."""
 
 
@@ -65,7 +65,7 @@ _OBJECTS: Final = (
 
 def checked(manifest: str, expected: Expected) -> str:
     """Return the manifest's objects as JSON documents. Raises UnexpectedManifestError."""
-    objects = list(_objects(manifest))
+    objects = list(objects_of(manifest))
     found = [_identity(item) for item in objects]
     if len(found) != len(set(found)):
         raise UnexpectedManifestError("an object is there twice")
@@ -88,7 +88,8 @@ _AMBIGUOUS: Final = re.compile(
 _WORDS: Final[Mapping[str, Any]] = {"null": None, "~": None, "": None, "true": True, "false": False}
 
 
-def _objects(manifest: str) -> Iterator[dict[str, Any]]:
+def objects_of(manifest: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a manifest. Raises UnexpectedManifestError."""
     for item in _documents(manifest):
         if item is None:
             continue  # a template that renders to nothing

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -29,11 +30,15 @@ from fencepost_operator.adapters.api_server import (
 )
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
 from fencepost_operator.adapters.post_renderer import Expected
+from fencepost_operator.adapters.release_manifest import applied_objects, difference
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import ClusterObject, PodIssue, Release, ReleaseState, SparkCluster
+from fencepost_operator.errors import Rejected
+from fencepost_operator.observation import ClusterObject, ClusterObjects, PodIssue, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
+
+log = logging.getLogger(__name__)
 
 _STATES: Final = {
     "deployed": ReleaseState.DEPLOYED,
@@ -55,7 +60,9 @@ _PARTS: Final = {
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 """The annotation by which Helm knows what is its own."""
 _RELIST: Final = timedelta(minutes=10)
-"""How long a list of objects holds when this operator has changed nothing: only Helm creates them."""
+"""How long a list of objects holds without an event or a change by this operator: only Helm creates them."""
+_RELIST_URGENT: Final = timedelta(seconds=10)
+"""The same while the cluster is not ready, which may be for an object that no event tells about."""
 _MASTER: Final = "master"
 
 
@@ -68,7 +75,11 @@ class HelmReleases:
     clock: Clock
     namespace: str
     _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
-    _listed: dict[ObjectKey, tuple[datetime, tuple[ClusterObject, ...]]] = field(default_factory=dict)
+    _listed: dict[ObjectKey, tuple[datetime, ClusterObjects]] = field(default_factory=dict)
+    _intact: dict[ObjectKey, tuple[int, frozenset[tuple[str, ...]]]] = field(default_factory=dict)
+    """The revision and the versions of the objects that were compared and found as applied."""
+    _accepted: dict[ObjectKey, frozenset[tuple[tuple[str, str], str]]] = field(default_factory=dict)
+    """Differences that were there right after Helm had applied the objects."""
 
     async def release(self, key: ObjectKey) -> Release | None:
         """Return the newest revision of the pipeline's release, or None."""
@@ -135,10 +146,29 @@ class HelmReleases:
                     release=names.release_name(key), namespace=self.namespace, tenant=key.namespace
                 )
 
-    async def objects(self, key: ObjectKey, uid: str) -> tuple[ClusterObject, ...]:
-        """Return the objects of all generations that nobody deletes yet; listed again after each change of ours."""
+    async def restore(self, key: ObjectKey) -> None:
+        """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
+        async with self._turn(key):
+            await self._recover(key)
+            newest = await self._deployed(key)
+            if newest is None:
+                return
+            await self.helm.restore(
+                release=names.release_name(key),
+                revision=_revision(newest),
+                namespace=self.namespace,
+                tenant=key.namespace,
+            )
+            again = await self._deployed(key)
+            left = await self._changes(key, again) if again is not None else {}
+            self._accepted[key] = frozenset(left.items())
+            if left:
+                log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_told(left)))
+
+    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
+        """Return the objects of all generations that nobody deletes yet; listed again after each change."""
         now, known = self.clock.now(), self._listed.get(key)
-        if known is not None and now - known[0] < _RELIST:
+        if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
             return known[1]
         selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
         lists = await asyncio.gather(
@@ -147,14 +177,63 @@ class HelmReleases:
                 for kind in _PARTS
             )
         )
+        items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
         found = tuple(
             ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
-            for kind, items in zip(_PARTS, lists, strict=True)
-            for item in items
+            for kind, item in items
             if (generation := _installed_generation(key, uid, item)) is not None
         )
-        self._listed[key] = (now, found)
+        looked = ClusterObjects(found=found, damage=await self._damage(key, items))
+        self._listed[key] = (now, looked)
+        return looked
+
+    def note_change(self, key: ObjectKey) -> None:
+        """Take note that an event showed a change of a pipeline's Service, StatefulSet or PodDisruptionBudget."""
+        self._listed.pop(key, None)
+
+    async def _damage(self, key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
+        """Return what is missing or changed; objects that have not changed since they were compared are not fetched."""
+        newest = await self._deployed(key)
+        if newest is None:
+            return ()
+        state = (_revision(newest), frozenset((kind, *_version(item)) for kind, item in items))
+        if self._intact.get(key) == state:
+            return ()
+        changes = await self._changes(key, newest)
+        damage = {place: how for place, how in changes.items() if (place, how) not in self._accepted.get(key, ())}
+        if not damage:
+            self._intact[key] = state
+        return tuple(_told(damage))
+
+    async def _changes(self, key: ObjectKey, revision: Json) -> Mapping[tuple[str, str], str]:
+        """Return by kind and name what differs from a revision: '' of an object that is missing."""
+        secret = await self.api.get(SECRETS, namespace=self.namespace, name=revision["metadata"]["name"])
+        if secret is None:
+            return {}
+        try:
+            wanted = [item for item in applied_objects(secret) if item["kind"] in _PARTS]
+        except (ValueError, KeyError, OSError) as error:
+            raise Rejected(f"the Secret of Helm's revision cannot be read: {error}") from error
+        lives = await asyncio.gather(
+            *(
+                self.api.get(_PARTS[item["kind"]], namespace=key.namespace, name=item["metadata"]["name"])
+                for item in wanted
+            )
+        )
+        found: dict[tuple[str, str], str] = {}
+        for item, live in zip(wanted, lives, strict=True):
+            place = item["kind"], item["metadata"]["name"]
+            if live is None:
+                found[place] = ""
+            elif "deletionTimestamp" not in live["metadata"] and (path := difference(item, live)):
+                found[place] = path
         return found
+
+    async def _deployed(self, key: ObjectKey) -> Json | None:
+        """Return the newest revision's metadata where it is deployed: another one is installed again anyway."""
+        revisions = await self._revisions(key)
+        is_deployed = bool(revisions) and _state(revisions[-1]) is ReleaseState.DEPLOYED
+        return revisions[-1] if is_deployed else None
 
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
         """Delete these objects, each on condition of its uid."""
@@ -228,6 +307,17 @@ def _expected(key: ObjectKey, values: Manifest) -> Expected:
         owner_name=key.name,
         owner_uid=(values.get("ownerReference") or {}).get("uid"),
     )
+
+
+def _version(found: Json) -> tuple[str, str, str]:
+    """Return what changes with an object's content; of a StatefulSet not with its status."""
+    metadata = found["metadata"]
+    return metadata["name"], metadata["uid"], str(metadata.get("generation") or metadata.get("resourceVersion"))
+
+
+def _told(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    for (kind, name), path in changes.items():
+        yield f"{kind} {name} was {f'changed ({path})' if path else 'deleted'}"
 
 
 def _revision(found: Json) -> int:

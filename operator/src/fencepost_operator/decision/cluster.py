@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from fencepost_operator.api import ClusterStatus
+from fencepost_operator.api import ClusterStatus, Reason
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.liveness import may_have_a_driver
 from fencepost_operator.decision.masters import is_another_master
@@ -16,6 +16,8 @@ from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseSt
 
 VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")
 """What the scheduler says of a volume that no node can reach which takes pods; the second since Kubernetes 1.33."""
+DEAF: Final = 2
+"""Runs in a row that do not reach the master, until the next one gets a new cluster."""
 NO_ROOM: Final = "Insufficient "
 """What it says of a node that is full."""
 
@@ -53,9 +55,22 @@ def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
         return True
     if context.active_run is not None:
         return False
+    if _is_deaf(context, recorded):
+        return True
     if _has_an_unseen_driver(context, recorded.generation) or _has_an_older_driver(context, recorded.generation):
         return True
     return _lost_its_pods(context, recorded) or has_lost_its_nodes(context, recorded.generation)
+
+
+def _is_deaf(context: RunContext, recorded: ClusterStatus) -> bool:
+    """Return whether run after run does not reach a master that is ready: what is wrong is not seen from outside."""
+    run, failure = context.run, context.status.failure
+    seen = context.observation.cluster_of(recorded.generation)
+    if run is None or failure is None or run.cluster_generation != recorded.generation:
+        return False
+    if seen is None or not seen.master_ready or failure.epoch != run.epoch:
+        return False
+    return failure.reason is Reason.SPARK_UNREACHABLE and failure.count > 0 and failure.repeats % DEAF == 0
 
 
 def _has_an_unseen_driver(context: RunContext, generation: int) -> bool:
@@ -152,6 +167,12 @@ def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
         target.config_hash,
         target.workers,
     )
+
+
+def damage(context: RunContext) -> tuple[str, ...]:
+    """Return which objects of the cluster somebody has deleted or changed, as far as known."""
+    found = context.observation.cluster_objects
+    return found.value.damage if isinstance(found, Known) else ()
 
 
 def values(context: RunContext, target: ClusterStatus) -> dict[str, Any]:

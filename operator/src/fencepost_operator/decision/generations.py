@@ -24,5 +24,5 @@ def stale_generations(context: Context, *, install_failed: bool = False) -> Prun
     kept = set() if taken_down else {recorded.generation}
     if context.active_run is not None:
         kept.add(context.active_run.cluster_generation)
-    stale = tuple(found for found in fact.value if found.generation not in kept)
+    stale = tuple(found for found in fact.value.found if found.generation not in kept)
     return PruneCluster(objects=stale) if stale else None

@@ -18,6 +18,7 @@ from fencepost_operator.actions import (
     PruneCluster,
     ReleaseFence,
     RemoveFinalizer,
+    RestoreCluster,
     RewindFence,
     StartPurge,
     StartRun,
@@ -70,6 +71,8 @@ class Executor:
                 await ports.pipelines.set_finalizer(pipeline, present=False)
             case InstallCluster(values=values):
                 await ports.releases.install(key, values)
+            case RestoreCluster():
+                await ports.releases.restore(key)
             case UninstallCluster():
                 await ports.releases.uninstall(key)
             case PruneCluster(objects=objects):
@@ -136,7 +139,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
     match action:
         case AddFinalizer() | RemoveFinalizer() | KeepRevision():
             return Reason.UPDATE_FAILED
-        case InstallCluster():
+        case InstallCluster() | RestoreCluster():
             return Reason.INSTALL_FAILED
         case UninstallCluster() | PruneCluster():
             return Reason.UNINSTALL_FAILED

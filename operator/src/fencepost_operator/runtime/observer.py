@@ -12,6 +12,7 @@ from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import (
     Pipeline,
+    Reason,
     ReconcileConfig,
     Rewind,
     Rollback,
@@ -33,7 +34,7 @@ from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Began,
-    ClusterObject,
+    ClusterObjects,
     DurabilityFacts,
     Fact,
     Known,
@@ -126,7 +127,7 @@ class Observer:
             (snapshots, stored, began, stable, (rewinds, rewind), ends),
         ) = await asyncio.gather(
             asyncio.gather(self._run_node(pipeline.status.run, runs), self._silent_nodes(pipeline, runs, cluster)),
-            self._cluster_objects(pipeline),
+            self._cluster_objects(pipeline, runs, cluster),
             self._unread(pipeline, source, fence),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
@@ -173,10 +174,13 @@ class Observer:
             return Known(References(hashes={}))
         return await self._see(self.ports.objects.references(pipeline.key, wanted))
 
-    async def _cluster_objects(self, pipeline: Pipeline) -> Fact[tuple[ClusterObject, ...]]:
+    async def _cluster_objects(
+        self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
+    ) -> Fact[ClusterObjects]:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
-        return await self._see(self.ports.releases.objects(pipeline.key, pipeline.uid))
+        urgent = _is_held_up(pipeline, runs, cluster)
+        return await self._see(self.ports.releases.objects(pipeline.key, pipeline.uid, urgent=urgent))
 
     async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
         """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
@@ -387,3 +391,14 @@ def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) 
     if isinstance(fence, Unknown):
         return fence
     return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
+
+
+def _is_held_up(pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]) -> bool:
+    """Return whether something keeps the cluster or the run from starting: a missing object may be why."""
+    seen, failure = cluster.value if isinstance(cluster, Known) else None, pipeline.status.failure
+    if pipeline.status.cluster is None or seen is None:
+        return False
+    found = runs.value if isinstance(runs, Known) else ()
+    waits = any(run.issue is not None or (run.pod is not None and run.pod.issue is not None) for run in found)
+    failed = failure is not None and failure.count > 0 and failure.reason is Reason.SPARK_UNREACHABLE
+    return waits or failed or bool(seen.issues)

@@ -79,6 +79,21 @@ PROGRESS: Final = {
         situation="The container of the Spark master runs",
         does="starts the driver",
     ),
+    Reason.CLUSTER_CHANGED: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="Somebody deleted or changed objects of the Spark cluster; the message names them",
+        does="applies them again as they were, with the same secret; a driver that runs continues",
+        remedy="find out who changed them, in the API server's audit log, or by their managedFields",
+        steps=(
+            PODS,
+            Step(
+                "The objects, and who last changed their fields",
+                "kubectl get services,configmaps,statefulsets,poddisruptionbudgets -n NAMESPACE "
+                "-l streaming.fencepost.dev/pipeline=NAME -o yaml --show-managed-fields",
+            ),
+        ),
+    ),
     Reason.FENCED: Guidance(
         category=Category.PROGRESS,
         severity=Severity.NONE,

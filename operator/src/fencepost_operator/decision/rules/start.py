@@ -15,6 +15,7 @@ from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
 from fencepost_operator.decision.revisions import needed_revisions
+from fencepost_operator.decision.rules.upgrade import damage_is_repaired
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
 from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
 from fencepost_operator.decision.unfinished import mixed_output
@@ -89,7 +90,7 @@ def require_cluster(context: RunContext) -> ClusterStatus | Outcome:
     if target is None:
         return reconciling(context, Reason.PROVISIONING, "Looking for the Spark cluster")
     if recorded is not None and is_up_to_date(context, target):
-        return recorded
+        return damage_is_repaired(context) or recorded
     return reconciling(
         context,
         Reason.PROVISIONING,

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost_operator.actions import InstallCluster
+from fencepost_operator.actions import InstallCluster, RestoreCluster
 from fencepost_operator.api import Reason, RunStatus, State
-from fencepost_operator.decision.cluster import has_lost_its_master, is_up_to_date, target_cluster, values
+from fencepost_operator.decision.cluster import damage, has_lost_its_master, is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling
 from fencepost_operator.decision.rollout import was_ready
 from fencepost_operator.decision.rules.health import has_started, topics_are_missing
@@ -138,7 +138,7 @@ def cluster_has_drifted(context: RunContext) -> Outcome | None:
     if context.active_run is None or recorded is None or target is None or target.generation != recorded.generation:
         return None
     if is_up_to_date(context, target):
-        return None
+        return damage_is_repaired(context)
     resized = recorded.workers != target.workers
     message = (
         f"Scaling from {recorded.workers} to {target.workers} workers" if resized else "Repairing the Spark cluster"
@@ -149,4 +149,18 @@ def cluster_has_drifted(context: RunContext) -> Outcome | None:
         message,
         action=InstallCluster(values=values(context, target)),
         status=replace(context.status, cluster=target),
+    )
+
+
+def damage_is_repaired(context: RunContext) -> Outcome | None:
+    """Restore objects of the cluster that somebody deleted or changed: no run reaches a master without its Service."""
+    found = damage(context)
+    if not found:
+        return None
+    return reconciling(
+        context,
+        Reason.CLUSTER_CHANGED,
+        f"Restoring the Spark cluster: {listed(found)}",
+        action=RestoreCluster(damage=found),
+        warning=True,
     )

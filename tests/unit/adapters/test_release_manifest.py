@@ -1,0 +1,89 @@
+"""Whether a live object is what Helm applied, beside defaults of the API server and fields of others."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from fencepost_operator.adapters.release_manifest import applied_objects, difference
+
+WANTED: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "orders-g1-worker", "labels": {"a": "b"}, "ownerReferences": [{"uid": "u-1"}]},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "spec": {
+                "nodeSelector": {},
+                "tolerations": [{"key": "batch", "operator": "Exists"}],
+                "containers": [
+                    {
+                        "name": "worker",
+                        "args": ["run"],
+                        "env": [{"name": "MODE", "value": ""}],
+                        "resources": {"limits": {"memory": "1024Mi", "cpu": "0.5"}},
+                    }
+                ],
+            }
+        },
+    },
+}
+
+
+def live() -> dict[str, Any]:
+    """The object as an API server has it, with what others added."""
+    found = copy.deepcopy(WANTED)
+    found["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"meta.helm.sh/release-name": "r"}}
+    found["metadata"]["labels"]["team"] = "x"
+    found["spec"] |= {"replicas": 5, "updateStrategy": {"type": "RollingUpdate"}}
+    pod = found["spec"]["template"]["spec"]
+    del pod["nodeSelector"]
+    container = pod["containers"][0]
+    container |= {"terminationMessagePath": "/dev/termination-log"}
+    container["resources"]["limits"] = {"memory": "1Gi", "cpu": "500m"}
+    container["env"] = [{"name": "PROXY", "value": "p"}, {"name": "MODE"}]
+    pod["containers"].insert(0, {"name": "sidecar", "image": "mesh:1"})
+    return found
+
+
+def container(found: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = found["spec"]["template"]["spec"]["containers"][1]
+    return made
+
+
+def test_defaults_quantities_and_what_others_added_are_no_change() -> None:
+    assert difference(WANTED, live()) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (lambda found: found["metadata"]["labels"].pop("a"), "metadata.labels.a"),
+        (lambda found: found["metadata"].pop("ownerReferences"), "metadata.ownerReferences"),
+        (lambda found: found["spec"]["selector"]["matchLabels"].update(a="c"), "spec.selector.matchLabels.a"),
+        (lambda found: found["spec"]["template"]["spec"]["tolerations"].append({}), "spec.template.spec.tolerations"),
+        (lambda found: container(found).update(args=["other"]), "spec.template.spec.containers.worker.args.0"),
+        (
+            lambda found: container(found)["resources"]["limits"].update(memory="2Gi"),
+            "spec.template.spec.containers.worker.resources.limits.memory",
+        ),
+        (lambda found: found["spec"]["template"]["spec"]["containers"].pop(1), "spec.template.spec.containers.worker"),
+    ],
+)
+def test_a_change_names_its_field(change: Any, path: str) -> None:
+    found = live()
+    change(found)
+    assert difference(WANTED, found) == path
+
+
+def test_the_objects_of_a_revision_are_read_from_helms_secret() -> None:
+    release = {"name": "r", "manifest": f"---\n{json.dumps(WANTED)}\n"}
+    packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(release).encode()))).decode()
+    assert applied_objects({"data": {"release": packed}}) == (WANTED,)
