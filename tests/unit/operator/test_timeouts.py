@@ -25,6 +25,7 @@ GREW = {"orders/0": 50, "orders/1": 9}
     [
         ({"orders/0": 60, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),
         ({}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),  # a driver with nothing to read records no barrier
+        ({"orders/0": 40}, GREW, {"orders/0": 60, "orders/1": 9}, "Streaming"),  # nor does it drop an older one
         ({}, {"orders/1": 9}, {"orders/1": 9}, "Streaming"),  # orders/0 has no leader
         ({"orders/0": 50, "orders/1": 0}, GREW, {"orders/0": 60, "orders/1": 9}, "Unresponsive"),
         ({}, GREW, GREW, "Unresponsive"),

@@ -3,7 +3,8 @@
 A topic that grows: a key may move from an old partition to a new one, so a record of the new partition must not be read
 before older records of the same key.  New partitions are held until the old ones have reached the ends that they had
 when the growth was discovered (the growth barrier, kept in the fence row), and then start at 0.  The records of open
-transactions count: the ends of the barrier are high watermarks.
+transactions count: the ends of the barrier are high watermarks.  The barrier of a topic's last growth stays in the row
+after it is passed, so that a rewind to before the growth holds the new partitions again.
 """
 
 from __future__ import annotations
@@ -126,24 +127,21 @@ def _held(position: Position) -> dict[str, int]:
 
 def _grow(topic: str, position: Position, log: Watermarks) -> Position:
     """Admit the partitions whose barrier is passed, then hold or admit those that the topic has besides."""
-    offsets = dict(position.offsets)
+    held = {key: position.barrier[key] for key in _keys(_held(position), [topic])}
     barrier = {key: position.barrier[key] for key in _keys(position.barrier, [topic])}
-    if not _is_passed(barrier, offsets):
+    if held and not _is_passed(barrier, position.offsets):
         return position
-    offsets = {**barrier, **offsets}
-    others = {key: end for key, end in position.barrier.items() if key not in barrier}
+    offsets = {**position.offsets, **held}
+    passed = {**position.barrier, **dict.fromkeys(held, 0)}
     old = _keys(offsets, [topic])
     new = [key for key in _keys(log.ends, [topic]) if key not in offsets]
-    if not new:
-        return replace(position, offsets=offsets, barrier=others)
-    if any(key not in log.ends for key in old):
-        # Where an old partition ends is not known, so the new ones cannot be ordered after it yet.
-        return replace(position, offsets=offsets, barrier=others)
+    if not new or any(key not in log.ends for key in old):
+        # Where an old partition ends is not known, the new ones cannot be ordered after it yet.
+        return replace(position, offsets=offsets, barrier=passed)
     # Not the last stable offset: records of an open transaction lie beyond it, and they are older than the growth too.
     found = {**{key: log.high_watermark(key) for key in old}, **dict.fromkeys(new, 0)}
-    if _is_passed(found, offsets):
-        return replace(position, offsets={**offsets, **dict.fromkeys(new, 0)}, barrier=others)
-    return replace(position, offsets=offsets, barrier={**others, **found})
+    admitted = dict.fromkeys(new, 0) if _is_passed(found, offsets) else {}
+    return replace(position, offsets={**offsets, **admitted}, barrier={**passed, **found})
 
 
 def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:

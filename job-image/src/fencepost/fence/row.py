@@ -24,7 +24,8 @@ class FenceRow:
     `committed_at`, `duration_ms` and `records` are of the last batch.
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
-    discovery: the new partitions are not in `offsets` before `offsets` has reached every one of them.  `log_ends` are
+    discovery, and the new ones to 0: these are not in `offsets` before `offsets` has reached every end.  It stays until
+    the topic grows again.  `log_ends` are
     the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
     the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
     """

@@ -9,6 +9,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartPurge
 from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep, Status
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.rewind.target import start_of
 from fencepost_operator.decision.unfinished import furthest, written_until
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.purge_job import count_job_name, purge_config, purge_job, purge_job_name
@@ -50,7 +51,7 @@ def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str
     keeps it, and never beyond the end of the log that its plan recorded.
     """
     reached = furthest(row.offsets, row.written_until, written_until(status, row))
-    found = {key: (target.offsets.get(key, 0), until) for key, until in sorted(reached.items())}
+    found = {key: (start_of(target, key), until) for key, until in sorted(reached.items())}
     return {
         key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until
     }

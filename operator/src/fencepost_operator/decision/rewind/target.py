@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec
+from fencepost_operator.decision.messages import listed
 from fencepost_operator.observation import NO_RECORD, Fact, RewindFacts, Unknown, UnknownReason, Watermarks
 
 Violations: TypeAlias = tuple[str, ...]
@@ -38,7 +40,12 @@ def resolve(
 
 def records_to_repeat(row: FenceRow, target: ResolvedTarget) -> int:
     """Return how many offsets lie between the target and what is committed."""
-    return sum(end - target.offsets.get(key, 0) for key, end in row.offsets.items())
+    return sum(end - start_of(target, key) for key, end in row.offsets.items())
+
+
+def start_of(target: ResolvedTarget, key: str) -> int:
+    """Return the offset from which a partition is read again; of one that is held, the growth barrier has it."""
+    return target.offsets.get(key, target.growth_barrier.get(key, 0))
 
 
 def _named(
@@ -53,7 +60,7 @@ def _named(
         return _of_snapshot(facts.snapshot.value, row, log)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)
-    return _of_offsets(to.offsets or {}, row)
+    return _of_offsets(to.offsets or {}, row, log)
 
 
 def _of_timestamp(row: FenceRow, log: Watermarks, positions: Fact[Mapping[str, int]]) -> ResolvedTarget | Unknown:
@@ -63,11 +70,35 @@ def _of_timestamp(row: FenceRow, log: Watermarks, positions: Fact[Mapping[str, i
     if None in found.values():
         return UNCHECKED
     back = {key: at for key, at in found.items() if at is not None and NO_RECORD < at < row.offsets[key]}
-    return ResolvedTarget(offsets={**row.offsets, **back}, growth_barrier=dict(row.growth_barrier))
+    target = ResolvedTarget(offsets={**row.offsets, **back}, growth_barrier=dict(row.growth_barrier))
+    grown = {key: log.starts.get(key, 0) for key in _grown_since(target, row)}
+    return _held_again(replace(target, offsets={**target.offsets, **grown}), grown)
 
 
-def _of_offsets(given: Mapping[str, int], row: FenceRow) -> ResolvedTarget:
-    return ResolvedTarget(offsets={**row.offsets, **given}, growth_barrier=dict(row.growth_barrier))
+def _of_offsets(given: Mapping[str, int], row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
+    target = ResolvedTarget(offsets={**row.offsets, **given}, growth_barrier=dict(row.growth_barrier))
+    grown = _grown_since(target, row)
+    late = sorted(key for key in grown if target.offsets[key] > log.starts.get(key, 0))
+    if late:
+        names = listed([f"{key}: {log.starts.get(key, 0)}" for key in late])
+        why = f"the target is before topic {_topic(late[0])} grew, and newer records of a key would stay written"
+        return (f"{why} while older ones are written again: add {names} to spec.to.offsets",)
+    return _held_again(target, grown)
+
+
+def _grown_since(target: ResolvedTarget, row: FenceRow) -> set[str]:
+    """Return the partitions that their topic got, at its last growth, after what the target repeats of older ones."""
+    crossed = {_topic(key) for key, end in row.growth_barrier.items() if target.offsets.get(key, end) < end}
+    return {
+        key for key, end in row.growth_barrier.items() if end == 0 and key in row.offsets and _topic(key) in crossed
+    }
+
+
+def _held_again(target: ResolvedTarget, grown: Iterable[str]) -> ResolvedTarget:
+    """Return the target without these partitions: the driver holds them until the others have passed the barrier."""
+    starts = {key: target.offsets[key] for key in grown}
+    offsets = {key: offset for key, offset in target.offsets.items() if key not in starts}
+    return replace(target, offsets=offsets, growth_barrier={**target.growth_barrier, **starts})
 
 
 def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
@@ -101,7 +132,7 @@ def _wrong(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Iterator[s
         elif log.topic_ids[topic] != row.topic_ids.get(topic):
             yield f"topic {topic} was recreated since its offsets were committed"
     for key in moved:
-        offset, committed, start = target.offsets.get(key, 0), row.offsets.get(key), log.starts.get(key, 0)
+        offset, committed, start = start_of(target, key), row.offsets.get(key), log.starts.get(key, 0)
         if committed is None:
             yield f"{key} is not a partition that the pipeline has committed"
         elif offset > committed:
