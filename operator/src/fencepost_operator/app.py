@@ -156,7 +156,12 @@ async def run(settings: Settings) -> None:
         await stack.enter_async_context(CrdCheck(KubernetesCrds(api), metrics.registry).running())
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
-        await watch(loops, note_pod=runs.note_pod, namespaces=settings.watch_namespaces)
+        await watch(
+            loops,
+            note_pod=runs.note_pod,
+            note_part=releases.note_change,
+            namespaces=settings.watch_namespaces,
+        )
         log.info("stopping", extra={"reason": "Stopping"})
 
 

@@ -134,7 +134,9 @@ async def test_a_closed_namespace_ends_no_watch_and_is_watched_once_it_opens(
     monkeypatch.setattr(watches.Backoffs, "longest", 0.01)
     loops = Woken()
     namespaces = (CLOSED.namespace, OPEN.namespace)
-    watching = asyncio.create_task(watches.watch(loops, note_pod=lambda _pod: None, namespaces=namespaces))
+    watching = asyncio.create_task(
+        watches.watch(loops, note_pod=lambda _pod: None, note_part=lambda _key: None, namespaces=namespaces)
+    )
 
     async def until_refused() -> None:
         while len(server.refused) < 5 or min(server.refused.values()) < MORE_THAN_KOPF_TRIES:  # noqa: ASYNC110

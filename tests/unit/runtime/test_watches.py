@@ -39,7 +39,8 @@ class Watched(Controller):
         super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
         self.woken: list[ObjectKey] = []
         self.pods: list[Any] = []
-        found = _registry(self, self.pods.append)._watching.get_all_handlers()
+        self.parts: list[ObjectKey] = []
+        found = _registry(self, self.pods.append, self.parts.append)._watching.get_all_handlers()
         self._handlers: dict[str, Callable[..., Awaitable[None]]] = {str(one.id): one.fn for one in found}  # type: ignore[misc]
 
     def wake(self, key: ObjectKey) -> None:
@@ -119,3 +120,20 @@ async def test_only_pods_are_noted_with_all_that_an_event_says(watched: Watched)
     for kind in ("pods", "jobs", "statefulsets"):
         await watched.sees("DELETED", handler=f"{kind}-changed", labels={labels.PIPELINE: KEY.name})
     assert [pod["status"] for pod in watched.pods] == [{"lag": 7}]
+
+
+@pytest.mark.parametrize("kind", ["services", "poddisruptionbudgets", "statefulsets"])
+async def test_a_part_that_is_deleted_or_changed_is_noted_and_wakes(watched: Watched, kind: str) -> None:
+    handler, mark = f"{kind}-applied", {labels.PIPELINE: KEY.name}
+    await watched.sees("ADDED", handler=handler, labels=mark)
+    assert await watched.sees("MODIFIED", handler=handler, labels=mark, generation=2, resourceVersion="2") == 1
+    assert await watched.sees("DELETED", handler=handler, labels=mark) == 1
+    assert watched.parts == [KEY] * 3
+    assert await watched.sees("DELETED", handler=handler, labels={}) == 0
+
+
+async def test_the_status_of_a_stateful_set_is_no_change_of_the_cluster(watched: Watched) -> None:
+    handler, mark = "statefulsets-applied", {labels.PIPELINE: KEY.name}
+    await watched.sees("ADDED", handler=handler, labels=mark)
+    assert await watched.sees("MODIFIED", handler=handler, labels=mark, resourceVersion="2") == 0
+    assert watched.parts == [KEY]

@@ -21,6 +21,9 @@ from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
 
 CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
+PARTS: Final = (("", "v1", "services"), ("policy", "v1", "poddisruptionbudgets"), ("apps", "v1", "statefulsets"))
+"""Of the objects of a Spark cluster those whose loss no pod shows, or that somebody may change; Secrets and ConfigMaps,
+which may be large, are looked at in turn, and when a pod cannot start."""
 _ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
 """Metadata that changes when somebody wants something: the generation grows with the spec, not with the status."""
 _SERVER_TIMEOUT: Final = 300
@@ -50,7 +53,8 @@ class Backoffs:
 class ChangeFilter:
     """What was last seen of each pipeline, its status left out: our own writes of it are no reason to look again."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Sequence[str] = _ASKED) -> None:
+        self._asked = asked
         self._seen: dict[ObjectKey, int] = {}
 
     def is_change(self, key: ObjectKey, metadata: Mapping[str, Any], *, deleted: bool) -> bool:
@@ -59,18 +63,25 @@ class ChangeFilter:
             self._seen.pop(key, None)
             return True
         # The hash alone: annotations hold whole manifests, and there may be thousands of pipelines.
-        now = hash(json.dumps([metadata.get(part) for part in _ASKED], sort_keys=True))
+        now = hash(json.dumps([metadata.get(part) for part in self._asked], sort_keys=True))
         before, self._seen[key] = self._seen.get(key), now
         return now != before
 
 
-async def watch(loops: Controller, *, note_pod: Callable[[Mapping[str, Any]], None], namespaces: Sequence[str]) -> None:
+async def watch(
+    loops: Controller,
+    *,
+    note_pod: Callable[[Mapping[str, Any]], None],
+    note_part: Callable[[ObjectKey], None],
+    namespaces: Sequence[str],
+) -> None:
     """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good.
 
-    `note_pod` is given each pod as an event shows it, the last time when it is deleted.
+    `note_pod` is given each pod as an event shows it, the last time when it is deleted; `note_part` the pipeline of
+    which an object of the Spark cluster was deleted, or changed but for its status.
     """
     await kopf.operator(
-        registry=_registry(loops, note_pod),
+        registry=_registry(loops, note_pod, note_part),
         settings=_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -81,13 +92,23 @@ async def watch(loops: Controller, *, note_pod: Callable[[Mapping[str, Any]], No
     )
 
 
-def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) -> kopf.OperatorRegistry:
+def _registry(
+    loops: Controller, note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
-    changes = ChangeFilter()
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's
         return _login(**arguments)
+
+    _watch_objects(registry, loops)
+    _watch_children(registry, loops, note_pod)
+    _watch_parts(registry, loops, note_part)
+    return registry
+
+
+def _watch_objects(registry: kopf.OperatorRegistry, loops: Controller) -> None:
+    changes, asked = ChangeFilter(), ChangeFilter()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, id=f"{PLURAL}-changed", registry=registry)
     async def pipeline_changed(
@@ -100,8 +121,6 @@ def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) 
         key = ObjectKey(namespace or "", name)
         if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
             loops.wake(key)
-
-    asked = ChangeFilter()
 
     @kopf.on.event(GROUP, VERSION, REWIND_PLURAL, id=f"{REWIND_PLURAL}-changed", registry=registry)
     async def rewind_changed(
@@ -117,6 +136,10 @@ def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) 
         if changed and isinstance(pipeline, str) and pipeline:
             loops.wake(ObjectKey(namespace or "", pipeline))
 
+
+def _watch_children(
+    registry: kopf.OperatorRegistry, loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]
+) -> None:
     async def child_changed(
         namespace: str | None,
         meta: kopf.Meta,
@@ -134,7 +157,30 @@ def _registry(loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]) 
         kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
             child_changed
         )
-    return registry
+
+
+def _watch_parts(registry: kopf.OperatorRegistry, loops: Controller, note_part: Callable[[ObjectKey], None]) -> None:
+    # A Service has no generation, and little of a status.
+    parts = {plural: ChangeFilter((*_ASKED, "resourceVersion")) for _, _, plural in PARTS}
+    parts["statefulsets"] = ChangeFilter()
+
+    async def part_changed(
+        namespace: str | None,
+        name: str,
+        meta: kopf.Meta,
+        event: kopf.RawEvent,
+        resource: kopf.Resource,
+        **_: Any,  # noqa: ANN401 - kopf's
+    ) -> None:
+        owner, key = meta.labels.get(labels.PIPELINE), ObjectKey(namespace or "", name)
+        if parts[resource.plural].is_change(key, meta, deleted=event["type"] == "DELETED") and owner and namespace:
+            note_part(ObjectKey(namespace, owner))
+            loops.wake(ObjectKey(namespace, owner))
+
+    for group, version, plural in PARTS:
+        kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-applied", registry=registry)(
+            part_changed
+        )
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -149,7 +195,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = _SERVER_TIMEOUT
     settings.watching.client_timeout = _SERVER_TIMEOUT + 30
     settings.watching.connect_timeout = 10
-    for group, version, plural in CHILDREN:
+    for group, version, plural in (*CHILDREN, *PARTS):
         selector = (group, version, plural) if group else (version, plural)
         settings.watching.label_selectors[selector] = labels.PIPELINE
     return settings
