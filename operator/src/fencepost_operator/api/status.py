@@ -350,7 +350,7 @@ class Status(Model):
     snapshots: SnapshotsStatus | None = None
     finishing: FinishingStatus | None = None
     begun: Mapping[str, int] = field(default_factory=dict)
-    """Where batches ended that were cut after a part of them may have been written, as long as that is ahead."""
+    """Where batches end that a rewind left open, as long as that is ahead: the row keeps no plan through a rewind."""
     mixed_output: tuple[MixedOutput, ...] = ()
     stable: StableStatus | None = None
     rolled_back: RollbackStatus | None = None
