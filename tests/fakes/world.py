@@ -406,6 +406,7 @@ class World:
         self._create(key, generation, PARTS)
         self.sets.setdefault(key, {}).setdefault(generation, Sets(values, self.now)).values = values
         self.releases[key] = Release(values, revision, deployed=generation)
+        self.damage.pop(key, None)
 
     def uninstall(self, key: ObjectKey) -> None:
         """helm uninstall: what the newest revision names goes, and nothing else."""

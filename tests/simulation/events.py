@@ -137,6 +137,19 @@ class NoPods(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StuckPurges(Event):
+    """Jobs that count or delete output do not work: their pods do not start, or `hangs`: they say nothing."""
+
+    hangs: bool = False
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DamageCluster(Event):
+    """Somebody deletes or changes an object of the Spark cluster."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailInstalls(Event):
     """Installs of that time are refused, or leave the release pending."""
 
@@ -242,6 +255,11 @@ class NewChart(Event):
 @dataclass(frozen=True, slots=True)
 class OlderHashes(Event):
     """Every operator is replaced, and what was recorded so far was so by a release whose hashes had no version."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWords(Event):
+    """Every operator is replaced, and another release has stored words in the status that this one does not know."""
 
 
 # users

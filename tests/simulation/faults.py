@@ -19,7 +19,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
-from simulation import older_hashes
+from simulation import older_hashes, other_words
 from simulation.drivers import SimulatedDriver
 from simulation.history import Setup
 from simulation.invariants import Target
@@ -28,6 +28,7 @@ from simulation.world import SimulatedWorld
 
 CODE: Final = "ConfigMap/code"
 TOPIC: Final = "orders"
+_FLAGS: Final = frozenset({"kafka_down", "cassandra_down", "purge_hangs"})
 UPGRADE: Final = {"maxAttempts": 2, "stableAfter": {"commits": 1, "window": "5s"}}
 
 
@@ -116,11 +117,13 @@ class Faults:
                 e.LoseNode() | e.Drain() | e.DeletePod() | e.DeleteJob() | e.StartTwin() | e.NoPods() | e.FailInstalls()
             ):
                 self._kubernetes(event)
+            case e.StuckPurges() | e.DamageCluster():
+                self._cluster(event)
             case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
             case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
                 self._operator(event)
-            case e.NewChart() | e.OlderHashes():
+            case e.NewChart() | e.OlderHashes() | e.OtherWords():
                 self._release(event)
             case _:
                 self._user(event)
@@ -130,7 +133,7 @@ class Faults:
 
     def _set(self, name: str, value: object, seconds: float) -> None:
         """Set a field of the world for some time."""
-        usual = {"issue": None, "installs": "", "kafka_down": False, "cassandra_down": False}.get(name)
+        usual = "" if name == "installs" else False if name in _FLAGS else None
         setattr(self.world, name, value)
         self._later(seconds, lambda: setattr(self.world, name, usual))
 
@@ -208,6 +211,17 @@ class Faults:
             case e.FailInstalls(how=how, seconds=seconds):
                 self._set("installs", how, seconds)
 
+    def _cluster(self, event: e.StuckPurges | e.DamageCluster) -> None:
+        match event:
+            case e.StuckPurges(hangs=True, seconds=seconds):
+                self._set("purge_hangs", value=True, seconds=seconds)
+            case e.StuckPurges(seconds=seconds):
+                issue = PodIssue(pod="orders-purge", reason="ImagePullBackOff", message="no such image")
+                self._set("purge_issue", issue, seconds)
+            case e.DamageCluster():
+                if KEY in self.world.releases:
+                    self.world.damage[KEY] = ("Service orders-master was deleted",)
+
     def _lose_node(self, node: str, seconds: float, *, removed: bool) -> None:
         self.world.silence(node)
         if removed:
@@ -269,10 +283,12 @@ class Faults:
             case e.Interrupt(operator=number):
                 self.operators[number].interrupts.append(event)
 
-    def _release(self, event: e.NewChart | e.OlderHashes) -> None:
+    def _release(self, event: e.NewChart | e.OlderHashes | e.OtherWords) -> None:
         """Replace every operator by one of another release."""
         if isinstance(event, e.OlderHashes):
             older_hashes.write(self.world, KEY, chart=self.operators[0].chart)
+        elif isinstance(event, e.OtherWords):
+            other_words.write(self.world, KEY)
         else:
             # Where another spec is in effect, it gets the new chart.
             self.world.invariants.statuses.while_stalled.clear()

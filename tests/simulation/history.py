@@ -83,6 +83,9 @@ class History:
         if setup.rolls_back:
             more = random.Random(f"changes of {seed}")
             made += [_event(more, setup, CHANGES) for _ in range(more.randint(0, MOST_CHANGES))]
+        if seed % 7 == 0:
+            more = random.Random(f"troubles of {seed}")
+            made += [_event(more, setup, TROUBLES) for _ in range(more.randint(1, MOST_CHANGES))]
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
@@ -155,6 +158,22 @@ def _unseen_revision(chance: random.Random, setup: Setup, at: float) -> e.Event:
 
 def _lose_revisions(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.LoseRevisions(round(LATE + at / 4, 1))
+
+
+def _stuck_purges(chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.StuckPurges(at, hangs=chance.random() < 0.5, seconds=_some(chance))
+
+
+def _purging_rewind(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.Rewind(at, records=50, delete_output=True)
+
+
+def _damage(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.DamageCluster(at)
+
+
+def _other_words(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
+    return e.OtherWords(at)
 
 
 def _busy(chance: random.Random, _setup: Setup, at: float) -> e.Event:
@@ -312,6 +331,8 @@ KINDS: Final[dict[Maker, int]] = {
     _rewind: 5, _delete_rewinds: 1,
 }  # fmt: skip
 """Makers of events, and how often each one is drawn."""
+TROUBLES: Final[dict[Maker, int]] = {_stuck_purges: 2, _damage: 3, _other_words: 3, _purging_rewind: 1}
+"""Makers of what a cluster, a rewind and a status may meet that no other event brings."""
 CHANGES: Final[dict[Maker, int]] = {
     _break_image: 5, _change_image: 2, _busy: 4, _lose_revisions: 2, _unseen_revision: 2,
 }  # fmt: skip
