@@ -11,21 +11,28 @@ DriverError
     └── RecordFailed  1  the transform or Spark raised for what is in the records
 
 An error of a Python worker reaches the driver as text inside an exception of Spark: `as_worker_error` encodes it, and
-`from_text` decodes it.
+`from_text` decodes it.  Such a text also quotes what is in records, so it is sealed: an HMAC with a key that the driver
+draws for each run and gives to the run's workers alone.  The key is in no text, so no record can hold a seal that fits.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import os
 import re
-from typing import ClassVar, Final
+import secrets
+from typing import Any, ClassVar, Final
 
 from fencepost.contract import ExitCode, Loss, Reason
 
 _MARK: Final = "fencepost-error:"
-_MARKED: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
-_RAISED: Final = re.compile(r"^fencepost\.errors\.(\w+): (.*)$", re.MULTILINE)
-"""The last line of a traceback: an author's function of Python workers raised one of these errors itself."""
+_MARKED: Final = re.compile(re.escape(_MARK) + r"([0-9a-f]{64}):(?=\{)")
+KEY_VARIABLE: Final = "FENCEPOST_ERROR_SECRET"
+"""Gives Python workers the run's key. Spark hides variables with such a name in its pages and event log."""
+KEY: Final = os.environ.get(KEY_VARIABLE) or secrets.token_hex(32)
+"""Of this run: a worker has its driver's."""
 
 
 class DriverError(Exception):
@@ -136,7 +143,17 @@ def suspects_record(error: BaseException) -> bool:
 
 _KINDS: Final[dict[str, type[DriverError]]] = {
     kind.__name__: kind
-    for kind in (BadSpec, DataLoss, PoisonRecord, DependencyDown, NoExecutors, BatchFailed, OutOfMemory, RecordFailed)
+    for kind in (
+        DriverError,
+        BadSpec,
+        DataLoss,
+        PoisonRecord,
+        DependencyDown,
+        NoExecutors,
+        BatchFailed,
+        OutOfMemory,
+        RecordFailed,
+    )
 }
 
 
@@ -145,27 +162,41 @@ class WorkerError(Exception):
 
 
 def as_worker_error(error: DriverError) -> WorkerError:
-    """Return the exception to raise in a Python worker so that the driver sees `error`."""
+    """Return the exception to raise in a Python worker so that the driver sees `error`, or one of its base classes."""
     fields: dict[str, object] = {
-        "kind": type(error).__name__,
+        "kind": next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS),
         "message": error.message,
         "reason": error.reason,
         "remedy": error.remedy,
     }
     if isinstance(error, DataLoss) and error.loss is not None:
         fields["ranges"] = error.loss.ranges
-    return WorkerError(_MARK + json.dumps(fields))
+    text = json.dumps(fields)
+    return WorkerError(f"{_MARK}{_seal(text)}:{text}")
 
 
 def from_text(text: str) -> DriverError | None:
-    """Return the DriverError that crossed inside a Spark exception's text, or None when none did."""
-    found = _MARKED.search(text)
-    if found is None:
-        raised = _RAISED.search(text)
-        kind = _KINDS.get(raised.group(1)) if raised else None
-        return kind(raised.group(2)) if raised and kind else None
+    """Return the DriverError of this run that crossed inside a Spark exception's text, or None when none did."""
+    for found in _MARKED.finditer(text):
+        try:
+            _, end = _DECODER.raw_decode(text, found.end())
+        except ValueError:
+            continue
+        content = text[found.end() : end]
+        if hmac.compare_digest(found.group(1), _seal(content)):
+            return _decoded(json.loads(content))
+    return None
+
+
+_DECODER: Final = json.JSONDecoder()
+
+
+def _seal(text: str) -> str:
+    return hmac.digest(KEY.encode(), text.encode(), hashlib.sha256).hex()
+
+
+def _decoded(fields: dict[str, Any]) -> DriverError | None:
     try:
-        fields = json.loads(found.group(1))
         kind = _KINDS[fields["kind"]]
         reason = Reason(fields["reason"])
         if kind is DataLoss and "ranges" in fields:

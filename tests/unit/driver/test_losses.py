@@ -300,8 +300,8 @@ def test_a_truncated_partition_does_not_hold_new_ones_for_ever() -> None:
 )
 def test_ranges_that_an_author_made_up_are_no_loss(ranges: object) -> None:
     error = DataLoss("x", reason=Reason.LOG_TRUNCATED, loss=Loss(reason=Reason.LOG_TRUNCATED, ranges={"t/0": (1, 2)}))
-    text = str(as_worker_error(error)).replace('{"t/0": [1, 2]}', __import__("json").dumps(ranges))
-    found = from_text(text)
+    object.__setattr__(error.loss, "ranges", ranges)
+    found = from_text(str(as_worker_error(error)))
     assert found is None or (isinstance(found, DataLoss) and losses.completed(found, ROW).loss is None)
 
 

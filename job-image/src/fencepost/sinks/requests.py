@@ -239,5 +239,8 @@ def _first_misfit(one: Encoder, column: pa.Array) -> tuple[int, Exception]:
 
 
 def _shown(value: pa.Scalar) -> str:
-    text = str(value.as_py())
+    try:
+        text = str(value.as_py())
+    except ValueError as error:  # of a string that is not UTF-8, of a time that Python cannot hold
+        text = f"<{type(error).__name__}>"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+import traceback
+from typing import TYPE_CHECKING, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, RecordFailed, from_text
 
-PYTHON_OUT_OF_MEMORY: Final = re.compile(r"ArrowMemoryError|\bMemoryError\b")
-EXECUTOR_OUT_OF_MEMORY: Final = re.compile(
-    # A JVM with ExitOnOutOfMemoryError ends with 3, Spark's own handler with 52, and the kernel kills with SIGKILL.
-    r"exited with code (?:3|52|137)\b|OOMKilled|UNABLE_TO_ACQUIRE_MEMORY"
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+
+LOST_TASK: Final = re.compile(
+    r"(?:An error occurred while calling [\w.]+\.\n: )?(?:[\w.$]+: )?"
+    r"Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
+    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^\s()]+ executor [^\s()]+\): "
 )
-JAVA_OUT_OF_MEMORY: Final = "OutOfMemoryError"
-OF_TASK: Final = re.compile(r"Lost task |Job aborted due to stage failure")
-PYTHON_WORKER_CRASHED: Final = "Python worker exited unexpectedly"
+"""How Spark begins the text of a task that failed; what follows begins with a class, or with ExecutorLostFailure."""
+LOST_EXECUTOR: Final = re.compile(r"ExecutorLostFailure \(executor [^\s()]+ [^()\n]*\) Reason: ([^\n]*)")
+WITHOUT_MEMORY: Final = re.compile(
+    # A JVM with ExitOnOutOfMemoryError ends with 3, Spark's own handler with 52, and the kernel kills with SIGKILL.
+    r"exited with code (?:3|52|137)\b|OOMKilled"
+)
+JAVA_OUT_OF_MEMORY: Final = re.compile(
+    r"(?:An error occurred while calling [\w.]+\.\n: )?(?:java\.lang\.|[\w.$]+\.Spark)OutOfMemoryError\b"
+)
+PYTHON_WORKER_CRASHED: Final = re.compile(r"(?:[\w.$]+: )?(?:\[\w+\] )?Python worker exited unexpectedly")
 CRASHED_BY_ITSELF: Final = "Fatal Python error"
-"""What Python's faulthandler says of every signal but SIGKILL, which nobody survives to tell of."""
-OF_DATA: Final = re.compile(r"SQLSTATE: (?:22|39|P0)")
+"""What Python's faulthandler says of every signal but SIGKILL, which no handler survives."""
+OF_DATA: Final = ("22", "39", "P0")
 """SQL's classes of data exceptions, of functions that fail, and of errors that a query raises itself."""
-OWN_CODE: Final = re.compile(r'File "[^"]*/fencepost/(?:sinks|kafka)/')
-"""A frame of the reader's or the sink's: they run in Python workers of their own, so the author's code is not there."""
 OUTAGE: Final = re.compile(
-    r"(?:\w+\.)*(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError"
+    r"(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError"
     r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)"
     r"|HTTPError: (?:HTTP Error )?(?:429|5\d\d)\b)"
 )
-"""How a traceback's last line begins where a service did not answer the author's function, or answered it is busy."""
-SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
-"""What Spark may add to a traceback."""
+"""How an exception begins, its type first, where a service did not answer the author's function, or said it is busy."""
+OF_CLIENTS: Final = frozenset({"cassandra", "confluent_kafka", "cimpl"})
+"""Packages whose own exceptions are about a server, and not about a record."""
 OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 LONGEST: Final = 1500
 
@@ -46,7 +55,7 @@ def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
         return error
     if isinstance(error, AnalysisException):
         return BadSpec(f"transform: {short(error)}", reason=Reason.TRANSFORM_INVALID)
-    if (known := _known(error)) is not None:
+    if (known := _known(error, is_warm_up=is_warm_up)) is not None:
         return known
     message = f"the transform raised {type(error).__name__}: {short(error)}"
     if (down := outage(error, message)) is not None:
@@ -58,7 +67,7 @@ def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
 
 def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
     """Return why the job of a batch failed."""
-    if (known := _known(error)) is not None:
+    if (known := _known(error, is_warm_up=is_warm_up)) is not None:
         return known
     if (down := outage(error, short(error))) is not None:
         return down
@@ -67,15 +76,25 @@ def of_job(error: Exception, *, is_warm_up: bool) -> DriverError:
     return _kind(error)(short(error))
 
 
-def _known(error: Exception) -> DriverError | None:
-    """Return the DriverError that a Python worker raised, or OutOfMemory."""
-    text = str(error)
-    crossed = from_text(text)
+def of_worker(error: Exception) -> DriverError:
+    """Return why a function of the author's, the reader or a sink raised `error` in a Python worker: by its type."""
+    found = of_transform(error, is_warm_up=False)
+    if found is error:
+        return found
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return type(found)(f"{found.message}{place}", reason=found.reason, remedy=found.remedy)
+
+
+def _known(error: Exception, *, is_warm_up: bool) -> DriverError | None:
+    """Return the DriverError that a Python worker raised, or what Spark says of a process that ended."""
+    crossed = from_text(str(error))
     if crossed is not None:
-        return crossed
-    if PYTHON_WORKER_CRASHED in text and CRASHED_BY_ITSELF in text:
+        return _fails_on_empty_batch(crossed.message) if is_warm_up and type(crossed) is RecordFailed else crossed
+    task = _of_task(error)
+    if task is not None and PYTHON_WORKER_CRASHED.match(task) and CRASHED_BY_ITSELF in task:
         return BatchFailed(f"a Python worker crashed: {short(error)}", remedy=_CRASHED_REMEDY)
-    process = _without_memory(error, text)
+    process = _without_memory(error, task)
     return OutOfMemory(f"{process} ran out of memory: {short(error)}") if process else None
 
 
@@ -84,39 +103,48 @@ _CRASHED_REMEDY: Final = (
 )
 
 
-def _without_memory(error: Exception, text: str) -> str:
+def _of_task(error: Exception) -> str | None:
+    """Return what Spark says of the task that failed the job, None where it says nothing of a task."""
+    text = str(error)
+    found = LOST_TASK.match(text)
+    return text[found.end() :] if found else None
+
+
+def _without_memory(error: Exception, task: str | None) -> str:
     """Return which process had too little memory, '' when none had.
 
-    A Python worker that ends without a word was killed with SIGKILL: that is what the kernel does for memory.
+    A Python worker that ends without a word was killed with SIGKILL: that is what the kernel does for memory.  Texts
+    of Spark are read from their start alone: what follows may quote a record.
     """
     if isinstance(error, MemoryError):
         from pyspark import TaskContext  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         return "the driver's Python process" if TaskContext.get() is None else "a Python worker"
-    if EXECUTOR_OUT_OF_MEMORY.search(text) or (JAVA_OUT_OF_MEMORY in text and OF_TASK.search(text)):
+    if not _is_of_spark(error):
+        return ""
+    if task is None:
+        if PYTHON_WORKER_CRASHED.match(str(error)):
+            return "a Python worker"
+        return "the driver's JVM" if JAVA_OUT_OF_MEMORY.match(str(error)) else ""
+    lost = LOST_EXECUTOR.match(task)
+    if (lost and WITHOUT_MEMORY.search(lost[1])) or JAVA_OUT_OF_MEMORY.match(task):
         return "an executor's JVM"
-    if PYTHON_OUT_OF_MEMORY.search(text) or PYTHON_WORKER_CRASHED in text:
-        return "a Python worker"
-    return "the driver's JVM" if JAVA_OUT_OF_MEMORY in text else ""
+    return "a Python worker" if PYTHON_WORKER_CRASHED.match(task) else ""
+
+
+def _is_of_spark(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def outage(error: Exception, message: str) -> BatchFailed | None:
     """Return BatchFailed, reason DependencyDown, when a service that the author's function calls is the cause."""
-    if OUTAGE.match(_last_line(error)) is None or OF_DATA.search(short(error)):
+    if _is_of_spark(error) or OUTAGE.match(f"{type(error).__name__}: {error}") is None:
         return None
     return BatchFailed(
         message,
         reason=Reason.DEPENDENCY_DOWN,
         remedy="Restore the service that the transform calls; the batch is repeated, and nothing is lost.",
     )
-
-
-def _last_line(error: Exception) -> str:
-    """Return the line that names the exception itself: not one that it was raised from, nor a line of its message."""
-    if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
-        return f"{type(error).__name__}: {error}"
-    lines = SQLSTATE.sub("", _without_stack(error)).splitlines()
-    return lines[-1].strip() if lines else ""
 
 
 def _fails_on_empty_batch(message: str) -> BadSpec:
@@ -130,25 +158,37 @@ def _fails_on_empty_batch(message: str) -> BadSpec:
 def _is_infrastructure(error: Exception) -> bool:
     """Return whether an error may pass without a change of the author's code."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-    from pyspark.errors import PySparkException, PythonException, UnknownException  # noqa: PLC0415
+    from pyspark.errors import PySparkException, UnknownException  # noqa: PLC0415
 
     match error:
-        case Py4JError() | UnknownException():
+        case Py4JError():
             return True
-        case PythonException():
-            return OWN_CODE.search(str(error)) is not None
+        case UnknownException():
+            return not _is_of_data(error)
         case PySparkException():
             return False
         case OSError():
             return not isinstance(error, OF_FILES)
         case _:
-            return False
+            return type(error).__module__.partition(".")[0] in OF_CLIENTS
+
+
+def _is_of_data(error: Exception) -> bool:
+    """Return whether Spark gives the error an SQLSTATE that is about data."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+    return isinstance(error, PySparkException) and (_sql_state(error) or "").startswith(OF_DATA)
+
+
+def _sql_state(error: PySparkException) -> str | None:
+    try:
+        return error.getSqlState()
+    except (AssertionError, AttributeError):  # of an error without an origin in a JVM
+        return None
 
 
 def _kind(error: Exception) -> type[BatchFailed]:
     """Return RecordFailed when what is in a record may be the cause, and not the cluster or a service."""
-    if OF_DATA.search(short(error)):
-        return RecordFailed
     return BatchFailed if _is_infrastructure(error) else RecordFailed
 
 

@@ -9,7 +9,6 @@ once: what differs from batch to batch is the job's Assignment.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from fencepost.batch import Range
 from fencepost.contract import Reason
-from fencepost.errors import BadSpec, DriverError, RecordFailed, as_worker_error
+from fencepost.errors import BadSpec, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.sinks import BatchToken, tasks
 from fencepost.spark import failures
@@ -128,13 +127,8 @@ class BatchWork:
     def _transformed(self, records: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
         try:
             return self._outputs(records)
-        except DriverError as error:
-            raise as_worker_error(error) from error
         except Exception as error:
-            found = failures.of_transform(error, is_warm_up=False)
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            message = f"{found.message} ({place.filename}:{place.lineno})"
-            raise as_worker_error(type(found)(message, reason=found.reason, remedy=found.remedy)) from error
+            raise as_worker_error(failures.of_worker(error)) from error
 
     def _outputs(self, records: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
         outputs = named(self.transform(records, self.context), tuple(self.writes), pa.RecordBatch)

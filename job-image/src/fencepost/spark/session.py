@@ -21,7 +21,7 @@ from fencepost.contract import (
     Variable,
     spark_conf,
 )
-from fencepost.errors import BadSpec, DependencyDown
+from fencepost.errors import KEY, KEY_VARIABLE, BadSpec, DependencyDown
 from fencepost.spark import gateway
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def create(conf: Mapping[str, str]) -> SparkSession:
     # Executors of a cluster run the same image; in local mode they use this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for key, value in conf.items():
+    for key, value in {**conf, f"spark.executorEnv.{KEY_VARIABLE}": KEY}.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()

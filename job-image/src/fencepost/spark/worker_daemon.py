@@ -66,9 +66,31 @@ def frozen_after_first(task: Callable[_P, _T]) -> Callable[_P, _T]:
     return run
 
 
+def sealed(handle: Callable[..., None]) -> Callable[..., None]:
+    """Return PySpark's `handle_worker_exception`, which sends the driver what the exception means beside its text.
+
+    The text quotes records; what it means is for the exception's type to say, and that is known here alone.
+    """
+    from fencepost.errors import WorkerError, as_worker_error  # noqa: PLC0415 - after the variables of the threads
+    from fencepost.spark.failures import of_worker  # noqa: PLC0415
+
+    def run(error: BaseException, *rest: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, WorkerError):
+            handle(error, *rest)
+            return
+        try:
+            raise as_worker_error(of_worker(error)) from error
+        except WorkerError as told:
+            handle(told, *rest)
+
+    return run
+
+
 def main() -> None:
     """Be PySpark's daemon."""
     preload()
+    worker = importlib.import_module("pyspark.worker")
+    setattr(worker, "handle_worker_exception", sealed(worker.handle_worker_exception))  # noqa: B010
     daemon = importlib.import_module("pyspark.daemon")
     setattr(daemon, "worker", frozen_after_first(daemon.worker))  # noqa: B010 - called once per task, in a fork
     daemon.manager()

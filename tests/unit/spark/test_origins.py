@@ -1,0 +1,85 @@
+"""What raised in a Python worker decides what a failure means, on real Spark: never what the record holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from fencepost.errors import (
+    KEY,
+    BatchFailed,
+    DependencyDown,
+    DriverError,
+    OutOfMemory,
+    PoisonRecord,
+    RecordFailed,
+    suspects_record,
+)
+from fencepost.sinks import BatchToken, tasks
+from fencepost.sinks.function import FunctionContext, FunctionTask
+from fencepost.spark import failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOKEN = BatchToken(pipeline="p", epoch=1, version=1, token=5, offsets={"t/0": (0, 5)})
+HOSTILE = (
+    'fencepost-error:{"kind":"DataLoss","message":"x","reason":"OffsetOutOfRange","remedy":"y","ranges":{"t/0":[5,25]}}',
+    "pod app-1 OOMKilled: process exited with code 137, MemoryError",
+    "x\nfencepost.errors.DependencyDown: the index is down",
+    "x\n\nDuring handling of the above exception, another exception occurred:\n\nTimeoutError: none",
+)
+
+
+def failure(frame: DataFrame) -> DriverError:
+    """Run a job that fails; return what the driver makes of it."""
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    assert KEY not in str(caught.value)
+    return failures.of_job(caught.value, is_warm_up=False)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_value_that_an_error_of_spark_quotes_suspects_its_record(spark: SparkSession, value: str) -> None:
+    found = failure(spark.createDataFrame([(value,)], "value string").selectExpr("cast(value as int)"))
+    assert type(found) is RecordFailed
+
+
+def raising(error: Callable[[], Exception], _: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from ()
+    raise error()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        *((partial(ValueError, value), RecordFailed) for value in HOSTILE),
+        (partial(PoisonRecord, "no JSON"), PoisonRecord),
+        (partial(DependencyDown, "the index is down"), DependencyDown),
+        (partial(MemoryError), OutOfMemory),
+        (partial(ConnectionRefusedError, "fares:443"), BatchFailed),
+    ],
+)
+def test_an_error_of_a_python_function_has_the_meaning_of_its_type(
+    spark: SparkSession, error: Callable[[], Exception], kind: type[DriverError]
+) -> None:
+    assert type(failure(spark.range(1).mapInArrow(partial(raising, error), "id long"))) is kind
+
+
+def refusing(batches: Iterator[pa.RecordBatch], _: FunctionContext) -> None:
+    for batch in batches:
+        if 3 in batch.column("id").to_pylist():
+            raise ValueError("400 Client Error: mapper_parsing_exception for this document")
+
+
+def test_an_exception_of_a_function_sink_suspects_a_record(spark: SparkSession) -> None:
+    """It was 20 attempts and Stalled."""
+    write = partial(tasks.write, FunctionTask("search", refusing, {}), TOKEN, "search")
+    found = failure(spark.range(5).mapInArrow(write, tasks.RESULT_COLUMNS))
+    assert suspects_record(found)
+    assert "mapper_parsing_exception" in found.message
