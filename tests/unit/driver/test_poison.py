@@ -185,7 +185,9 @@ def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
     scene = Scene()
     scene.poison = {(key, offset) for key, end in scene.world.log.ends.items() for offset in range(end)}
     loop, _ = scene.loop()
-    with pytest.raises(RecordFailed, match=r"t/0 offset 0 fails alone, and so do the 8 others that were tried"):
+    with pytest.raises(
+        RecordFailed, match=r"t/0 offset 0 fails alone, and none of the 8 others that were tried could be written"
+    ):
         loop.run()
     assert scene.letters is not None
     assert scene.letters.kept == {}
@@ -363,3 +365,23 @@ def test_what_was_begun_is_forgotten_once_it_is_committed() -> None:
     loop.run()
     assert any(row.begun for row in scene.world.table.history)
     assert scene.world.row().begun == {}
+
+
+def test_a_server_that_refuses_every_row_sets_no_record_aside() -> None:
+    """Each record passed its rehearsal, which reaches no server, so good records were set aside."""
+    scene = Scene(world=World())
+    loop, engine = scene.loop()
+    refused: list[Batch] = []
+
+    def refuse(batch: Batch, row: FenceRow) -> Written:
+        assert row.driver
+        refused.append(batch)
+        raise PoisonRecord("the server refuses the row")
+
+    engine.write = refuse  # type: ignore[method-assign]
+    with pytest.raises(RecordFailed, match="could be written"):
+        loop.run()
+    assert scene.letters is not None
+    assert not scene.letters.kept
+    assert not scene.world.row().offsets.get("t/0")
+    assert len(refused) > 2

@@ -52,6 +52,8 @@ class Isolator:
         self._letters = letters
         self._stopping = stopping
         self._set_aside = 0
+        self._has_stored = False
+        """Whether a row of the batch that is isolated reached the sinks' servers."""
 
     def passed(self) -> None:
         """Note that a whole batch was written without a failure."""
@@ -64,7 +66,7 @@ class Isolator:
         RecordFailed when it may be the code that fails, and whatever else goes wrong.
         """
         log.warning("the batch failed: looking for the record", extra={"fields": {"error": error.message}})
-        isolation = Isolation(batch.ranges)
+        isolation, self._has_stored = Isolation(batch.ranges), False
         while (piece := isolation.piece) is not None and not self._stopping():
             part = steps.begin(piece)
             try:
@@ -77,12 +79,13 @@ class Isolator:
                     continue
                 self._again(part, suspect, batch.ranges, steps)
             else:
+                self._has_stored |= _stored(written)
                 steps.commit(part, written)
             isolation.done()
 
     def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
         """Try a record that failed alone once more, after another one has passed; set it aside if it fails again."""
-        self._find_witness(suspect, batch)
+        self._find_witness(suspect, batch, steps.row)
         try:
             written = self._engine.write(part, steps.row)
         except DriverError as failure:
@@ -93,8 +96,12 @@ class Isolator:
         else:
             steps.commit(part, written)
 
-    def _find_witness(self, suspect: Range, batch: Sequence[Range]) -> None:
-        """Return once another record passes. Raises RecordFailed when none does."""
+    def _find_witness(self, suspect: Range, batch: Sequence[Range], row: FenceRow) -> None:
+        """Return once another record passes. Raises RecordFailed when none does.
+
+        A server may refuse each row, which no rehearsal shows.  So until a row of this batch is stored, records of the
+        batch are written for it: the fence row names their end since the batch began, and they are written again.
+        """
         tried: set[tuple[str, int]] = set()
         for window in witnesses(suspect, batch, self._source.state()):
             try:
@@ -103,7 +110,8 @@ class Isolator:
                     continue
                 tried.add((window.key, record.offset))
                 one = Range(window.topic, window.partition, record.offset, record.offset + 1)
-                self._engine.rehearse(between({one.key: one.start}, {one.key: one.until}))
+                if not self._passes(one, batch, row):
+                    continue
             except DataLoss:
                 continue  # retention may delete what is committed while we look at it
             except DriverError as failure:
@@ -111,11 +119,27 @@ class Isolator:
                     raise
             else:
                 return
-        others = f"so do the {len(tried)} others that were tried" if tried else "there is no other record to compare"
+        others = (
+            f"none of the {len(tried)} others that were tried could be written"
+            if tried
+            else "there is no other record to compare"
+        )
         raise RecordFailed(
             f"{suspect.key} offset {suspect.start} fails alone, and {others}",
             remedy="Correct the transform: it may fail for every record. Nothing was set aside.",
         )
+
+    def _passes(self, one: Range, batch: Sequence[Range], row: FenceRow) -> bool:
+        """Try a record; return whether it shows that others pass. Raises DriverError."""
+        alone = between({one.key: one.start}, {one.key: one.until})
+        is_open = any(part.key == one.key and row.offsets[one.key] <= one.start < part.until for part in batch)
+        if self._has_stored or sum(part.records for part in batch) == 1:
+            self._engine.rehearse(alone)
+            return True
+        if not is_open:
+            return False
+        self._has_stored = _stored(self._engine.write(alone, row))
+        return self._has_stored
 
     def _letter(self, suspect: Range, error: DriverError, row: FenceRow) -> None:
         """Store the record, before the offsets move past it. Raises PoisonRecord when it is not to be set aside."""
@@ -140,6 +164,10 @@ class Isolator:
         self._letters.write(record, suspect, error, row)
         self._set_aside += 1
         log.warning("a record is set aside", extra={"fields": {"record": place, "error": error.message}})
+
+
+def _stored(written: Written) -> bool:
+    return any(work.rows for work in written.work.values())
 
 
 STOP_REMEDY: Final = (
