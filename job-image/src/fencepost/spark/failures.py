@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, RecordFailed, from_text
-
-if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
 
 LOST_TASK: Final = re.compile(
     r"(?:An error occurred while calling [\w.]+\.\n: )?(?:[\w.$]+: )?"
@@ -41,6 +38,8 @@ OF_CLIENTS: Final = frozenset({"cassandra", "confluent_kafka", "cimpl"})
 """Packages whose own exceptions are about a server, and not about a record."""
 OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 LONGEST: Final = 1500
+MOST_CAUSES: Final = 10
+"""Java exceptions that are looked at, each caused by the next one."""
 
 
 def of_transform(error: Exception, *, is_warm_up: bool) -> DriverError:
@@ -161,9 +160,7 @@ def _is_infrastructure(error: Exception) -> bool:
     from pyspark.errors import PySparkException, UnknownException  # noqa: PLC0415
 
     match error:
-        case Py4JError():
-            return True
-        case UnknownException():
+        case Py4JError() | UnknownException():
             return not _is_of_data(error)
         case PySparkException():
             return False
@@ -174,17 +171,20 @@ def _is_infrastructure(error: Exception) -> bool:
 
 
 def _is_of_data(error: Exception) -> bool:
-    """Return whether Spark gives the error an SQLSTATE that is about data."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+    """Return whether Spark gives the error, or what caused it, an SQLSTATE that is about data."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
-    return isinstance(error, PySparkException) and (_sql_state(error) or "").startswith(OF_DATA)
-
-
-def _sql_state(error: PySparkException) -> str | None:
-    try:
-        return error.getSqlState()
-    except (AssertionError, AttributeError):  # of an error without an origin in a JVM
-        return None
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(MOST_CAUSES):
+        if thrown is None:
+            return False
+        try:
+            if (thrown.getSqlState() or "").startswith(OF_DATA):
+                return True
+        except Py4JError:  # not one of Spark's own
+            pass
+        thrown = thrown.getCause()
+    return False
 
 
 def _kind(error: Exception) -> type[BatchFailed]:
