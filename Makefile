@@ -87,6 +87,11 @@ test-unit: tools ## Run the tests that need no cluster
 simulate: venv ## Play 100,000 random histories with faults on the operator (HISTORIES, SEED)
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--count $(HISTORIES) --coverage)
 
+.PHONY: replicas
+replicas: venv ## Hold the fence on three and six nodes of Cassandra against 500 faults (CAMPAIGNS, SEED)
+	@$(BIN)/python -m testbed up --until cassandra-image
+	@$(BIN)/python -m replicas $(CAMPAIGNS) --seed $(or $(SEED),1)
+
 .PHONY: bench
 bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all

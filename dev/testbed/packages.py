@@ -16,6 +16,8 @@ PACKAGE_OF: Final[Mapping[str, str]] = {
     "openssl": "openssl",
     "cc": "build-essential",
     "pg_ctlcluster": "postgresql",
+    "nsenter": "util-linux",
+    "tc": "iproute2",
 }
 
 
