@@ -314,7 +314,7 @@ def test_a_pipeline_that_does_not_come_up_pages_after_its_patience() -> None:
 
 
 def test_a_stop_that_is_part_of_a_restart_after_a_failure_counts() -> None:
-    """Otherwise a pipeline whose runs never start would begin anew with each stop of one."""
+    """Otherwise a pipeline whose runs never start would begin again with each stop of one."""
     story = Story()
     story.goes(on_its_way())
     since = story.status.not_ready_since
