@@ -24,6 +24,21 @@ ADDRESS: Final = {"street": "text", "zip": "int", "phones": "set<text>"}
 TYPES: Final = {"address": ADDRESS, "person": {"name": "text", "home": "frozen<address>"}, "text": {"a": "int"}}
 
 
+@pytest.mark.parametrize("text", ["010.0.0.1", "10.1", "1", "10.0.0.1 trailing", "10.0.0.0/8", "fe80::1%eth0", ""])
+def test_an_address_that_could_mean_two_things_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"does not appear to be|names an interface"):
+        encoder(lookup_casstype("InetAddressType"), 5)(pa.array([text]))
+
+
+def test_an_address_has_one_spelling() -> None:
+    encode = encoder(lookup_casstype("InetAddressType"), 5)
+    assert encode(pa.array(["10.0.0.1", "2001:DB8::0:1", None])).to_pylist() == [
+        bytes([10, 0, 0, 1]),
+        bytes.fromhex("20010db8000000000000000000000001"),
+        None,
+    ]
+
+
 def found(spark: str, cql: str) -> list[str]:
     """What is said about a column named c."""
     return list(problems("c", spark_type(spark), parsed(cql, TYPES)))

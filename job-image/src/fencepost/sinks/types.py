@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 from uuid import UUID
 
@@ -76,11 +77,25 @@ def _encoder(cql_type: Any, version: int) -> Encoder:  # noqa: ANN401, PLR0911 -
         return lambda column: column.cast(pa.binary())
     if name in _COLUMNS:
         return _COLUMNS[name]
-    convert = UUID if name in {"uuid", "timeuuid"} else _unchanged
+    convert = _CONVERSIONS.get(name, _unchanged)
     return lambda column: pa.array(
         [None if value is None else cql_type.serialize(convert(value), version) for value in column.to_pylist()],
         pa.binary(),
     )
+
+
+def _address(value: str) -> str:
+    """Return an IPv4 or IPv6 address in its one spelling. Raises ValueError.
+
+    The Cassandra driver asks the C library, which reads 010.0.0.1 as octal and 10.1 as 10.0.0.1.
+    """
+    found = ip_address(value)
+    if isinstance(found, IPv6Address) and found.scope_id is not None:
+        raise ValueError(f"{value!r} names an interface, and Cassandra stores none")
+    return str(found)
+
+
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {"inet": _address, "uuid": UUID, "timeuuid": UUID}
 
 
 def _unchanged(value: Any) -> Any:  # noqa: ANN401 - any value of the frame
