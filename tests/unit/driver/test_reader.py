@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ class Message:
     words: str = "words"
     key_: bytes | None = None
     headers_: list[tuple[str, bytes | None]] | None = None
+    timestamp_: tuple[int, int] = (1, 1_000)
 
     def __len__(self) -> int:
         return self.size
@@ -49,7 +51,7 @@ class Message:
         return self.offset_
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 1_000
+        return self.timestamp_
 
     def key(self) -> bytes | None:
         return self.key_
@@ -336,3 +338,24 @@ def test_the_size_of_records_is_learnt_from_those_that_were_read(read: Any, monk
     read([Range("t", 0, 0, 2)], {0: [Message(0, 0, size=1_000), Message(0, 1, size=3_000)]})
     (size,) = learnt.values()
     assert 2_000 < size < 2_200
+
+
+NO_TIMESTAMP, CREATE_TIME = 0, 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "milliseconds", "expected"),
+    [
+        (CREATE_TIME, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)),
+        (CREATE_TIME, -1, datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)),
+        (CREATE_TIME, 253_402_300_799_999, datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)),
+        (NO_TIMESTAMP, -1, None),
+        (CREATE_TIME, 253_402_300_800_000, None),
+        (CREATE_TIME, 1_700_000_000_000_000, None),
+        (CREATE_TIME, 1_700_000_000_000_000_000, None),
+        (CREATE_TIME, -(2**63), None),
+    ],
+)
+def test_a_timestamp_that_spark_does_not_have_is_null(kind: int, milliseconds: int, expected: datetime | None) -> None:
+    batch = reader._to_arrow([Message(0, 5, timestamp_=(kind, milliseconds))])
+    assert batch.slice(0, 1).to_pylist()[0]["timestamp"] == expected

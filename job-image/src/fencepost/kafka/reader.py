@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from fencepost.batch import Range
 from fencepost.contract import Loss, Reason
@@ -38,6 +38,9 @@ CHUNK: Final = 10_000
 """Records in one Arrow batch."""
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Bytes of content that fill an Arrow batch before CHUNK does: so many large records would not fit in a worker."""
+
+TIMESTAMPS: Final = (-62_135_596_800_000, 253_402_300_799_999)
+"""The first and the last timestamp that Spark has, in ms since 1970: of the years 1 to 9999."""
 
 ASK_AFTER: Final = 5.0
 """Seconds without a record after which Kafka is asked why, and between two such questions."""
@@ -312,21 +315,33 @@ def _position(part: Range) -> TopicPartition:
 
 def _to_arrow(records: Sequence[Message]) -> pa.RecordBatch:
     """Return the messages as one batch, column by column."""
-    # Reinterpreted, not cast: Arrow's first cast of a zoned timestamp loads the time zones, which took five seconds.
-    microseconds = np.array([record.timestamp()[1] for record in records], dtype=np.int64) * 1000
     headers: list[Any] = [record.headers() for record in records]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([record.topic() for record in records], pa.string()),
             pa.array([record.partition() for record in records], pa.int32()),
             pa.array([record.offset() for record in records], pa.int64()),
-            pa.array(microseconds).view(ARROW_SCHEMA.field("timestamp").type),
+            _timestamps(records),
             pa.array([record.key() for record in records], pa.binary()),
             pa.array([record.value() for record in records], pa.binary()),
             _headers(headers),
         ],
         schema=ARROW_SCHEMA,
     )
+
+
+def _timestamps(records: Sequence[Message]) -> pa.Array:
+    """Return the records' timestamps, null for one that Kafka does not have or that is outside of TIMESTAMPS.
+
+    A producer may set any number: one that counts microseconds is 50,000 years ahead.
+    """
+    milliseconds = np.array([record.timestamp()[1] for record in records], dtype=np.int64)
+    kinds = np.array([record.timestamp()[0] for record in records])
+    first, last = TIMESTAMPS
+    absent = (kinds == TIMESTAMP_NOT_AVAILABLE) | (milliseconds < first) | (milliseconds > last)
+    microseconds = pa.array(np.where(absent, 0, milliseconds) * 1000, mask=absent)
+    # Reinterpreted, not cast: Arrow's first cast of a zoned timestamp loads the time zones, which took five seconds.
+    return microseconds.view(ARROW_SCHEMA.field("timestamp").type)
 
 
 def _headers(headers: Sequence[Any]) -> pa.Array:
