@@ -330,21 +330,34 @@ def test_the_short_partition_is_read_whole_and_the_long_one_gets_the_rest() -> N
     assert batch.spans() == {"a/0": (8, 10), "a/1": (5, 13)}
 
 
-@given(st.dictionaries(st.text(min_size=1), st.integers(1, 10**9)), st.integers(1, 10**6))
-def test_shares_fill_the_limit_and_no_partition_waits_for_another(lag: dict[str, int], limit: int) -> None:
+@given(st.dictionaries(st.text(min_size=1), st.integers(1, 10**9)), st.integers(0, 10**6))
+def test_shares_fill_the_limit_and_no_partition_waits_for_another(lag: dict[str, int], beyond: int) -> None:
+    limit = len(lag) + beyond
     granted = shares(lag, limit)
     assert sum(granted.values()) == min(limit, sum(lag.values()))
     assert all(0 < count <= lag[key] for key, count in granted.items())
     cut = [granted.get(key, 0) for key in lag if granted.get(key, 0) < lag[key]]
     if cut:
         assert max(cut) - min(cut) <= 1
-        # Where there are more partitions than records to grant, some get one and the others none.
-        assert max(granted.values()) <= max(1, *cut)
+        assert max(granted.values()) <= max(cut)
 
 
-def test_with_fewer_records_than_partitions_the_longest_backlogs_come_first() -> None:
-    assert shares({"a/0": 1, "a/1": 900, "a/2": 5}, 1) == {"a/1": 1}
-    assert shares({"a/0": 1, "a/1": 900, "a/2": 5}, 2) == {"a/1": 1, "a/2": 1}
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.integers(1, 39), st.integers(0, 100))
+def test_with_fewer_records_than_partitions_each_backlog_has_its_turn(
+    backlogs: list[int], limit: int, start: int
+) -> None:
+    keys = [f"a/{partition}" for partition in range(len(backlogs))]
+    offsets = dict.fromkeys(keys, start)
+    ends = {key: start + backlog for key, backlog in zip(keys, backlogs, strict=True)}
+    # What has a long backlog keeps it.
+    ends |= {key: start + 10_000 for key, backlog in zip(keys, backlogs, strict=True) if backlog > 2}
+    waiting = {key for key in keys if ends[key] > offsets[key]}
+    log = replace(LOG, begins=dict.fromkeys(keys, 0), ends=ends)
+    for _ in range(-(-len(keys) // limit)):
+        batch = next_batch(offsets, log, ["a"], limit)
+        waiting -= {part.key for part in batch.ranges}
+        offsets |= batch.until
+    assert not waiting
 
 
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:

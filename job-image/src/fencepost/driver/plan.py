@@ -152,7 +152,9 @@ def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
 def next_batch(offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str], limit: int) -> Batch:
     """Return the next batch of at most `limit` records, the same share for each partition that has them.
 
-    Equal shares, not proportional ones: a partition with a long backlog does not hold the others back.
+    Equal shares, not proportional ones: a partition with a long backlog does not hold the others back.  With fewer
+    records than partitions each batch begins where the one before ended, so each partition with a backlog moves at
+    least once in ⌈partitions / limit⌉ batches.
     """
     ends = {key: end for key, end in log.ends.items() if key in offsets}
     lag = {key: ends[key] - offsets[key] for key in _keys(ends, topics) if ends[key] > offsets[key]}
@@ -181,17 +183,16 @@ def up_to(batch: Batch, offsets: Mapping[str, int], bound: Mapping[str, int]) ->
 
 
 def shares(lag: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Divide `limit` records by max-min fairness; what a short partition leaves goes to the others.
+    """Divide `limit` records, at least one for each partition, by max-min fairness.
 
-    With fewer records than partitions the longest backlogs get one each: a backlog that waits grows, so that none
-    waits forever.
+    What a short partition leaves goes to the others.
     """
     granted: dict[str, int] = {}
     left = limit
     for index, (key, records) in enumerate(sorted(lag.items(), key=lambda item: (item[1], item[0]))):
         granted[key] = min(records, left // (len(lag) - index))
         left -= granted[key]
-    return {key: count for key, count in granted.items() if count > 0}
+    return granted
 
 
 def starting(
@@ -264,7 +265,18 @@ def _cut(batch: Batch, offsets: Mapping[str, int], limit: int) -> Batch:
 
 
 def _take(offsets: Mapping[str, int], lag: Mapping[str, int], limit: int) -> dict[str, int]:
-    return {**offsets, **{key: offsets[key] + share for key, share in shares(lag, limit).items()}}
+    granted = shares(lag, limit) if limit >= len(lag) else dict.fromkeys(_in_turn(offsets, lag, limit), 1)
+    return {**offsets, **{key: offsets[key] + share for key, share in granted.items()}}
+
+
+def _in_turn(offsets: Mapping[str, int], lag: Iterable[str], limit: int) -> list[str]:
+    """Return the `limit` partitions whose turn it is, of those with a backlog.
+
+    The turn begins at a place among all partitions, the sum of their offsets: each such batch moves it on by `limit`.
+    """
+    keys = sorted(offsets)
+    place, waiting = sum(offsets.values()) % len(keys), set(lag)
+    return [key for key in (*keys[place:], *keys[:place]) if key in waiting][:limit]
 
 
 def _keys(offsets: Iterable[str], topics: Iterable[str]) -> list[str]:
