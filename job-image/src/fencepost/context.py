@@ -25,6 +25,7 @@ empty batch (a global aggregate makes one). No batch has it: a takeover moves th
 class RecordContext:
     """One batch, as an author's function of record batches sees it.
 
+    `is_repeated` says whether an earlier run planned some of the batch, and may have written it.
     `token` is the fencing token of the batch and the write timestamp of its rows, in µs: it grows with every batch and
     every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of the
     fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until).  While the session warms up the
@@ -37,6 +38,7 @@ class RecordContext:
     token: int
     offsets: Mapping[str, tuple[int, int]]
     args: tuple[str, ...]
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class BatchContext(RecordContext):
             token=self.token,
             offsets=self.offsets,
             args=self.args,
+            is_repeated=self.is_repeated,
         )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -88,6 +89,26 @@ class Appending:
             if self._path is not None:
                 with open(self._path, "a", encoding="utf-8") as file:  # noqa: PTH123
                     file.writelines(f"{batch.token} {one['offset']}\n" for one in rows.to_pylist())
+            yield rows.num_rows
+
+
+class Repeats(Sink):
+    """A sink that makes a file for what its tasks and its rows say of a repetition."""
+
+    def task(self) -> SinkTask:
+        return Noting(str(self._path))
+
+
+class Noting:
+    """The task of Repeats."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        for rows in batches:
+            for said in set(rows.column("is_repeated").to_pylist()) if not batch.is_warm_up else ():
+                Path(self._folder, f"sink {batch.is_repeated} transform {said}").touch()
             yield rows.num_rows
 
 
@@ -318,6 +339,21 @@ def test_the_worker_is_told_the_batch(make: Callable[..., SparkEngine]) -> None:
         return batch
 
     assert make(checking).write(BATCH, row()).rows == {"rows": 5}
+
+
+@record_batches
+def repeating(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
+    return batch.select(["offset"]).append_column("is_repeated", pa.repeat(context.is_repeated, batch.num_rows))
+
+
+def test_transform_and_sink_know_that_a_batch_is_repeated(make: Callable[..., SparkEngine], tmp_path: Path) -> None:
+    made = make(repeating, Repeats("rows", tmp_path))
+    made.write(BATCH, row())
+    made.write(replace(BATCH, is_repeated=True), row())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "sink False transform False",
+        "sink True transform True",
+    ]
 
 
 def raising(error: Callable[[], Exception], *, on_empty: bool) -> Any:

@@ -20,7 +20,7 @@ PROPERTY: Final = "fencepost.batch"
 class Assignment:
     """One batch: what each task reads, and what the transform and the sinks are told of it.
 
-    `number` counts the batches of a session.  `version`, `token` and `offsets` are those of a RecordContext.
+    `number` counts the batches of a session.  The others are those of a RecordContext.
     """
 
     slices: Sequence[tuple[Range, ...]]
@@ -28,22 +28,25 @@ class Assignment:
     version: int
     token: int
     offsets: Mapping[str, tuple[int, int]]
+    is_repeated: bool
 
     def to_json(self) -> str:
         """Return the text of the local property."""
         slices = [
             [(one.topic, one.partition, one.start, one.until, one.leader_epoch) for one in part] for part in self.slices
         ]
-        return json.dumps([slices, self.number, self.version, self.token, self.offsets], separators=(",", ":"))
+        told = [slices, self.number, self.version, self.token, self.offsets, self.is_repeated]
+        return json.dumps(told, separators=(",", ":"))
 
     @classmethod
     def of_json(cls, text: str) -> Self:
         """Return what `to_json` wrote."""
-        slices, number, version, token, offsets = json.loads(text)
+        slices, number, version, token, offsets, is_repeated = json.loads(text)
         return cls(
             slices=[tuple(Range(*one) for one in part) for part in slices],
             number=number,
             version=version,
             token=token,
             offsets={key: (start, until) for key, (start, until) in offsets.items()},
+            is_repeated=is_repeated,
         )

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, cast
 
@@ -103,8 +102,10 @@ class SparkEngine:
         self._let_failed_tasks_end()
         if batch.records > MOST_RECORDS:
             self._compile()
-        context = self._context(batch.spans(), version=row.version, token=row.write_timestamp)
-        token = replace(records.token_of(context), is_repeated=batch.is_repeated)
+        context = self._context(
+            batch.spans(), version=row.version, token=row.write_timestamp, is_repeated=batch.is_repeated
+        )
+        token = records.token_of(context)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
         parts = slices(
@@ -218,6 +219,7 @@ class SparkEngine:
             version=context.version,
             token=context.token,
             offsets=context.offsets,
+            is_repeated=context.is_repeated,
         )
         self._spark.sparkContext.setLocalProperty(PROPERTY, assignment.to_json())
         return self._queries.of(self._work(self._schemas), len(parts))
@@ -263,7 +265,9 @@ class SparkEngine:
         """Return the function of a Python worker that writes rows to a sink and reports them."""
         return partial(tasks.write, self._sinks[name].task(), token, name)
 
-    def _context(self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int) -> BatchContext:
+    def _context(
+        self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int, is_repeated: bool = False
+    ) -> BatchContext:
         return BatchContext(
             pipeline=self._config.pipeline,
             epoch=self._config.epoch,
@@ -271,6 +275,7 @@ class SparkEngine:
             token=token,
             offsets=offsets,
             args=self._config.args,
+            is_repeated=is_repeated,
             spark=self._spark,
         )
 

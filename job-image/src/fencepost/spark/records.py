@@ -67,7 +67,13 @@ class Work:
 
     def of(self, assignment: Assignment) -> BatchWork:
         """Return what the tasks of one batch do."""
-        context = replace(self.context, version=assignment.version, token=assignment.token, offsets=assignment.offsets)
+        context = replace(
+            self.context,
+            version=assignment.version,
+            token=assignment.token,
+            offsets=assignment.offsets,
+            is_repeated=assignment.is_repeated,
+        )
         token = token_of(context)
         return BatchWork(
             slices=assignment.slices,
@@ -88,6 +94,7 @@ def token_of(context: RecordContext) -> BatchToken:
         version=context.version,
         token=context.token,
         offsets=context.offsets,
+        is_repeated=context.is_repeated,
     )
 
 
