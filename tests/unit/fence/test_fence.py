@@ -577,6 +577,24 @@ def test_a_clock_within_minutes_of_the_database_s_is_used_and_reported() -> None
     assert ahead.clock_skew_ms == 240_000
 
 
+def test_timestamps_of_a_clock_that_is_behind_follow_the_database_s() -> None:
+    """Else a deletion by hand hides rows that are written after it."""
+    table = MemoryFenceTable()
+    row = claimed(table)
+    behind = at(table, local=10**15 - 4 * MINUTE, server=10**15)
+    after = behind.commit(row, offsets={}, planned={}, records=0, duration_ms=0)
+    assert after.clock == 10**15 - 5_000_000
+    assert behind.take_over(after, owner=OWNER).clock == after.clock + 2
+
+
+def test_timestamps_of_a_clock_that_is_hours_apart_are_its_own() -> None:
+    """The database's clock may be the wrong one, and a row keeps what it took from it."""
+    table = MemoryFenceTable()
+    row = claimed(table)
+    behind = at(table, local=10**15 - 600 * MINUTE, server=10**15)
+    assert behind.commit(row, offsets={}, planned={}, records=0, duration_ms=0).clock == 10**15 - 600 * MINUTE
+
+
 def test_a_node_a_year_ahead_neither_claims_nor_commits() -> None:
     """One write of such a node would hide a year of later ones."""
     year = 365 * 24 * 60 * MINUTE

@@ -1,7 +1,8 @@
 """Write timestamps, held against the database's own time.
 
 A timestamp decides for good which write wins.  A node whose clock runs a year ahead would hide a year of later writes,
-so a timestamp that is minutes ahead of the database is refused before it is written.
+so a timestamp that is minutes ahead of the database is refused before it is written.  Rows of a node that is behind
+would lose to deletions from before they were written, so timestamps follow the database's time up to MOST_APART.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Final
 
 from fencepost.fence.errors import FenceClockSkew, FenceUnavailable
 
-MOST_AHEAD: Final = 300_000_000
-"""µs that a timestamp may be ahead of the database's time."""
+MOST_APART: Final = 300_000_000
+"""µs that a timestamp may be ahead of the database's time, and by which a slow node's timestamps follow that time."""
+MOST_BEHIND: Final = 5_000_000
+"""µs that a timestamp may be behind the database's time: the time of an answer makes the measurement that wrong."""
 MEASURE_EVERY: Final = 300.0
 """Seconds between two comparisons with the database's time."""
 
@@ -55,7 +58,7 @@ class ServerClock:
     def stamp(self, floor: int) -> int:
         """Return the wall time, at least `floor`.
 
-        Raises FenceClockSkew when that is more than MOST_AHEAD ahead of the database.  A database that gives no time
+        Raises FenceClockSkew when that is more than MOST_APART ahead of the database.  A database that gives no time
         leaves `floor`: the smallest step that keeps the order.
         """
         if self._is_due():
@@ -63,7 +66,8 @@ class ServerClock:
         if self._excess(floor) > 0:
             self._try_to_measure()  # a machine that was suspended stopped the monotonic clock, and nothing is wrong
         self._refuse(floor)
-        return floor if self._measured is None else max(floor, self._now())
+        server = self._server()
+        return floor if server is None else max(floor, self._following(server))
 
     def lenient_stamp(self, floor: int) -> int:
         """Return the wall time, no later than the database's and at least `floor`; refuse nothing.
@@ -73,7 +77,15 @@ class ServerClock:
         if self._is_due():
             self._try_to_measure()
         server = self._server()
-        return floor if server is None else max(floor, min(self._now(), server))
+        return floor if server is None else max(floor, min(self._following(server), server))
+
+    def _following(self, server: int) -> int:
+        """Return this node's time, or one close to the database's where this node's clock is seconds behind it.
+
+        Where they are further apart it may be the database's clock that is wrong, and what a row takes from it stays.
+        """
+        now = self._now()
+        return server - MOST_BEHIND if MOST_BEHIND < server - now <= MOST_APART else now
 
     def _server(self) -> int | None:
         if self._measured is None:
@@ -92,16 +104,16 @@ class ServerClock:
 
     def _excess(self, floor: int) -> int:
         server = self._server()
-        return 0 if server is None else max(floor, self._now()) - server - MOST_AHEAD
+        return 0 if server is None else max(floor, self._now()) - server - MOST_APART
 
     def _refuse(self, floor: int) -> None:
         server = self._server()
         if server is None or self._excess(floor) <= 0:
             return
-        if self._now() - server > MOST_AHEAD:
+        if self._now() - server > MOST_APART:
             raise FenceClockSkew(
                 f"this node's clock is {_seconds(self._now() - server)} s ahead of Cassandra's time; more than"
-                f" {_seconds(MOST_AHEAD)} s is refused",
+                f" {_seconds(MOST_APART)} s is refused",
                 remedy=f"Correct the clock of the node that runs pod {os.uname().nodename} (see its NTP service), or of"
                 " the Cassandra nodes if theirs is behind.",
             )
