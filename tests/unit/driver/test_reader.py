@@ -357,5 +357,6 @@ NO_TIMESTAMP, CREATE_TIME = 0, 1
     ],
 )
 def test_a_timestamp_that_spark_does_not_have_is_null(kind: int, milliseconds: int, expected: datetime | None) -> None:
-    batch = reader._to_arrow([Message(0, 5, timestamp_=(kind, milliseconds))])
+    message: Any = Message(0, 5, timestamp_=(kind, milliseconds))
+    batch = reader._to_arrow([message])
     assert batch.slice(0, 1).to_pylist()[0]["timestamp"] == expected
