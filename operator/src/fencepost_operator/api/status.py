@@ -358,6 +358,8 @@ class Status(Model):
     """Of a deleted pipeline: since when its Cassandra has not answered, None after any answer, a refusal as well."""
     not_ready_since: datetime | None = None
     """Since when the pipeline is neither ready, stalled, nor in a planned step."""
+    unobserved_since: datetime | None = None
+    """Since when no pass has seen all that Ready is about: the driver's Jobs, the fence row, Kafka's offsets."""
     restarted_at: tuple[datetime, ...] = ()
     """When the last four runs replaced one that had failed."""
     pages: tuple[PageStatus, ...] = ()

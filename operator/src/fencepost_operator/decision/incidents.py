@@ -56,11 +56,14 @@ class Incident:
 
 
 def not_ready_since(before: Status, status: Status, now: datetime) -> datetime | None:
-    """Return since when the pipeline is on its way apart from planned steps, None where it is not."""
+    """Return since when the pipeline is on its way apart from planned steps, None where it is not.
+
+    One that is not ready because its facts are too old has waited since they were fresh.
+    """
     on_its_way = condition_of(status, "Reconciling")
     if on_its_way is None or (on_its_way.reason in PLANNED and status.state is not State.RESTARTING):
         return None
-    return before.not_ready_since or now.replace(microsecond=0)
+    return before.not_ready_since or status.unobserved_since or now.replace(microsecond=0)
 
 
 def open_incidents(

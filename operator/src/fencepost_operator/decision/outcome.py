@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
@@ -62,17 +63,32 @@ def reconciling(
 
 
 def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: str) -> Outcome:
-    """Conclude that a fact is unknown: what runs keeps running, nothing is started or replaced."""
-    effect = "the run continues" if context.is_streaming else "nothing is started until it is known"
+    """Conclude that a fact is unknown: what runs keeps running, nothing is started or replaced.
+
+    A pipeline that was ready stays so until its facts are older than `page_not_ready_after`.
+    """
+    effect = "nothing is started until it is known"
+    if context.is_streaming:
+        effect = "the run continues" if not _is_blind(context) else _unseen(context)
     return Outcome(
         reason=reason,
         message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy or remedy_of(reason)),
         state=context.state,
         status=context.status,
-        ready=context.is_streaming and is_rolled_out(context),
+        ready=context.is_streaming and is_rolled_out(context) and not _is_blind(context),
         warning=True,
         requeue_after=context.config.resync_interval,
     )
+
+
+def _is_blind(context: Context) -> bool:
+    since = context.status.unobserved_since
+    return since is not None and context.now - since >= timedelta(seconds=context.config.page_not_ready_after)
+
+
+def _unseen(context: Context) -> str:
+    since = context.status.unobserved_since
+    return f"whether the run still commits has not been observed since {since:%Y-%m-%d %H:%M} UTC"
 
 
 def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> Outcome:

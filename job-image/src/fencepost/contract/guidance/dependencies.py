@@ -41,7 +41,7 @@ DEPENDENCY: Final = {
         severity=Severity.CRITICAL,
         situation="Cassandra does not answer",
         does="starts and replaces nothing; a run waits, ends with exit code 54, and the next one starts at the last "
-        "commit",
+        "commit; a run that Cassandra answers continues, and Ready turns False after `pages.notReadyFor`",
         remedy="restore Cassandra, nothing else",
         steps=(CHECKPOINT,),
     ),
@@ -85,7 +85,8 @@ DEPENDENCY: Final = {
         category=Category.DEPENDENCY,
         severity=Severity.CRITICAL,
         situation="Kafka does not answer",
-        does="starts nothing; a run waits, ends with exit code 54, and the next one starts at the last commit",
+        does="starts nothing; a run waits, ends with exit code 54, and the next one starts at the last commit; a run "
+        "that Kafka answers continues, and Ready turns False after `pages.notReadyFor`",
         remedy="restore Kafka, nothing else; if others reach it, check source.kafka.bootstrapServers",
         steps=(SOURCE, OFFSETS),
     ),

@@ -1,0 +1,96 @@
+"""An operator that cannot see while a driver hangs: the pipeline is not Ready on old facts, and somebody is paged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, TypeVar
+
+import pytest
+
+from fakes.gate import Gate
+from fakes.manifests import body
+from fakes.paging import Paging
+from fakes.stage import POLICY, ROW, Stage
+from fakes.world import World
+from fencepost_operator.api import Condition, Reason
+from fencepost_operator.errors import Denied, Unreachable
+
+T = TypeVar("T")
+
+NOT_READY_FOR: Final = timedelta(seconds=60)
+SIDES: Final = {
+    "Kafka silent": (frozenset({"source", "unread"}), Unreachable("no answer", remedy="x"), Reason.KAFKA_UNREACHABLE),
+    "Kafka refuses": (frozenset({"source"}), Denied("refused", remedy="x"), Reason.KAFKA_CREDENTIALS_REJECTED),
+    "Cassandra silent": (frozenset({"fence"}), Unreachable("no answer", remedy="x"), Reason.CASSANDRA_UNREACHABLE),
+    "Cassandra refuses": (frozenset({"fence"}), Denied("refused", remedy="x"), Reason.CASSANDRA_CREDENTIALS_REJECTED),
+}
+
+
+class Cut(Gate):
+    """Refuses the operator, and nobody else, the facts in `unseen`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unseen: frozenset[str] = frozenset()
+        self.error: Exception = Unreachable("no answer", remedy="x")
+
+    async def read(self, name: str, fact: Callable[[], T]) -> T:
+        if name in self.unseen:
+            raise self.error
+        return await super().read(name, fact)
+
+
+async def running() -> tuple[Stage, Cut]:
+    gate = Cut()
+    stage = Stage(World(), gate, config=replace(POLICY, page_not_ready_after=NOT_READY_FOR.total_seconds()))
+    stage.paging = Paging(stage.world, gate)
+    stage.world.apply(body())
+    await stage.running()
+    await stage.run(10)
+    return stage, gate
+
+
+def ready(stage: Stage) -> Condition:
+    return next(c for c in stage.pipeline.status.conditions if c.type == "Ready")
+
+
+@pytest.mark.parametrize("side", SIDES)
+async def test_ready_is_not_true_on_facts_that_are_too_old_and_somebody_is_paged(side: str) -> None:
+    stage, gate = await running()
+    gate.unseen, gate.error, reason = SIDES[side]
+    for driver in stage.world.drivers:
+        driver.frozen = True
+    began = stage.world.now
+    await stage.run(NOT_READY_FOR.total_seconds() - 10)
+    assert (ready(stage).status, ready(stage).reason) == ("True", reason)
+    await stage.run(20)
+    assert (ready(stage).status, ready(stage).reason) == ("False", reason)
+    assert "has not been observed since" in ready(stage).message
+    assert [page.reason for page in stage.pipeline.status.pages] == [Reason.NOT_READY]
+    assert stage.paging is not None
+    assert stage.paging.heard[0].at - began < NOT_READY_FOR + timedelta(seconds=30)
+
+
+async def test_blindness_fences_no_run_however_long_it_lasts() -> None:
+    stage, gate = await running()
+    gate.unseen, gate.error, _ = SIDES["Kafka silent"]
+    version = stage.world.table.rows[ROW].version
+    await stage.run(3 * NOT_READY_FOR.total_seconds())
+    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.world.table.rows[ROW].version > version
+    gate.unseen = frozenset()
+    await stage.run(10)
+    assert (ready(stage).status, stage.pipeline.status.unobserved_since) == ("True", None)
+
+
+async def test_an_outage_that_ends_leaves_nothing_for_the_next_one() -> None:
+    stage, gate = await running()
+    for _ in range(3):
+        gate.unseen, gate.error, _ = SIDES["Kafka silent"]
+        await stage.run(NOT_READY_FOR.total_seconds() / 2)
+        gate.unseen = frozenset()
+        await stage.run(10)
+    assert ready(stage).status == "True"
+    assert not stage.pipeline.status.pages
