@@ -38,6 +38,7 @@ def start(options: str) -> SparkSession:
         "spark.master": "local-cluster[1,1,512]",
         "spark.app.name": "executor-failures",
         "spark.executor.memory": "512m",
+        "spark.python.daemon.module": "fencepost.spark.worker_daemon",
         "spark.executor.extraJavaOptions": options,
         "spark.task.maxFailures": "1",
         "spark.driver.host": "127.0.0.1",

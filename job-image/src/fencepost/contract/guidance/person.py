@@ -179,7 +179,11 @@ PERSON: Final = {
         steps=(
             REWINDS,
             Step("Its Jobs and pods", "kubectl get jobs,pods -n NAMESPACE -l streaming.fencepost.dev/pipeline=NAME"),
-            Step("The log of the deletion", "kubectl logs -n NAMESPACE job/NAME-purge-EPOCH"),
+            Step(
+                "The log of the deletion",
+                "kubectl logs -n NAMESPACE --tail=-1"
+                " -l streaming.fencepost.dev/pipeline=NAME,streaming.fencepost.dev/component=purge",
+            ),
         ),
         more="../operations.md#rewind",
     ),
