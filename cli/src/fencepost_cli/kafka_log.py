@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from fencepost.batch import Watermarks
 from fencepost.contract import Reason
 from fencepost.errors import DependencyDown
-from fencepost.kafka.log import KafkaLog
+from fencepost.kafka.log import QUIET, KafkaLog
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
 
@@ -68,7 +68,7 @@ def _explain_names(properties: dict[str, str]) -> None:
     """Raise CliError when Kafka answers, and names brokers that this machine cannot look up."""
     own: dict[str, str | int | float | bool] = {k: v for k, v in properties.items() if k != "isolation.level"}
     try:
-        brokers = AdminClient(own).list_topics(timeout=_METADATA_WITHIN).brokers.values()
+        brokers = AdminClient(own, logger=QUIET).list_topics(timeout=_METADATA_WITHIN).brokers.values()
     except KafkaException:
         return
     unknown = _unknown(str(broker.host) for broker in brokers)

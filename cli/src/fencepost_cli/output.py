@@ -130,10 +130,10 @@ def note(text: str) -> None:
 
 
 def print_error(error: CliError) -> None:
-    """Tell what happened and what to do."""
+    """Print what happened and what to do; either may quote what a tenant or a broker wrote."""
     console = _stderr()
-    console.print(Text.assemble(("error: ", "bold red"), str(error)))
-    console.print(Text(f"remedy: {error.remedy}"))
+    console.print(Text.assemble(("error: ", "bold red"), single_line(error, limit=4000)))
+    console.print(Text(f"remedy: {single_line(error.remedy, limit=4000)}"))
 
 
 @contextmanager
