@@ -182,7 +182,7 @@ PERSON: Final = {
             Step(
                 "The log of the deletion",
                 "kubectl logs -n NAMESPACE --tail=-1"
-                " -l streaming.fencepost.dev/pipeline=NAME,streaming.fencepost.dev/component=purge",
+                " -l app.kubernetes.io/name=fencepost-purge,app.kubernetes.io/instance=NAME",
             ),
         ),
         more="../operations.md#rewind",
