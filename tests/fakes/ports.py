@@ -31,6 +31,9 @@ class FakeClock:
     def now(self) -> datetime:
         return self.world.now
 
+    def monotonic(self) -> float:
+        return self.world.now.timestamp()
+
 
 @dataclass(slots=True)
 class FakeMetrics:

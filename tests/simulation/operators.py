@@ -49,6 +49,9 @@ class SkewedClock:
     def now(self) -> datetime:
         return self.world.now + self.ahead
 
+    def monotonic(self) -> float:
+        return self.world.now.timestamp()
+
 
 @dataclass(slots=True)
 class SimulatedPipelines(FakePipelines):

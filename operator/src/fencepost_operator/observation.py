@@ -415,6 +415,9 @@ class Observation:
     """None when no check was due."""
     snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
     """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
+    clock_is_steady: bool = True
+    """False where the wall clock has stepped since the pass before, or this process has made none: what it would have
+    measured is not known."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False

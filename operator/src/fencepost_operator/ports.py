@@ -52,6 +52,14 @@ class Clock(Protocol):
         ...
 
 
+class SteadyClock(Clock, Protocol):
+    """Time that also shows when the wall clock steps."""
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment of this process, which no step of the wall clock changes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
     """A Lease as it was read or is to be written: who holds it, '' for nobody; `duration` is in seconds.

@@ -44,7 +44,8 @@ def committed(
 ) -> CommittedStatus | None:
     """Return the newest commit, and since when nothing has moved; `could_read` is how many records the run could read.
 
-    Of what is unknown it keeps what was seen before.
+    Of what is unknown it keeps what was seen before.  Where the clock has stepped, what is measured starts again: a
+    step of ten minutes is not ten minutes without progress.
     """
     if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
         return replace(before, observable_since=None) if before is not None else None
@@ -53,16 +54,16 @@ def committed(
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
     done, done_at = _progress(before, row, observation)
-    observable_since = (before.observable_since if before is not None else None) or now
+    observable_since = before.observable_since if before is not None and observation.clock_is_steady else None
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
-        since=None if not could_read else now if moved or since is None else since,
-        observable_since=None if is_silent(observation.progress) else observable_since,
+        since=None if not could_read else now if moved or since is None else min(since, now),
+        observable_since=None if is_silent(observation.progress) else min(observable_since or now, now),
         records=row.records,
         offsets=dict(row.offsets),
         done=done,
-        done_at=done_at,
+        done_at=min(done_at, now) if done_at is not None else None,
     )
 
 

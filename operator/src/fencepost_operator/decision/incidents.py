@@ -63,7 +63,8 @@ def not_ready_since(before: Status, status: Status, now: datetime) -> datetime |
     on_its_way = condition_of(status, "Reconciling")
     if on_its_way is None or (on_its_way.reason in PLANNED and status.state is not State.RESTARTING):
         return None
-    return before.not_ready_since or status.unobserved_since or now.replace(microsecond=0)
+    since = before.not_ready_since or status.unobserved_since or now
+    return min(since, now).replace(microsecond=0)
 
 
 def open_incidents(

@@ -43,7 +43,7 @@ TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with everything that this observation shows."""
-    status = with_rollback(pipeline, pipeline.status)
+    status = _without_future(with_rollback(pipeline, pipeline.status), pipeline.spec, observation.now)
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
@@ -71,6 +71,33 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     )
     status = losses.update(status, row, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
+
+
+def _without_future(status: Status, spec: object, now: datetime) -> Status:
+    """Return the status without recorded times that are ahead, as after a clock was set back: they count as now.
+
+    A retry is never further away than its delay.
+    """
+    run, failure = status.run, status.failure
+    if run is not None:
+        run = replace(
+            run,
+            claimed_at=_not_after(run.claimed_at, now),
+            stop_requested_at=_not_after(run.stop_requested_at, now),
+            ended_at=_not_after(run.ended_at, now),
+        )
+    if failure is not None and failure.next_attempt_at is not None:
+        latest = now + restart_delay(failure.count, longest=_longest_delay(spec))
+        failure = replace(failure, next_attempt_at=_not_after(failure.next_attempt_at, latest))
+    return replace(status, run=run, failure=failure, not_ready_since=_not_after(status.not_ready_since, now))
+
+
+def _not_after(recorded: datetime | None, latest: datetime) -> datetime | None:
+    return min(recorded, latest) if recorded is not None else None
+
+
+def _longest_delay(spec: object) -> float:
+    return spec.restart.max_backoff if isinstance(spec, Spec) else 300.0
 
 
 def observed_since(context: Context) -> datetime | None:
@@ -122,7 +149,6 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
     attempts = attempts_used(before) if before is not None else 0
     repeats = before.repeats if before is not None and count > 1 and _alike(before.reason, diagnosis.category) else 0
     records, smallest = _batch(before, run, diagnosis, row)
-    longest = pipeline.spec.restart.max_backoff if isinstance(pipeline.spec, Spec) else 300.0
     return FailureStatus(
         count=count,
         epoch=run.epoch,
@@ -131,7 +157,7 @@ def failure_after(  # one place that counts, for runs that ended and runs that a
         message=diagnosis.message,
         remedy=diagnosis.remedy,
         exit_code=diagnosis.exit_code,
-        next_attempt_at=now + restart_delay(count, longest=longest),
+        next_attempt_at=now + restart_delay(count, longest=_longest_delay(pipeline.spec)),
         spec_hash=run.spec_hash,
         repeats=repeats + 1,
         attempts=attempts + (0 if diagnosis.is_environment else 1),

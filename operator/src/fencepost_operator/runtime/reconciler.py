@@ -32,7 +32,6 @@ from fencepost_operator.errors import Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.paging.page import NoPager, Pager
 from fencepost_operator.ports import (
-    Clock,
     FenceStore,
     Metrics,
     Objects,
@@ -43,8 +42,10 @@ from fencepost_operator.ports import (
     Revisions,
     Rewinds,
     Runs,
+    SteadyClock,
 )
 from fencepost_operator.runtime.attempts import Attempts
+from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.observer import Observer
 from fencepost_operator.runtime.permits import RestartPermits
@@ -80,7 +81,7 @@ class Ports:
     fences: FenceStore
     offsets: Offsets
     metrics: Metrics
-    clock: Clock
+    clock: SteadyClock
     pager: Pager = field(default_factory=NoPager)
     may_write: Callable[[], None] = lambda: None
     """Raises NotLeading while another replica of the operator may act."""
@@ -97,6 +98,7 @@ class Reconciler:
     config: ReconcileConfig
     permits: RestartPermits = field(init=False)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
+    _steps: ClockSteps = field(default_factory=ClockSteps)
     _unpaged: set[ObjectKey] = field(default_factory=set)
     """Pipelines whose pages the API server did not keep, as the log says once."""
     _unkept: Unkept[Pipeline] = field(default_factory=Unkept)
@@ -127,6 +129,7 @@ class Reconciler:
         pipeline = await self.ports.pipelines.read(key)
         if pipeline is None:
             self._attempts.pop(key, None)
+            self._steps.forget(key)
             self._unpaged.discard(key)
             self._unkept.forget(key)
             self.permits.forget(key)
@@ -139,7 +142,11 @@ class Reconciler:
             return None, _GONE
         observer = Observer(self.ports, self.config)
         pipeline = await observer.with_valid_spec(self._unkept.restored(pipeline))
-        observation = self._with_rewinds(await observer.observe(pipeline))
+        observation = await observer.observe(pipeline)
+        steady = self._steps.is_steady(key, observation.now, self.ports.clock.monotonic())
+        if not steady:
+            self._attempts.pop(key, None)  # when to try again was measured by the clock before
+        observation = replace(self._with_rewinds(observation), clock_is_steady=steady)
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())

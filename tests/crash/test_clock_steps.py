@@ -1,0 +1,90 @@
+"""The operator's wall clock steps while everything else keeps its pace: no healthy run is fenced, no retry waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from fakes.gate import Gate
+from fakes.manifests import body
+from fakes.ports import ports_of
+from fakes.stage import POLICY, ROW, Stage
+from fakes.world import World
+from fencepost_operator.api import Reason
+from fencepost_operator.runtime.reconciler import Reconciler
+
+
+@dataclass(slots=True)
+class SteppingClock:
+    """A wall clock that is `ahead` of the monotonic one."""
+
+    world: World
+    ahead: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        return self.world.now + self.ahead
+
+    def monotonic(self) -> float:
+        return self.world.now.timestamp()
+
+
+def begin(stage: Stage, clock: SteppingClock) -> None:
+    """Start an operator on the clock, in place of one that may have been there."""
+    stage._operator = Reconciler(ports=replace(ports_of(stage.world, stage.gate), clock=clock), config=POLICY)
+
+
+async def running() -> tuple[Stage, SteppingClock]:
+    stage = Stage(World(), Gate())
+    clock = SteppingClock(stage.world)
+    stage.world.apply(body())
+    begin(stage, clock)
+    await stage.running()
+    await stage.run(20)
+    return stage, clock
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["same operator", "another operator"])
+@pytest.mark.parametrize("minutes", [10, -10])
+async def test_a_step_of_the_clock_fences_no_healthy_run(minutes: int, restarts: bool) -> None:
+    stage, clock = await running()
+    for driver in stage.world.drivers:
+        driver.batch_takes = timedelta(seconds=20)
+    await stage.run(30)
+    clock.ahead = timedelta(minutes=minutes)
+    if restarts:
+        begin(stage, clock)
+    await stage.run(60)
+    assert stage.world.table.rows[ROW].epoch == 1
+
+
+@pytest.mark.parametrize("minutes", [10, -120])
+async def test_a_driver_that_hangs_is_found_after_a_step_of_the_clock(minutes: int) -> None:
+    stage, clock = await running()
+    for driver in stage.world.drivers:
+        driver.frozen = True
+    await stage.run(10)
+    clock.ahead = timedelta(minutes=minutes)
+    await stage.until(lambda: stage.world.table.rows[ROW].epoch > 1, seconds=120)
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert failure.reason == Reason.UNRESPONSIVE
+
+
+async def test_a_clock_that_is_set_back_delays_no_retry() -> None:
+    stage, clock = await running()
+    clock.ahead = timedelta(hours=2)
+    await stage.run(10)
+    for driver in stage.world.drivers:
+        driver.frozen = True  # so that nothing resets the count
+    for _ in range(5):
+        await stage.until(lambda: any(driver.alive for driver in stage.world.drivers), seconds=120)
+        stage.world.kill_driver(1)
+        await stage.run(2)
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert failure.next_attempt_at is not None
+    assert failure.next_attempt_at > stage.world.now + timedelta(hours=1)
+    clock.ahead = timedelta()
+    await stage.until(stage.is_running, seconds=180)
