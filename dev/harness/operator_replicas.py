@@ -40,7 +40,7 @@ def two_operators(kubectl: Kubectl, loss: NodeLoss, *, leader_on: str) -> Iterat
         scale(2)
         assert leads_there()
         nodes = {pod["spec"]["nodeName"] for pod in operator.items("pods", selector)}
-        assert nodes == set(WORKERS), "replicas prefer different nodes"
+        assert nodes == set(WORKERS), "replicas are spread over the nodes"
         yield
     finally:
         scale(1)

@@ -25,6 +25,7 @@ def own_values(environment: Environment, namespace: str) -> dict[str, str]:
         "image.repository": repository,
         "image.tag": tag,
         "image.pullPolicy": "Never",
+        "replicas": "1",
         "fullnameOverride": namespace,
         "watchNamespaces": f"{{{namespace}}}",
         "scope": namespace,

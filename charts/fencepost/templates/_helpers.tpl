@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* Values of an older chart, as `helm upgrade --reuse-values` brings them, have no replicas; 0 is a choice. */}}
 {{- define "fencepost.replicas" -}}
-{{- if kindIs "invalid" .Values.replicas -}}1{{- else -}}{{ int .Values.replicas }}{{- end -}}
+{{- if kindIs "invalid" .Values.replicas -}}2{{- else -}}{{ int .Values.replicas }}{{- end -}}
 {{- end }}
 
 {{- /* A lost node costs the operator seconds instead of Kubernetes' five minutes, unless the values say otherwise. */}}
@@ -52,14 +52,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $tolerations -}}
 {{- end }}
 
-{{- /* Replicas prefer different nodes, unless the values have an anti-affinity of their own. */}}
-{{- define "fencepost.affinity" -}}
+{{- /* The replicas of one revision on different nodes, without those that a rollout is about to stop, unless the values say otherwise. */}}
+{{- define "fencepost.spread" -}}
 {{- $labels := include "fencepost.selector" . | fromYaml -}}
-{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
-{{- $preferred := list (dict "weight" 100 "podAffinityTerm" $term) -}}
-{{- $apart := dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) -}}
-{{- $affinity := .Values.affinity | default dict -}}
-{{- toJson (merge (deepCopy $affinity) (ternary dict $apart (hasKey $affinity "podAntiAffinity"))) -}}
+{{- $nodes := dict "topologyKey" "kubernetes.io/hostname" "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $own := merge $nodes (dict "labelSelector" (dict "matchLabels" $labels) "matchLabelKeys" (list "pod-template-hash")) -}}
+{{- .Values.topologySpreadConstraints | default (list $own) | toJson -}}
 {{- end }}
 
 {{- /* What the operator does in the namespaces it watches. */}}

@@ -138,10 +138,10 @@ def test_the_charts_defaults_are_the_settings_own() -> None:
 
 
 def test_one_operator_is_stopped_before_the_next_and_of_several_none_is_missed() -> None:
-    spec = one(DEFAULT, "Deployment", "fencepost")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    alone = one(objects("fencepost", values={"replicas": 1}), "Deployment", "fencepost")["spec"]
+    assert (alone["replicas"], alone["strategy"]) == (1, {"type": "Recreate"})
     spec = one(FULL, "Deployment", "fencepost")["spec"]
-    assert spec["replicas"] == 2
+    assert spec["replicas"] == 3
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
@@ -155,28 +155,38 @@ def test_replicas_share_one_lease_and_each_is_told_apart_by_its_pod(found: list[
     assert role["rules"][0]["verbs"] == ["create"]
 
 
+def test_two_replicas_are_the_default_and_each_revision_of_them_is_on_different_nodes() -> None:
+    spec = one(DEFAULT, "Deployment", "fencepost")["spec"]
+    assert spec["replicas"] == 2
+    (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node is enough for an installation"
+    # The replicas of the revision before do not count: in a rollout they would send both new ones to one node.
+    assert spread["matchLabelKeys"] == ["pod-template-hash"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
 @pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
 def test_a_lost_node_costs_the_operator_seconds(found: list[Object]) -> None:
     pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
     of_nodes = [item for item in pod["tolerations"] if item["key"].startswith("node.")]
     seconds = {item["key"]: item.get("tolerationSeconds") for item in of_nodes}
     assert seconds == {"node.kubernetes.io/unreachable": 0, "node.kubernetes.io/not-ready": 10}
-    apart = pod["affinity"]["podAntiAffinity"]
-    assert list(apart) == ["preferredDuringSchedulingIgnoredDuringExecution"]
     budget = one(found, "PodDisruptionBudget", "fencepost")["spec"]
     assert budget["maxUnavailable"] == 1
     labels = one(found, "Deployment", "fencepost")["spec"]["template"]["metadata"]["labels"]
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_tolerations_and_an_anti_affinity_of_the_values_take_precedence() -> None:
+def test_tolerations_and_a_spread_of_the_values_take_precedence() -> None:
     own = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
-    given: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
-    found = objects("fencepost", values={"tolerations": [own], "affinity": given})
+    given = [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    found = objects("fencepost", values={"tolerations": [own], "topologySpreadConstraints": given})
     pod = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]
     assert own in pod["tolerations"]
     assert len(pod["tolerations"]) == 2
-    assert pod["affinity"] == given
+    assert pod["topologySpreadConstraints"] == given
 
 
 def test_helm_writes_where_it_may() -> None:
