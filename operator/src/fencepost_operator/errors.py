@@ -5,6 +5,7 @@ FencepostError
 │   ├── Unreachable      no answer in time: wait and look again, assume nothing
 │   ├── Denied           credentials or RBAC refuse: a person must fix it
 │   ├── Rejected         the other side understood and refused: nothing was done
+│   ├── Busy             a queue of the operator's own is too long: nothing was asked for, no server is to blame
 │   └── NotLeading       this replica does not hold the lease, so it did not even ask: nothing was done
 └── Conflict             somebody else wrote first (resourceVersion, epoch, version): observe again
 """
@@ -44,6 +45,10 @@ class Denied(PortError):
 
 class Rejected(PortError):
     """The request was understood and refused; nothing was done."""
+
+
+class Busy(PortError):
+    """The request waited too long for its turn within the operator; nothing was asked for, and nothing was done."""
 
 
 class NotLeading(PortError):

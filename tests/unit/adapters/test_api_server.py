@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
+from fencepost_operator.adapters import api_server
 from fencepost_operator.adapters.api_server import (
     JOBS,
     PODS,
@@ -23,6 +26,7 @@ from fencepost_operator.adapters.api_server import (
     Resource,
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
+from fencepost_operator.turns import TENANT
 
 NOT_FOUND = {"reason": "NotFound", "message": 'pods "a" not found', "details": {"name": "a", "kind": "pods"}}
 
@@ -154,10 +158,6 @@ async def test_requests_carry_the_token_the_selector_and_the_manager() -> None:
 
 
 async def test_a_server_that_does_not_answer_in_time_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    import aiohttp  # noqa: PLC0415 - only its timeout
-
-    from fencepost_operator.adapters import api_server  # noqa: PLC0415
-
     monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.05))
     release = asyncio.Event()
 
@@ -178,6 +178,102 @@ async def test_a_server_that_does_not_answer_in_time_is_unreachable(monkeypatch:
         release.set()
         await client.close()
         await runner.cleanup()
+
+
+@dataclass
+class Server:
+    """An API server that takes `latency` for each answer, or does not answer; and what it was asked, in order."""
+
+    latency: float = 0.0
+    is_silent: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        await asyncio.sleep(3600 if self.is_silent else self.latency)
+        return web.json_response({"items": []})
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[ApiServer]:
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self.handle)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        client = ApiServer(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+        try:
+            yield client
+        finally:
+            await client.close()
+            await runner.cleanup()
+
+
+async def test_requests_beyond_the_connections_are_a_queue_and_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server answers each request at once; 1,000 loops make more of them than there are connections."""
+    monkeypatch.setattr(api_server, "_CONNECTIONS", 2)
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.5))
+    server = Server(latency=0.05)
+    async with server.served() as api:
+        await asyncio.gather(*(api.list(PODS, namespace=f"n{number}") for number in range(40)))
+    assert len(server.asked) == 40
+
+
+async def test_a_namespace_with_many_requests_delays_another_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server, "_CONNECTIONS", 1)
+    server = Server()
+    async with server.served() as api:
+        greedy = [asyncio.create_task(api.list(PODS, namespace="greedy")) for _ in range(50)]
+        await asyncio.sleep(0)
+        await api.list(PODS, namespace="small")
+        assert server.asked.index("/api/v1/namespaces/small/pods") <= 2
+        await asyncio.gather(*greedy)
+
+
+async def test_requests_count_for_the_namespace_whose_pass_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helm's Secrets of all pipelines are in the operator's own namespace."""
+    monkeypatch.setattr(api_server, "_CONNECTIONS", 1)
+    server = Server()
+
+    async def look(tenant: str, name: str) -> None:
+        TENANT.set(tenant)
+        await api.list(Resource(prefix="/api/v1", plural=name), namespace="fencepost-system")
+
+    async with server.served() as api:
+        passes = [asyncio.create_task(look("greedy", "many")) for _ in range(50)]
+        await asyncio.sleep(0)
+        await asyncio.create_task(look("small", "one"))
+        assert server.asked.index("/api/v1/namespaces/fencepost-system/one") <= 2
+        await asyncio.gather(*passes)
+
+
+async def test_who_waited_while_the_server_was_silent_does_not_ask_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a thousand loops would hear only after ten minutes that the server is gone."""
+    monkeypatch.setattr(api_server, "_CONNECTIONS", 1)
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.1))
+    server = Server(is_silent=True)
+    async with server.served() as api:
+        requests = [asyncio.create_task(api.list(PODS, namespace=f"n{number}")) for number in range(20)]
+        for outcome in await asyncio.gather(*requests, return_exceptions=True):
+            assert isinstance(outcome, Unreachable)
+            assert "the API server did not answer" in str(outcome)
+        assert len(server.asked) == 1
+        server.is_silent = False
+        await api.list(PODS, namespace="n")
+
+
+async def test_one_request_without_an_answer_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server, "_CONNECTIONS", 2)
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.3))
+    server = Server(is_silent=True)
+    async with server.served() as api:
+        slow = asyncio.create_task(api.list(PODS, namespace="slow"))
+        while not server.asked:  # noqa: ASYNC110 - the server's thread is this one
+            await asyncio.sleep(0)
+        server.is_silent, server.latency = False, 0.05
+        others = [asyncio.create_task(api.list(PODS, namespace=f"n{number}")) for number in range(20)]
+        with pytest.raises(Unreachable):
+            await slow
+        await asyncio.gather(*others)
 
 
 def test_resources_are_named_as_rbac_names_them() -> None:

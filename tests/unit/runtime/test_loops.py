@@ -17,6 +17,7 @@ from fencepost_operator.logs import PIPELINE
 from fencepost_operator.runtime import controller as module
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.turns import TENANT, Turns
 from harness.waiting import eventually_async
 
 PASS_TIMEOUT: Final = 2.0
@@ -106,6 +107,40 @@ async def test_events_during_a_pass_are_one_more_pass(loops: Controller, reconci
     await passes(reconciler, 2)
     await asyncio.sleep(0.05)
     assert reconciler.passes == [KEY, KEY]
+
+
+async def test_a_pass_that_waits_in_a_queue_is_not_cancelled() -> None:
+    """A hundred deletions at once: most of them wait for Helm longer than a pass may take."""
+    helm = Turns("a test", limit=1)
+    await helm.acquire("other")
+    done: list[ObjectKey] = []
+
+    async def reconcile(key: ObjectKey) -> float | None:
+        async with helm.turn(key.namespace):
+            done.append(key)
+        return 60.0
+
+    made = Controller(reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), pass_timeout=0.05)
+    made.wake(KEY)
+    await asyncio.sleep(0.2)
+    helm.release("other")
+    await asyncio.sleep(0.02)  # less than the pause after a pass that failed
+    assert done == [KEY]
+    await made.close()
+
+
+async def test_requests_of_a_pass_count_for_its_namespace(loops: Controller, reconciler: Reconciler) -> None:
+    tenants: list[str] = []
+
+    def note(_key: ObjectKey) -> float:
+        tenants.append(TENANT.get())
+        return 60.0
+
+    reconciler.answer = note
+    loops.wake(KEY)
+    await passes(reconciler, 1)
+    assert tenants == [KEY.namespace]
+    assert TENANT.get() == ""
 
 
 async def test_a_loop_looks_again_by_itself(loops: Controller, reconciler: Reconciler) -> None:

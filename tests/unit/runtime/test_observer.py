@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 
@@ -14,9 +15,11 @@ from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
-from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig
+from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig, Rewind
 from fencepost_operator.observation import DRIVER_ONLY, Known, TopicSettings, Unknown, UnreadRecords, Watermarks
+from fencepost_operator.ports import Rewinds
 from fencepost_operator.runtime.observer import Observer
+from fencepost_operator.turns import Turns
 
 T = TypeVar("T")
 KEY = ObjectKey("shop", "orders")
@@ -128,3 +131,25 @@ async def test_where_only_the_driver_may_connect_an_unreadable_row_is_unknown(wo
     assert pipeline is not None
     found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
     assert isinstance(found.source, Unknown)
+
+
+async def test_time_in_the_operators_own_queue_is_not_the_servers(world: World) -> None:
+    """With more pipelines than turns, Cassandra read as unreachable while it answered at once."""
+    ports, turns = ports_of(world), Turns("a test", limit=1)
+    await turns.acquire("other")
+    asyncio.get_running_loop().call_later(0.1, turns.release, "other")
+
+    class Queued:
+        async def unfinished(self, _key: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
+            assert not expected
+            async with turns.turn("shop"):
+                return ()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(ports.rewinds, name)
+
+    ports = replace(ports, rewinds=cast("Rewinds", Queued()))
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    config = ReconcileConfig(cluster_uid="c", scope="default", observation_timeout=0.05)
+    assert (await Observer(ports, config).observe(pipeline)).rewinds == Known(())

@@ -7,6 +7,8 @@ client is its configuration (service account with token refresh, kubeconfig) and
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +22,20 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected, Unreachable
+from fencepost_operator.turns import TENANT, Turns
 
 FIELD_MANAGER: Final = "fencepost-operator"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Accept header of a list without content: labels of Secrets, not Secrets."""
 _ONE_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=20, connect=5)
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=20, sock_connect=5)
+"""Seconds. None of them is spent in a queue: a request has its turn, and so a connection, before they begin."""
 _CONNECTIONS: Final = 32
+_CONNECTIONS_PER_TENANT: Final = 16
+_RATE: Final = 200.0
+_BURST: Final = 1000.0
+"""Requests that one tenant may begin at once, and then `_RATE` a second: a request costs about 1 ms of CPU."""
 
 Json: TypeAlias = dict[str, Any]
 
@@ -110,7 +118,8 @@ _ASKED: Final = frozenset({"tokenreviews", "subjectaccessreviews"})
 class ApiServer:
     """Requests to the API server. Every method may raise PortError; `close` ends the connections.
 
-    `may_write` is called before each request that changes something, and raises what forbids it.
+    `may_write` is called before each request that changes something, and raises what forbids it.  A request waits for
+    its turn among those of its tenant: the namespace whose pass makes it, else the one that it is about.
     """
 
     def __init__(self, configuration: Configuration, may_write: Callable[[], None] = lambda: None) -> None:
@@ -119,6 +128,10 @@ class ApiServer:
         self._configuration = configuration
         self._may_write = may_write
         self._rest = RESTClientObject(configuration)
+        self._turns = Turns(
+            "the API server", limit=_CONNECTIONS, per_tenant=_CONNECTIONS_PER_TENANT, rate=_RATE, burst=_BURST
+        )
+        self._answered_at = self._silent_at = -math.inf
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, may_write: Callable[[], None] = lambda: None) -> Self:
@@ -238,6 +251,24 @@ class ApiServer:
         url = f"{self._configuration.host}{path}" + (f"?{asked}" if asked else "")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": FIELD_MANAGER}
         doing = f"{verb} {resource}" + (f" {namespace}" if namespace else "") + (f"/{name}" if name else "")
+        since = time.monotonic()
+        async with self._turns.turn(TENANT.get() or namespace or resource.plural):
+            if self._answered_at < since < self._silent_at:
+                raise _no_answer(doing, "nor any other request meanwhile")
+            status, text = await self._send(method, url, resource, headers=headers, body=body, doing=doing)
+        return _decoded(status, text, doing=doing, verb=verb, resource=resource, named=name is not None)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        resource: Resource,
+        *,
+        headers: dict[str, str],
+        body: Mapping[str, Any] | None,
+        doing: str,
+    ) -> tuple[int, bytes]:
+        """Return the status and the text of the answer."""
         try:
             bearer = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             if bearer:
@@ -247,13 +278,19 @@ class ApiServer:
             answer = await self._rest.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
-            status, text = answer.status, await answer.read()
+            found = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError, ApiException) as error:
-            raise Unreachable(
-                f"the API server did not answer ({doing}): {type(error).__name__} {error}".rstrip(),
-                remedy="wait, or check the network between the operator and the API server",
-            ) from error
-        return _decoded(status, text, doing=doing, verb=verb, resource=resource, named=name is not None)
+            self._silent_at = time.monotonic()
+            raise _no_answer(doing, f"{type(error).__name__} {error}".rstrip()) from error
+        self._answered_at = time.monotonic()
+        return found
+
+
+def _no_answer(doing: str, why: str) -> Unreachable:
+    return Unreachable(
+        f"the API server did not answer ({doing}): {why}",
+        remedy="wait, or check the network between the operator and the API server",
+    )
 
 
 def _decoded(status: int, text: bytes, *, doing: str, verb: str, resource: Resource, named: bool) -> Json:

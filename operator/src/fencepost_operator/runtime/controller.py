@@ -18,6 +18,7 @@ from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import Clock, Metrics
+from fencepost_operator.turns import TENANT, time_limit
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ Reconcile: TypeAlias = Callable[[ObjectKey], Coroutine[None, None, float | None]
 """One pass: returns the seconds after which to look again, or None when the pipeline is gone."""
 
 PASS_TIMEOUT: Final = 300.0
-"""Seconds after which a pass that does not end is cancelled."""
+"""Seconds after which a pass that does not end is cancelled; those in a queue of the operator are not counted."""
 STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 """Seconds without a new pass after which a loop counts as stuck."""
 
@@ -87,6 +88,7 @@ class Controller:
 
     async def _run(self, key: ObjectKey, loop: _Loop) -> None:
         PIPELINE.set(str(key))
+        TENANT.set(key.namespace)
         failures = 0
         while True:
             loop.wake.clear()
@@ -112,7 +114,7 @@ class Controller:
         """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._pass_timeout):
+            async with time_limit(self._pass_timeout):
                 return await self._reconcile(key)
         except (KeyboardInterrupt, SystemExit):
             raise

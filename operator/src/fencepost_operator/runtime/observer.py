@@ -64,6 +64,7 @@ from fencepost_operator.ports import (
 )
 from fencepost_operator.runtime.rewind_observer import RewindObserver
 from fencepost_operator.runtime.spec_in_effect import SpecInEffect
+from fencepost_operator.turns import time_limit
 
 T = TypeVar("T")
 
@@ -352,7 +353,7 @@ class Observer:
 
     async def _see(self, question: Awaitable[T]) -> Fact[T]:
         try:
-            async with asyncio.timeout(self.config.observation_timeout):
+            async with time_limit(self.config.observation_timeout):
                 return Known(await question)
         except TimeoutError:
             return Unknown(
