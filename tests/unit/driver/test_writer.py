@@ -355,6 +355,35 @@ def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Time) ->
     assert time.seconds == 0
 
 
+def not_utf8() -> pa.Array:
+    """A column of strings as Spark's cast of a binary gives it: the bytes as they are."""
+    kept = pa.array([b"\xff\xfe"])
+    return pa.StringArray.from_buffers(1, kept.buffers()[1], kept.buffers()[2])
+
+
+def test_a_text_key_that_is_not_utf8_is_poison(session: Session) -> None:
+    """The run ended with a UnicodeDecodeError, which suspects no record."""
+    session.executing = always(InvalidRequest("String didn't validate."))
+    rows = batch([1], ["a"]).set_column(2, "v", not_utf8())
+    with pytest.raises(PoisonRecord, match=r"String didn't validate\.; row p=1, v=<UnicodeDecodeError>$"):
+        list(writer.write(replace(TARGET, primary_key=("p", "v")), 7, iter([rows])))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        not_utf8(),
+        pa.array([2**62], pa.timestamp("us", tz="UTC")),
+        pa.array([2**31 - 1], pa.date32()),
+        pa.array([2**62], pa.duration("s")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_row_can_be_named_whatever_its_key_holds(column: pa.Array) -> None:
+    rows = batch([1], ["a"]).set_column(2, "v", column)
+    assert replace(insert(), primary=("v",)).describe(rows, 0).startswith("row v=<")
+
+
 def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) -> None:
     """Cassandra's guardrail says it as a wrong request, for every row."""
     text = "Guardrail disk_usage violated: Write request failed because disk usage exceeds failure threshold"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
+from fencepost.context import WARM_TOKEN
 from fencepost.errors import (
     KEY,
     BatchFailed,
@@ -22,6 +24,7 @@ from fencepost.errors import (
 )
 from fencepost.sinks import BatchToken, tasks
 from fencepost.sinks.function import FunctionContext, FunctionTask
+from fencepost.sinks.producer import ProducerTask
 from fencepost.spark import failures
 
 if TYPE_CHECKING:
@@ -69,6 +72,16 @@ def test_an_error_of_a_python_function_has_the_meaning_of_its_type(
     spark: SparkSession, error: Callable[[], Exception], kind: type[DriverError]
 ) -> None:
     assert type(failure(spark.range(1).mapInArrow(partial(raising, error), "id long"))) is kind
+
+
+def test_a_string_that_is_not_utf8_suspects_its_record_in_a_kafka_sink(spark: SparkSession) -> None:
+    """Spark's cast keeps the bytes, so each row reads them first where it becomes a record of Kafka."""
+    task = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "k:9092"}, patience=1.0)
+    rehearsal = replace(TOKEN, token=WARM_TOKEN)
+    rows = spark.createDataFrame([(bytearray(b"\xff\xfe"),)], "value binary").selectExpr("cast(value as string) value")
+    found = failure(rows.mapInArrow(partial(tasks.write, task, rehearsal, "out"), tasks.RESULT_COLUMNS))
+    assert suspects_record(found)
+    assert "UnicodeDecodeError" in found.message
 
 
 def refusing(batches: Iterator[pa.RecordBatch], _: FunctionContext) -> None:

@@ -20,6 +20,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from fencepost.batch import Range
 from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
+from fencepost.kafka import header_names
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.log import refused, unreachable
 
@@ -187,7 +188,8 @@ class _Reading:
                 raise self._truncation()
             if accepted:
                 records += accepted
-                size += sum(map(_content_bytes, accepted))
+                with header_names.replaced():
+                    size += sum(map(_content_bytes, accepted))
                 quiet_since, ask_at = time.monotonic(), time.monotonic() + ASK_AFTER
                 self._complaints.clear()
             elif time.monotonic() - quiet_since > self._patience:

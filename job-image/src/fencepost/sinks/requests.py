@@ -241,6 +241,6 @@ def _first_misfit(one: Encoder, column: pa.Array) -> tuple[int, Exception]:
 def _shown(value: pa.Scalar) -> str:
     try:
         text = str(value.as_py())
-    except ValueError as error:  # of a string that is not UTF-8, of a time that Python cannot hold
+    except (ValueError, OverflowError) as error:  # of a string that is not UTF-8, of a time that Python does not have
         text = f"<{type(error).__name__}>"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
