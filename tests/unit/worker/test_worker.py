@@ -29,30 +29,24 @@ def said(*lines: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in entries(lines, executor="3", application=APPLICATION, stream="stderr")]
 
 
-def test_an_entry_of_the_log_is_one_object_with_its_exception() -> None:
-    found = said(
-        f"{HEADER} WARN Executor: task \u2028 failed",
-        "java.lang.IllegalStateException: no",
-        "\tat a.b.c(D.java:1)",
-        "Caused by: java.io.IOException: gone",
-        f"{HEADER} INFO Worker: next",
-        "plain text",
-    )
-    assert [entry["message"] for entry in found] == ["task \u2028 failed", "next", "plain text"]
-    assert found[0] | {"message": ""} == {
-        "time": HEADER, "level": "warning", "logger": "Executor", "message": "", "executor": "3",
-        "application": APPLICATION, "stream": "stderr",
-        "exception": (
-            "java.lang.IllegalStateException: no\n\tat a.b.c(D.java:1)\nCaused by: java.io.IOException: gone"
-        ),
-    }  # fmt: skip
-    assert found[2]["level"] == "info"
+def test_a_line_of_text_is_one_object() -> None:
+    found = said("task \u2028 failed", "\tat a.b.c(D.java:1)")
+    assert [entry["message"] for entry in found] == ["task \u2028 failed", "\tat a.b.c(D.java:1)"]
+    assert {entry["level"] for entry in found} == {"info"}
 
 
 def test_a_line_that_is_json_already_gets_the_executor() -> None:
-    line = {"time": HEADER, "level": "info", "logger": "a", "message": 'b"c', "executor": "of somebody else", "x": "y"}
+    line = {
+        "time": HEADER,
+        "level": "info",
+        "logger": "a",
+        "message": 'b"c',
+        "exception": "no\n\tat a",
+        "executor": "of somebody else",
+        "x": "y",
+    }
     (found,) = said(json.dumps(line))
-    assert found == {key: line[key] for key in ("time", "level", "logger", "message")} | {
+    assert found == {key: line[key] for key in ("time", "level", "logger", "message", "exception")} | {
         "executor": "3",
         "application": APPLICATION,
         "stream": "stderr",
