@@ -34,11 +34,15 @@ class FakeOffsets:
             raise Unreachable("no broker answers", remedy="check Kafka")
         topics = {key.rpartition("/")[0] for key in self.world.ends}
         missing = tuple(topic for topic in connection.topics if topic not in topics)
-        ends = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
+        asked = {key: end for key, end in self.world.ends.items() if key.rpartition("/")[0] in connection.topics}
+        offline = self.world.leaderless & asked.keys()
+        ends = {key: end for key, end in asked.items() if key not in offline}
         starts = {key: self.world.starts.get(key, 0) for key in ends}
         present = [topic for topic in connection.topics if topic in topics]
         ids = {topic: self.world.topic_ids.get(topic, f"id-{topic}") for topic in present}
-        return Watermarks(ends=ends, starts=starts, missing_topics=missing, topic_ids=ids)
+        return Watermarks(
+            ends=ends, starts=starts, missing_topics=missing, offline=tuple(sorted(offline)), topic_ids=ids
+        )
 
     async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
         return await self.gate.read("at", lambda: self._at(connection, timestamp))

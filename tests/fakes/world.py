@@ -185,6 +185,8 @@ class World:
     """What was deleted, in order."""
     snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
+    leaderless: set[str] = field(default_factory=set)
+    """Partitions of `ends` for which no leader answers anybody."""
     starts: dict[str, int] = field(default_factory=dict)
     """Where the logs begin, if not at 0; only what the operator sees of it."""
     purge_failure: str = ""
@@ -447,7 +449,7 @@ class World:
         while self.now < end:
             step = min(TICK, end - self.now)
             self.now += step
-            for partition in self.ends:
+            for partition in (key for key in self.ends if key not in self.leaderless):
                 self.ends[partition] += round(self.rate * step.total_seconds())
                 grown = self.growth.setdefault(partition, [])
                 if not grown or grown[-1][0] < self.ends[partition]:
@@ -527,7 +529,7 @@ class World:
         return next((at for end, at in self.growth.get(partition, ()) if end > offset), self.now)
 
     def _ends(self) -> Mapping[str, int] | None:
-        return None if self.kafka_down else dict(self.ends)
+        return None if self.kafka_down else {k: end for k, end in self.ends.items() if k not in self.leaderless}
 
     def _bury(self, job: Job) -> None:
         if job.pod is not None:

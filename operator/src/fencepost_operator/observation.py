@@ -237,6 +237,8 @@ class Watermarks:
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
     high_watermarks: Mapping[str, int] = field(default_factory=dict)
+    offline: tuple[str, ...] = ()
+    """Partitions that exist and for which no leader answers, sorted; they have no end."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """As far as known; a topic that is deleted and created again has another one."""
 

@@ -49,7 +49,7 @@ class NoSecrets:
 
 
 @pytest.mark.parametrize("dead", [1, 2])
-async def test_the_operator_sees_the_partitions_of_the_brokers_that_are_left(
+async def test_the_operator_sees_which_partitions_have_no_leader_and_the_offsets_of_the_others(
     cluster: Callable[..., Cluster], dead: int
 ) -> None:
     """librdkafka sends requests to one broker, the last one that it knew as controller: either may be the dead one."""
@@ -58,18 +58,18 @@ async def test_the_operator_sees_the_partitions_of_the_brokers_that_are_left(
     place = KafkaConnection(namespace="n", bootstrap_servers=kafka.servers, topics=("t",))
     offsets = KafkaOffsets(NoSecrets())
 
-    async def ends() -> Mapping[str, int] | None:
+    async def ends() -> tuple[Mapping[str, int], tuple[str, ...]] | None:
         try:
             found = await offsets.ends(place)
         except Unreachable:
             return None
-        return found.ends if found else None
+        return (found.ends, found.offline) if found else None
 
     try:
         await eventually_async(ends, seconds=60)
-        assert await ends() == {"t/0": 0, "t/1": 0}
+        assert await ends() == ({"t/0": 0, "t/1": 0}, ())
         kafka.brokers[dead].crash()
-        left = {f"t/{2 - dead}": 0}
+        left = {f"t/{2 - dead}": 0}, (f"t/{dead - 1}",)
 
         async def sees_the_rest() -> bool:
             return await ends() == left

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
     FALLING_BEHIND = "FallingBehind"
+    PARTITIONS_OFFLINE = "PartitionsOffline"
     SUSPENDED = "Suspended"
     PAUSED = "Paused"
     # A person must correct it

@@ -184,7 +184,9 @@ def _isolation(properties: Mapping[str, str]) -> IsolationLevel:
 
 async def _watermarks(admin: AdminClient, found: Topics, isolation: IsolationLevel) -> Watermarks:
     if not found.partitions:
-        return Watermarks(ends={}, missing_topics=found.missing, topic_ids=found.ids)
+        return Watermarks(
+            ends={}, missing_topics=found.missing, offline=tuple(sorted(found.leaderless)), topic_ids=found.ids
+        )
     partitions, committed = found.partitions, isolation == IsolationLevel.READ_COMMITTED
     earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     ask = partial(positions, admin, answer_within=ANSWER_WITHIN)
@@ -193,11 +195,14 @@ async def _watermarks(admin: AdminClient, found: Topics, isolation: IsolationLev
         ask(partitions, latest, IsolationLevel.READ_UNCOMMITTED),
         ask(partitions if committed else (), latest, isolation),
     )
+    readable = ends if committed else marks
+    silent = {offset_key(partition.topic, partition.partition) for partition in partitions} - readable.keys()
     return Watermarks(
-        ends=ends if committed else marks,
+        ends=readable,
         starts=starts,
         high_watermarks=marks,
         missing_topics=found.missing,
+        offline=tuple(sorted(silent | set(found.leaderless))),
         topic_ids=found.ids,
     )
 

@@ -135,6 +135,14 @@ class OpenTransaction(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfflinePartition(Model):
+    """A partition for which no leader answers the operator, since when it was first seen so."""
+
+    partition: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataRisk(Model):
     """The partition whose unread records Kafka deletes first. All times are moments, which waiting does not change.
 
@@ -343,6 +351,8 @@ class Status(Model):
     rewind: str | None = None
     """The PipelineRewind that keeps the pipeline from running."""
     open_transactions: tuple[OpenTransaction, ...] = ()
+    offline_partitions: tuple[OfflinePartition, ...] = ()
+    """Of these the lag is unknown: `lag` counts the others."""
     data_risk: DataRisk | None = None
     loss: LossStatus | None = None
     accepted_losses: tuple[AcceptedLossStatus, ...] = ()

@@ -7,7 +7,14 @@ from datetime import datetime
 from typing import Final
 
 from fencepost.fence import FenceRow
-from fencepost_operator.api import CommittedStatus, OpenTransaction, Spec, Status, ThroughputStatus
+from fencepost_operator.api import (
+    CommittedStatus,
+    OfflinePartition,
+    OpenTransaction,
+    Spec,
+    Status,
+    ThroughputStatus,
+)
 from fencepost_operator.decision.lag import lags, readable
 from fencepost_operator.decision.progress import is_silent
 from fencepost_operator.decision.throughput import throughput_after
@@ -16,6 +23,8 @@ from fencepost_operator.observation import Known, Observation
 _LARGEST: Final = 2**63 - 1
 """Of a lag: the API server takes no larger integer, and refuses the whole status."""
 OPEN_TRANSACTIONS: Final = 100
+"""That the status keeps."""
+OFFLINE_PARTITIONS: Final = 100
 """That the status keeps."""
 
 
@@ -97,3 +106,16 @@ def open_transactions(before: tuple[OpenTransaction, ...], observation: Observat
         if marks.get(key, end) > end
     ]
     return tuple(sorted(found, key=lambda transaction: transaction.since)[:OPEN_TRANSACTIONS])
+
+
+def offline_partitions(before: tuple[OfflinePartition, ...], observation: Observation) -> tuple[OfflinePartition, ...]:
+    """Return the partitions for which no leader answers, those that are so for longest.
+
+    While the source is unknown, nothing changes.
+    """
+    source, now = observation.source, observation.now
+    if not isinstance(source, Known):
+        return before
+    since = {found.partition: min(found.since, now) for found in before}
+    found = [OfflinePartition(partition=key, since=since.get(key, now)) for key in source.value.offline]
+    return tuple(sorted(found, key=lambda each: each.since)[:OFFLINE_PARTITIONS])

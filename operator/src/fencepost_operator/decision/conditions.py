@@ -1,7 +1,8 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
-TransactionStalled while a producer's open transaction keeps records from being read.  ProgressUnreadable from when the
-progress of a batch may not be read until it is read again; SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
+PartitionsOffline while no leader answers for a partition.  TransactionStalled while a producer's open transaction keeps
+records from being read.  ProgressUnreadable from when the progress of a batch may not be read until it is read again;
+SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
 about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
 while records arrive faster than full batches are committed.  DurabilityAtRisk while a setting of Cassandra or Kafka
 lets an acknowledged write be lost.
@@ -29,6 +30,9 @@ TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
 SNAPSHOTS_UNREADABLE: Final = "SnapshotsUnreadable"
 FALLING_BEHIND: Final = "FallingBehind"
+PARTITIONS_OFFLINE: Final = "PartitionsOffline"
+OFFLINE_AFTER: Final = timedelta(minutes=3)
+"""Without a leader before it is reported: an election takes seconds, a broker's restart a minute or two."""
 
 
 def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
@@ -61,6 +65,8 @@ def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, s
     """Yield type, reason and message of what a person should know while the pipeline goes on."""
     if message := stalled_transactions(context.config, status, context.now):
         yield TRANSACTION_STALLED, Reason.TRANSACTION_STALLED, message
+    if message := offline_partitions(status, context.now):
+        yield PARTITIONS_OFFLINE, Reason.PARTITIONS_OFFLINE, message
     if message := unreadable_progress(context):
         yield PROGRESS_UNREADABLE, Reason.PROGRESS_UNREADABLE, message
     if message := unreadable_snapshots(context):
@@ -132,6 +138,18 @@ def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime)
         f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
         f"{names}",
         remedy_of(Reason.TRANSACTION_STALLED),
+    )
+
+
+def offline_partitions(status: Status, now: datetime) -> str:
+    """Return which partitions have had no leader for too long, '' when none has."""
+    offline = [found for found in status.offline_partitions if now - found.since >= OFFLINE_AFTER]
+    if not offline:
+        return ""
+    names = listed([f"{found.partition} since {found.since:%Y-%m-%d %H:%M} UTC" for found in offline])
+    return with_remedy(
+        f"No leader answers for {names}; the other partitions are read, and the lag does not count these",
+        remedy_of(Reason.PARTITIONS_OFFLINE),
     )
 
 

@@ -10,6 +10,7 @@ from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.conditions import (
     FALLING_BEHIND,
+    PARTITIONS_OFFLINE,
     PROGRESS_UNREADABLE,
     SNAPSHOTS_UNREADABLE,
     TRANSACTION_STALLED,
@@ -68,7 +69,14 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     yield from _dead_letters(before, after)
     if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
         yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
-    for kind in (TRANSACTION_STALLED, PROGRESS_UNREADABLE, SNAPSHOTS_UNREADABLE, RETENTION_RISK, FALLING_BEHIND):
+    for kind in (
+        TRANSACTION_STALLED,
+        PARTITIONS_OFFLINE,
+        PROGRESS_UNREADABLE,
+        SNAPSHOTS_UNREADABLE,
+        RETENTION_RISK,
+        FALLING_BEHIND,
+    ):
         yield from new_condition(before, after, kind)
     yield from _durability(before, after)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from fencepost.contract.guidance import GUIDANCE, Severity
 from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, State, Status
-from fencepost_operator.decision.conditions import FALLING_BEHIND, TRANSACTION_STALLED
+from fencepost_operator.decision.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.events import condition_of
 from fencepost_operator.decision.restart_loop import is_looping, loop_message
@@ -23,7 +23,9 @@ STALLED: Final = "Stalled"
 READY: Final = "Ready"
 HELD_UP: Final = frozenset({STALLED, READY})
 """Where incidents come from that keep a pipeline from its work."""
-PAGED: Final = frozenset({STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK})
+PAGED: Final = frozenset(
+    {STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK, PARTITIONS_OFFLINE}
+)
 """Conditions whose reasons page, each as urgently as its guidance says."""
 PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}
 """How long a condition lasts before it pages: a setting that is being changed is nobody's night."""

@@ -65,6 +65,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         throughput=commits.throughput(status, pipeline.spec, row, shown, observation.now),
         committed=commits.committed(status.committed, row, could_read, observation),
         open_transactions=commits.open_transactions(status.open_transactions, observation),
+        offline_partitions=commits.offline_partitions(status.offline_partitions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),
         durability=durability(pipeline, observation.durability, observation.now),
         snapshots=snapshots_seen(status.snapshots, observation),

@@ -124,6 +124,21 @@ RISK: Final = {
         ),
         more="FencepostPipelineLagGrowing.md",
     ),
+    Reason.PARTITIONS_OFFLINE: Guidance(
+        category=Category.RISK,
+        severity=Severity.CRITICAL,
+        situation="For three minutes no leader has answered for a partition of a topic",
+        does="goes on with the other partitions; the lag of that partition is unknown and not counted",
+        remedy="restart the brokers that hold a replica of the partition, and check their logs for why none leads it",
+        steps=(
+            Step(
+                "Which partitions, and since when",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.offlinePartitions}'",
+            ),
+            OFFSETS,
+        ),
+        more="FencepostPartitionsOffline.md",
+    ),
     Reason.TRANSACTION_STALLED: Guidance(
         category=Category.RISK,
         severity=Severity.WARNING,

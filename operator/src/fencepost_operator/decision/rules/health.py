@@ -292,9 +292,10 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
     behind = (
         lag > CATCHING_UP_BATCHES * batch or (was_behind and lag > batch) or _takes_long(context, was_behind=was_behind)
     )
+    catching_up = ", catching up" if behind else ""
     return Outcome(
         reason=Reason.CATCHING_UP if behind else Reason.STREAMING,
-        message=f"{run.name} commits under epoch {run.epoch}{', catching up' if behind else ''}{_missing(context)}",
+        message=f"{run.name} commits under epoch {run.epoch}{catching_up}{_missing(context)}{_offline(context)}",
         state=State.CATCHING_UP if behind else State.RUNNING,
         status=replace(context.status, planned_restart_since=None),
         ready=is_rolled_out(context),
@@ -320,3 +321,9 @@ def _missing(context: RunContext) -> str:
     if cluster is None or cluster.ready_workers >= cluster.workers:
         return ""
     return f"; {cluster.ready_workers} of {cluster.workers} workers are ready"
+
+
+def _offline(context: RunContext) -> str:
+    """Return which partitions the run cannot read, and the lag does not count."""
+    offline = [found.partition for found in context.status.offline_partitions]
+    return f"; no leader answers for {listed(offline)}, whose lag is unknown" if offline else ""

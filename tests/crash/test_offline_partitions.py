@@ -1,0 +1,62 @@
+"""Fault: a partition has no leader while the others are read."""
+
+from __future__ import annotations
+
+from fakes.gate import Gate
+from fakes.manifests import body
+from fakes.paging import Paging
+from fakes.stage import POLICY, ROW, Stage
+from fakes.world import World
+from fencepost_operator.api import Condition, Reason
+from fencepost_operator.decision.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
+
+
+async def leaderless() -> Stage:
+    world, gate = World(), Gate()
+    stage = Stage(world, gate, config=POLICY)
+    stage.paging = Paging(world, gate)
+    world.apply(body())
+    await stage.running()
+    world.leaderless.add("orders/1")
+    return stage
+
+
+def found(stage: Stage, kind: str) -> Condition | None:
+    return next((c for c in stage.pipeline.status.conditions if c.type == kind), None)
+
+
+async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read() -> None:
+    stage = await leaderless()
+    await stage.run(OFFLINE_AFTER.total_seconds() - 20)
+    assert found(stage, PARTITIONS_OFFLINE) is None
+    before = stage.world.table.rows[ROW].offsets
+    await stage.run(40)
+    after = stage.world.table.rows[ROW].offsets
+    assert (after["orders/0"] > before["orders/0"], after["orders/1"]) == (True, before["orders/1"])
+    condition = found(stage, PARTITIONS_OFFLINE)
+    assert condition is not None
+    assert "orders/1 since" in condition.message
+    assert [page.reason for page in stage.pipeline.status.pages] == [Reason.PARTITIONS_OFFLINE]
+
+
+async def test_ready_says_at_once_that_the_lag_of_a_partition_without_a_leader_is_unknown() -> None:
+    stage = await leaderless()
+    await stage.run(20)
+    ready = found(stage, "Ready")
+    assert ready is not None
+    assert (ready.status, "orders/1, whose lag is unknown" in ready.message) == ("True", True)
+    assert [each.partition for each in stage.pipeline.status.offline_partitions] == ["orders/1"]
+
+
+async def test_an_election_is_not_reported_and_a_leader_ends_the_condition() -> None:
+    stage = await leaderless()
+    await stage.run(60)
+    stage.world.leaderless.clear()
+    await stage.run(10)
+    assert not stage.pipeline.status.offline_partitions
+    stage.world.leaderless.add("orders/1")
+    await stage.run(OFFLINE_AFTER.total_seconds() + 10)
+    assert found(stage, PARTITIONS_OFFLINE) is not None
+    stage.world.leaderless.clear()
+    await stage.run(10)
+    assert (found(stage, PARTITIONS_OFFLINE), stage.world.table.rows[ROW].epoch) == (None, 1)
