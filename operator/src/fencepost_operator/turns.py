@@ -17,13 +17,15 @@ import itertools
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from fencepost_operator.errors import Busy
+
+T = TypeVar("T")
 
 LONGEST_WAIT: Final = 60.0
 """Seconds in one queue. A pass waits in a few of them, and counts as stuck after minutes."""
@@ -86,6 +88,19 @@ def queued() -> Iterator[None]:
             limit.resume()
 
 
+async def in_queue(turn: Awaitable[T], what: str, *, patience: float = LONGEST_WAIT) -> T:
+    """Wait for a turn, while time limits stand still. Raises Busy after `patience` seconds; `what` is the resource."""
+    with queued():
+        try:
+            async with asyncio.timeout(patience if patience < math.inf else None):
+                return await turn
+        except TimeoutError:
+            raise Busy(
+                f"no turn at {what} within {patience:.0f} s: the operator has more to do than it may do at once",
+                remedy="wait; if this lasts, spread the pipelines over more namespaces or installations",
+            ) from None
+
+
 @dataclass(slots=True, eq=False)
 class _Line:
     """One tenant's requests: `served` is the number of its last turn among all turns."""
@@ -143,17 +158,9 @@ class Turns:
         if mine.done():
             return
         try:
-            with queued():
-                async with asyncio.timeout(self._patience if self._patience < math.inf else None):
-                    await mine
-        except BaseException as error:
+            await in_queue(mine, self._what, patience=self._patience)
+        except BaseException:
             self._leave(tenant, line, mine)
-            if isinstance(error, TimeoutError):
-                raise Busy(
-                    f"no turn at {self._what} within {self._patience:.0f} s: the operator has more to do than it may"
-                    " do at once",
-                    remedy="wait; if this lasts, spread the pipelines over more namespaces or installations",
-                ) from None
             raise
 
     def release(self, tenant: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,8 @@ from fencepost_operator.adapters import cassandra_places, cassandra_sessions
 from fencepost_operator.adapters.cassandra_sessions import Limits
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
-from fencepost_operator.errors import Unreachable
+from fencepost_operator.errors import Busy, Unreachable
+from fencepost_operator.turns import time_limit
 
 HEALTHY = connection_to("healthy.test", namespace="quiet")
 ROW = FenceRow(pipeline="p", owner="me", epoch=1)
@@ -353,4 +355,88 @@ async def test_a_driver_that_commits_without_a_pause_is_fenced_by_its_epoch(heal
     table.before = commit
     taken = await store.take_over(HEALTHY, "p", 1, None, "me")
     assert (taken.epoch, taken.version) == (2, 6)
+    await store.close()
+
+
+async def test_requests_beyond_the_turns_of_a_session_are_a_queue_and_no_outage(healthy: Healthy) -> None:
+    """A thousand pipelines with one account share a session: Cassandra answers each of them at once."""
+    store = CassandraFenceStore(NoSecrets(), Limits(turns=1))
+    healthy.table.before = lambda _call: time.sleep(0.03)
+
+    async def look(number: int) -> FenceRow | None:
+        async with time_limit(0.4):
+            return await store.read(replace(HEALTHY, namespace=f"n{number}"), "p")
+
+    assert await asyncio.gather(*(look(number) for number in range(30))) == [ROW] * 30
+    await store.close()
+
+
+async def test_a_namespace_with_many_requests_delays_another_by_one_on_a_session_that_they_share(
+    healthy: Healthy,
+) -> None:
+    store = CassandraFenceStore(NoSecrets(), Limits(turns=1))
+    healthy.table.before = lambda _call: time.sleep(0.02)
+    assert await store.read(HEALTHY, "p") == ROW
+    many = await asked(store, [replace(HEALTHY, namespace="greedy")] * 20)
+    assert await store.read(HEALTHY, "p") == ROW
+    assert sum(task.done() for task in many) <= 2
+    await asyncio.gather(*many)
+    await store.close()
+
+
+async def test_requests_that_wait_for_a_session_that_falls_silent_do_not_ask_it_one_by_one(healthy: Healthy) -> None:
+    store = CassandraFenceStore(NoSecrets(), Limits(turns=1, strikes=2))
+    assert await store.read(HEALTHY, "p") == ROW
+    calls: list[str] = []
+
+    def fall_silent(call: str) -> None:
+        calls.append(call)
+        time.sleep(0.02)
+        raise FenceUnavailable("no answer")
+
+    healthy.table.before = fall_silent
+    reads = await asked(store, [HEALTHY] * 20)
+    outcomes = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(outcome, Unreachable) for outcome in outcomes)
+    assert len(calls) == 2
+    await store.close()
+
+
+async def test_a_wait_for_a_turn_to_connect_is_not_counted_as_silence(healthy: Healthy, silence: Silence) -> None:
+    del healthy
+    silence.timeout = 0.5
+    store = CassandraFenceStore(NoSecrets(), Limits(connecting=1, connect_wait=0.2))
+    waiting = await asked(store, silent(silence, 1))
+    async with time_limit(0.3):
+        assert await store.read(HEALTHY, "p") == ROW
+    (outcome,) = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(outcome, Unreachable)
+    silence.end()
+    await store.close()
+
+
+async def test_too_long_a_wait_for_a_turn_to_connect_names_no_cassandra(
+    healthy: Healthy, silence: Silence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del healthy
+    monkeypatch.setattr(cassandra_sessions, "LONGEST_WAIT", 0.05)
+    store = CassandraFenceStore(NoSecrets(), Limits(connecting=1))
+    waiting = await asked(store, silent(silence, 1))
+    with pytest.raises(Busy):
+        await store.read(HEALTHY, "p")
+    await given_up(waiting)
+    silence.end()
+    await store.close()
+
+
+async def test_a_few_places_more_than_sessions_do_not_connect_anew_for_each_pass(healthy: Healthy) -> None:
+    store = CassandraFenceStore(NoSecrets(), Limits(sessions=20))
+    now = 0.0
+    store._sessions._monotonic = lambda: now
+    places = [replace(HEALTHY, namespace=f"n{number}", local_datacenter=f"dc{number}") for number in range(22)]
+    for _ in range(10):
+        for place in places:
+            now += 0.25
+            assert await store.read(place, "p") == ROW
+    assert healthy.opened < 22 + 10 * 5
     await store.close()

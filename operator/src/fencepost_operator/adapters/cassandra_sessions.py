@@ -5,10 +5,12 @@ Nothing is shared that a silent cluster could use up:
 - Connecting has threads of its own, bounded in total, per namespace and per set of contact points.  Whoever waits for a
   free one waits among its own namespace: the namespace with the fewest attempts in progress comes first, and within it
   a cluster that has not failed yet.
-- An open session has a few turns of its own; a request beyond them waits for this session alone.
+- An open session has a few turns of its own, which go round among namespaces; a request beyond them waits for this
+  session alone.
+- Time in these queues is no time of the server's: see `turns`.
 - After a failed attempt the circuit is open: requests get the last error at once, without a thread, until one of them
   may try again.  The pause doubles with each failure.
-- Sessions are bounded in total and per namespace; the one that was not used for longest is closed for a new one.
+- Sessions are bounded in total and per namespace; one that nobody uses is closed for a new one.
 
 Threads are started per attempt and per request, as daemons: an idle session has none here, and a silent cluster does
 not delay the end of the process.  All state belongs to the event loop; threads only make the blocking calls.
@@ -35,8 +37,10 @@ from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthori
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_operator.adapters.cassandra_places import NONE_ANSWERS, Place
 from fencepost_operator.adapters.daemon_threads import in_thread, then
+from fencepost_operator.adapters.eviction import to_close
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
+from fencepost_operator.turns import LONGEST_WAIT, Turns, in_queue
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class Limits:
     idle: float = 600.0
     """A session that was not used for longer is closed."""
     connect_wait: float = 8.0
-    """How long a request waits for a connection: less than an observation waits, so that it has the reason."""
+    """How long a request waits while one connects: less than an observation waits, so that it has the reason."""
     strikes: int = 2
     """Requests in a row without an answer after which a session is closed, to resolve and connect again."""
     first_pause: float = 3.0
@@ -78,7 +82,7 @@ class _Lane:
     place: Place
     namespace: str
     session: Session
-    turns: asyncio.Semaphore
+    turns: Turns
     used_at: float
     tables: dict[str, CassandraFenceTable] = field(default_factory=dict)
     users: int = 0
@@ -94,6 +98,7 @@ class _Opening:
     arrival: int
     failures: int
     result: asyncio.Future[_Lane]
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: Counter[str] = field(default_factory=Counter)
     namespace: str | None = None
 
@@ -132,21 +137,30 @@ class Sessions:
         return len(self._lanes)
 
     async def run(self, place: Place, keyspace: str, work: Work[T], *, namespace: str) -> T:
-        """Do blocking work with the table of a keyspace, in a thread. Raises FenceError, and what `work` raises.
+        """Do blocking work with the table of a keyspace, in a thread. Raises FenceError, Busy, and what `work` raises.
 
         Work that has begun goes on in its thread when the caller is cancelled, and keeps its turn until it ends.
         """
-        lane = await self._lane(place, namespace)
+        lane = await self._entered(place, namespace)
+        while lane.is_retired:  # it fell silent while this request waited for its turn
+            lane.turns.release(namespace)
+            self._leave(lane)
+            lane = await self._entered(place, namespace)
         table = self._table(lane, keyspace)
+        job = in_thread(lambda: work(table), name="cassandra-request")
+        then(job, lambda: self._finished(lane, namespace, job))
+        return await asyncio.wrap_future(job)
+
+    async def _entered(self, place: Place, namespace: str) -> _Lane:
+        """Return the session with a turn on it."""
+        lane = await self._lane(place, namespace)
         lane.users += 1
         try:
-            await lane.turns.acquire()
+            await lane.turns.acquire(namespace)
         except BaseException:
             self._leave(lane)
             raise
-        job = in_thread(lambda: work(table), name="cassandra-request")
-        then(job, lambda: self._finished(lane, job))
-        return await asyncio.wrap_future(job)
+        return lane
 
     def forget(self, place: Place, keyspace: str) -> None:
         """Drop what is known of a keyspace's tables: their schema changed."""
@@ -158,6 +172,7 @@ class Sessions:
         self._is_closed = True
         for opening in list(self._openings.values()):
             opening.result.cancel()
+            opening.started.set()
         self._openings = {place: opening for place, opening in self._openings.items() if opening.namespace}
         for lane in list(self._lanes.values()):
             self._retire(lane)
@@ -181,13 +196,14 @@ class Sessions:
         opening.waiters[namespace] += 1
         self._dispatch()
         try:
+            if not opening.started.is_set():
+                await in_queue(opening.started.wait(), "the sessions with Cassandra", patience=LONGEST_WAIT)
             async with asyncio.timeout(self._limits.connect_wait):
                 return await asyncio.shield(opening.result)
         except TimeoutError as error:
-            if opening.namespace and self._policy.restricts:  # nor may the time that a name takes show the network
+            if self._policy.restricts:  # nor may the time that a name takes show the network
                 raise FenceUnavailable(NONE_ANSWERS) from error
-            state = "is connecting" if opening.namespace else "waits for its turn to connect"
-            raise FenceUnavailable(f"no session within {self._limits.connect_wait:.0f} s; one {state}") from error
+            raise FenceUnavailable(f"no session within {self._limits.connect_wait:.0f} s; one is connecting") from error
         finally:
             opening.waiters[namespace] -= 1
             if opening.namespace is None and not opening.waiters.total():
@@ -236,10 +252,13 @@ class Sessions:
         idle = [lane for lane in lanes if not lane.users]
         if not idle:
             return False, None
-        return True, min(idle, key=lambda lane: (-held[lane.namespace], lane.used_at))
+        most = max(held[lane.namespace] for lane in idle)
+        used_at = {lane: lane.used_at for lane in idle if held[lane.namespace] == most}
+        return True, to_close(used_at, self._monotonic())
 
     def _open(self, opening: _Opening, namespace: str) -> None:
         opening.namespace = namespace
+        opening.started.set()
         job = in_thread(lambda: self._connect(opening.place), name="cassandra-connect")
         then(job, lambda: self._opened(opening, job))
 
@@ -256,7 +275,7 @@ class Sessions:
         self._openings.pop(place, None)
         failure = job.exception()
         if failure is None and not self._is_closed:
-            turns = asyncio.Semaphore(self._limits.turns)
+            turns = Turns("a session with Cassandra", limit=self._limits.turns)
             lane = self._lanes[place] = _Lane(place, namespace, job.result(), turns, self._monotonic())
             if not opening.result.done():
                 opening.result.set_result(lane)
@@ -295,8 +314,7 @@ class Sessions:
             del lane.tables[next(iter(lane.tables))]
         return table
 
-    def _finished(self, lane: _Lane, job: Future[T]) -> None:
-        lane.turns.release()
+    def _finished(self, lane: _Lane, namespace: str, job: Future[T]) -> None:
         failure = job.exception()
         if failure is None or not _is_silence(failure):
             lane.strikes = 0
@@ -306,6 +324,7 @@ class Sessions:
             if lane.strikes >= self._limits.strikes and not lane.is_retired and isinstance(failure, FenceError):
                 self._break(lane.place, failure)
                 self._retire(lane)
+        lane.turns.release(namespace)  # after the lane is judged: who comes next must see that it is retired
         self._leave(lane)
 
     def _leave(self, lane: _Lane) -> None:
