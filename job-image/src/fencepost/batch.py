@@ -6,7 +6,7 @@ Offsets are the next to read; a range is [start, until).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -84,6 +84,15 @@ class Batch:
     def is_empty(self) -> bool:
         """Whether there is nothing to read."""
         return not self.ranges
+
+    @property
+    def since_other_leaders(self) -> tuple[Range, ...]:
+        """The first offset of each range whose partition has had another leader since that offset was reached."""
+        return tuple(
+            replace(part, until=part.start + 1)
+            for part in self.ranges
+            if part.leader_epoch is not None and part.leader_epoch < self.leader_epochs.get(part.key, 0)
+        )
 
     def spans(self) -> dict[str, tuple[int, int]]:
         """Return {'topic/partition': (start, until)}, as in a verdict."""

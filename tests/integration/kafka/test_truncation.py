@@ -5,15 +5,16 @@ The offsets alone look healthy: the committed one lies inside the log. Only the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from fencepost.batch import Watermarks, between
+from fencepost.batch import Range, Watermarks, between
 from fencepost.errors import DataLoss, WorkerError, from_text
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
+from fencepost.kafka.record import KafkaRecords
 from harness.waiting import eventually
 from integration.kafka.brokers import Cluster
 
@@ -59,6 +60,10 @@ def data_loss(cluster: Cluster, offsets: Mapping[str, int], now: Watermarks, epo
     return found
 
 
+def next_records(offsets: Mapping[str, int], epochs: Mapping[str, int]) -> Sequence[Range]:
+    return between(offsets, {key: at + 1 for key, at in offsets.items()}, epochs).ranges
+
+
 def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(cluster: Callable[..., Cluster]) -> None:
     """A power failure takes what was not flushed; the broker comes back and takes new records."""
     kafka = cluster()
@@ -82,6 +87,16 @@ def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(clu
     assert found.reason == "LogTruncated"
     assert f"{TOPIC}/0 [60, 100), {TOPIC}/1 [41, 50)" in found.message
     assert f"{TOPIC}/2" not in found.message
+
+    # A task whose consumer has seen the new leader reads on, so the driver asks before the first batch after a change.
+    values(kafka, committed, now, before.leader_epochs)
+    records = KafkaRecords({"bootstrap.servers": kafka.servers}, patience=60)
+    with pytest.raises(DataLoss) as caught:
+        records.check(next_records(committed, before.leader_epochs))
+    assert caught.value.loss is not None
+    assert found.loss is not None
+    assert caught.value.loss.ranges == found.loss.ranges
+    records.check(next_records({f"{TOPIC}/0": 60, f"{TOPIC}/1": 41}, before.leader_epochs))  # what was not lost
 
     # Accepted, the pipeline continues from the log's own offsets, and what is new is read whole.
     accepted = {f"{TOPIC}/0": 60, f"{TOPIC}/1": 41, f"{TOPIC}/2": 30}

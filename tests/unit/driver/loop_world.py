@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.batch import Batch, SinkWork, Watermarks, Written
+from fencepost.batch import Batch, Range, Record, SinkWork, Watermarks, Written
 from fencepost.contract import (
     CassandraEndpoint,
     CassandraSink,
     DriverConfig,
     KafkaSource,
+    Loss,
+    Reason,
 )
 from fencepost.driver.loop import Loop
 from fencepost.driver.report import Report
+from fencepost.errors import DataLoss
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 
@@ -54,6 +58,8 @@ class FakeLog:
     epoch: int = 4
     leaderless: set[str] = field(default_factory=set)
     missing: float | None = None
+    grown_again_from: dict[str, int] = field(default_factory=dict)
+    """Where a log was cut that has grown again since: a read under an older leader epoch finds that."""
 
     def state(self) -> Watermarks:
         self.fault()
@@ -67,6 +73,29 @@ class FakeLog:
             leader_epochs=dict.fromkeys(ends, self.epoch),
             leaderless=frozenset(self.leaderless),
         )
+
+
+@dataclass
+class FakeRecords:
+    """Kafka's records: one at each offset."""
+
+    log: FakeLog
+    step: Callable[[str], None] = lambda _: None
+
+    def first(self, part: Range) -> Record:
+        self.step("read")
+        return Record(
+            topic=part.topic, partition=part.partition, offset=part.start, timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            key=b"k", value=b"v", headers=(),
+        )  # fmt: skip
+
+    def check(self, parts: Sequence[Range]) -> None:
+        self.step("check")
+        cut = {part.key: (self.log.grown_again_from.get(part.key, part.start), part.start) for part in parts}
+        lost = {key: (start, until) for key, (start, until) in cut.items() if start < until}
+        if lost:
+            loss = Loss(reason=Reason.LOG_TRUNCATED, ranges=lost)
+            raise DataLoss(f"the log was truncated: {lost}", reason=Reason.LOG_TRUNCATED, loss=loss)
 
 
 @dataclass
@@ -123,6 +152,7 @@ class World:
     store: Store = field(default_factory=Store)
     reports: list[Report] = field(default_factory=list)
     mirrored: list[Mapping[str, int]] = field(default_factory=list)
+    records_steps: list[str] = field(default_factory=list)
 
     def fence(self) -> Fence:
         return Fence(self.table, PIPELINE, patience=5, sleep=lambda _: None)
@@ -150,6 +180,7 @@ class World:
             driver=driver,
             fence=self.fence(),
             source=self.log,
+            records=FakeRecords(self.log, self.records_steps.append),
             engine=engine,
             stop=stop,
             report=self.reports.append,

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.batch import Watermarks
 from fencepost.contract import (
+    LOSSES,
     Acceptance,
     Loss,
     Reason,
@@ -101,7 +102,7 @@ def test_an_offset_that_kafka_refuses_is_a_loss_only_where_the_log_says_so() -> 
     world = World()
     loop, engine = world.loop(world.take_over())
     engine.midway = refuse
-    with pytest.raises(BatchFailed, match="refused an offset that its log holds"):
+    with pytest.raises(BatchFailed, match=r"OffsetOutOfRange is not confirmed: .* t/0 \[0, 30\) with 0 next"):
         loop.run()
     loop, engine = world.loop(world.take_over(), driver="pod-2", look_ahead=0.0)
 
@@ -126,6 +127,7 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
     seen = Loss(reason=Reason.LOG_TRUNCATED, ranges={"t/0": (12, 30), "other/0": (0, 1)})
 
     def diverge() -> None:
+        world.log.epoch, world.log.grown_again_from["t/0"] = 5, 12
         raise RuntimeError(str(as_worker_error(DataLoss("cut", reason=Reason.LOG_TRUNCATED, loss=seen))))
 
     engine.midway = diverge
@@ -139,6 +141,74 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
     again.run()
     assert engine.batches[0].ranges[0].start == 12
     assert world.row().offsets == world.log.ends
+
+
+def test_a_log_that_was_cut_and_grew_again_while_a_run_idles_is_found_before_the_next_batch() -> None:
+    """The tasks' consumers have seen the new leader by then, and librdkafka lets them read on."""
+    world = World()
+    loop, engine = world.loop(world.take_over())
+
+    def elect() -> None:
+        if world.row().offsets == {"t/0": 30, "t/1": 20}:
+            world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
+
+    world.log.fault = elect
+    with pytest.raises(DataLoss) as caught:
+        loop.run()
+    assert caught.value.loss is not None
+    assert caught.value.loss.ranges == {"t/0": (12, 30)}
+    assert max(batch.until["t/0"] for batch in engine.batches) == 30
+
+
+def test_another_leader_with_all_records_is_checked_once() -> None:
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.epoch, world.log.ends["t/0"] = 5, 60
+    loop, _ = world.loop(world.take_over(), driver="pod-2")
+    loop.run()
+    world.assert_complete()
+    assert world.records_steps == ["check"]
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason in LOSSES or reason is Reason.DATA_LOSS])
+def test_a_loss_that_the_log_contradicts_is_a_failed_run_and_is_not_recorded(reason: Reason) -> None:
+    """An author's code can raise any loss, of any ranges: its acceptance would skip records that Kafka holds."""
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.ends["t/0"] = 60
+    loop, engine = world.loop(world.take_over(), driver="pod-2")
+    claimed = Loss(reason=reason, ranges={"t/0": (12, 55)}, topics={"t": TopicChange("id", "other")}, committed_ms=1)
+
+    def claim() -> None:
+        raise DataLoss("so the code says", reason=reason, loss=claimed)
+
+    engine.midway = claim
+    with pytest.raises(
+        BatchFailed, match=f"{reason} is not confirmed: so the code says; but .* with 30 next"
+    ) as caught:
+        loop.run()
+    assert "raises DataLoss" in caught.value.remedy
+    assert world.table.losses == {}
+
+
+def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.ends["t/0"] = 60
+    loop, engine = world.loop(world.take_over(), driver="pod-2")
+
+    def claim() -> None:
+        world.log.begins["t/0"] = 33
+        wide = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (0, 55), "t/1": (0, 20)})
+        raise DataLoss("gone", reason=Reason.OFFSET_OUT_OF_RANGE, loss=wide)
+
+    engine.midway = claim
+    with pytest.raises(DataLoss):
+        loop.run()
+    assert [report.loss.ranges for report in world.table.losses.values()] == [{"t/0": (30, 33)}]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -19,7 +18,7 @@ from fencepost.driver.loop import Loop
 from fencepost.driver.poison import MOST_SET_ASIDE, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.fence import Fenced, FenceRow
-from unit.driver.loop_world import Crash, FakeEngine, FakeLog, World, config
+from unit.driver.loop_world import Crash, FakeEngine, FakeLog, FakeRecords, World, config
 
 Place = tuple[str, int]
 Step = Callable[[str], None]
@@ -57,20 +56,6 @@ class PoisonousEngine(FakeEngine):
 
 
 @dataclass
-class FakeRecords:
-    """Kafka's records: one at each offset."""
-
-    step: Step = nothing
-
-    def first(self, part: Range) -> Record:
-        self.step("read")
-        return Record(
-            topic=part.topic, partition=part.partition, offset=part.start, timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-            key=b"k", value=b"v", headers=(),
-        )  # fmt: skip
-
-
-@dataclass
 class FakeLetters:
     """Where they go: by place, so that a repetition overwrites."""
 
@@ -103,8 +88,9 @@ class Scene:
             if waits["n"] >= 3:
                 stop.set()
 
+        records = FakeRecords(self.world.log, step)
         isolator = Isolator(
-            engine=engine, source=self.world.log, records=FakeRecords(step), letters=self.letters, stopping=stop.is_set
+            engine=engine, source=self.world.log, records=records, letters=self.letters, stopping=stop.is_set
         )
         epoch = self.world.take_over()
         loop = Loop(
@@ -112,6 +98,7 @@ class Scene:
             driver=f"pod-{epoch}",
             fence=self.world.fence(),
             source=self.world.log,
+            records=records,
             engine=engine,
             stop=stop,
             report=self.world.reports.append,

@@ -30,7 +30,7 @@ from fencepost.driver.looks import Looks, Stopping
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.plan import Plan, Position
 from fencepost.driver.poison import Isolator
-from fencepost.driver.ports import Engine, Log
+from fencepost.driver.ports import Engine, Log, Records
 from fencepost.driver.report import Report, Stopwatch
 from fencepost.errors import DataLoss, DependencyDown, DriverError, suspects_record
 from fencepost.fence import Fence, FenceRow
@@ -72,6 +72,7 @@ class Loop:
         driver: str,
         fence: Fence,
         source: Log,
+        records: Records,
         engine: Engine,
         stop: threading.Event,
         report: Callable[[Report], None],
@@ -84,6 +85,7 @@ class Loop:
         self._config = config
         self._driver = driver
         self._fence = fence
+        self._records = records
         self._engine = engine
         self._stop = stop
         self._report = report
@@ -156,9 +158,11 @@ class Loop:
         return recorded(
             error,
             self._row or self._claiming.row,
+            is_claimed=self._row is not None,
             epoch=self._config.epoch,
             fence=self._fence,
             looks=self._looks,
+            records=self._records,
             topics=self._config.source.topics,
         )
 
@@ -181,6 +185,8 @@ class Loop:
         if batch.is_empty:
             self._idle()
             return EMPTY
+        if since := batch.since_other_leaders:
+            self._records.check(since)  # a leader that was elected uncleanly, or lost its disk, has another log
         full = batch.records >= self._limit.records
         following = self._do(batch, watch)
         if following.is_empty and not full:

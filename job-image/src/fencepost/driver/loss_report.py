@@ -1,30 +1,46 @@
-"""A loss that ends a run is made exact, and recorded at the fence for the person who may accept it."""
+"""A loss that ends a run is made exact, and recorded at the fence for the person who may accept it.
+
+Its acceptance skips records, so nothing is recorded because a task, an author's code or a sink says so: the driver asks
+Kafka's log itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from fencepost.contract import Reason, ReportedLoss
+from fencepost.batch import Range, Watermarks, between
+from fencepost.contract import Reason, ReportedLoss, split_offset_key
 from fencepost.driver import losses, plan
 from fencepost.driver.looks import Looks
 from fencepost.driver.plan import Position
+from fencepost.driver.ports import Records
 from fencepost.errors import BatchFailed, DataLoss, DriverError, from_text
 from fencepost.fence import Fence, FenceError, FenceRow, FenceUnauthorized, FenceUnavailable
 
 
 def recorded(
-    error: Exception, row: FenceRow | None, *, epoch: int, fence: Fence, looks: Looks, topics: Sequence[str]
+    error: Exception,
+    row: FenceRow | None,
+    *,
+    is_claimed: bool,
+    epoch: int,
+    fence: Fence,
+    looks: Looks,
+    records: Records,
+    topics: Sequence[str],
 ) -> Exception:
     """Return what ends the run: `error` itself unless it is a loss.
 
-    A reader whose offset Kafka refuses does not know what the log holds instead, so the log is asked again.
+    Before the claim the driver alone has looked at the log. After it, whatever a batch raises is checked against the
+    log, and the ranges that are recorded are those that the driver sees.
     """
     lost = error if isinstance(error, DataLoss) else from_text(str(error))
     if not isinstance(lost, DataLoss) or row is None:
         return error
-    if lost.loss is None and lost.reason is Reason.OFFSET_OUT_OF_RANGE:
-        seen = _seen_again(row, lost, looks, topics)
+    if is_claimed:
+        seen = _seen(row, lost, looks, records, topics)
         if not isinstance(seen, DataLoss):
             return seen
         lost = seen
@@ -41,12 +57,32 @@ def recorded(
     return lost
 
 
-def _seen_again(row: FenceRow, refused: DataLoss, looks: Looks, topics: Sequence[str]) -> Exception:
-    """Return what the log lost as it is now; a failure of the batch where it holds all that comes next."""
+def _seen(row: FenceRow, claimed: DataLoss, looks: Looks, records: Records, topics: Sequence[str]) -> Exception:
+    """Return what the log has lost of what is committed, as it is now; a failure where the log holds all of it."""
     position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
     known = [topic for topic in topics if topic in row.topic_ids]
     try:
-        plan.advance(position, row.topic_ids, looks.insist(), known)
+        log = looks.insist()
+        plan.advance(position, row.topic_ids, log, known)
+        if claimed.reason is Reason.LOG_TRUNCATED:
+            records.check(_grown_again(row, log, known))
     except DriverError as found:
         return found
-    return BatchFailed(f"Kafka refused an offset that its log holds: {refused.message}")
+    return BatchFailed(
+        f"{claimed.reason} is not confirmed: {claimed.message}; but Kafka's log holds all that follows the committed"
+        f" offsets: {losses.held(row, log, known)}",
+        remedy="Nothing is lost or skipped; the next run repeats the batch. If it fails in the same way, see what in"
+        " the transform or in a sink raises DataLoss.",
+    )
+
+
+def _grown_again(row: FenceRow, log: Watermarks, topics: Sequence[str]) -> tuple[Range, ...]:
+    """Return the next record of each partition whose log may have been cut and have grown beyond the offset since.
+
+    The offsets do not show that; a read under the leader epoch of the committed offset does.
+    """
+    until = {key: at + 1 for key, at in row.offsets.items() if log.ends.get(key, 0) > at}
+    found = between(
+        row.offsets, {key: until[key] for key in until if split_offset_key(key)[0] in topics}, row.leader_epochs
+    )
+    return replace(found, leader_epochs=log.leader_epochs).since_other_leaders

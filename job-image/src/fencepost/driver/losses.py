@@ -109,8 +109,7 @@ def check_ranges(
 def completed(error: DataLoss, row: FenceRow) -> DataLoss:
     """Return the error with what only the fence row knows of its loss: the topics' ids and the last commit.
 
-    A reader's ranges have crossed Spark as text, which the author's code can write too: what is no range of the row's
-    partitions is left out.
+    A reader knows neither; of its ranges only those of the row's partitions count.
     """
     loss = error.loss
     if loss is not None and not loss.topics:
@@ -360,6 +359,18 @@ def _topics_message(loss: Loss, log: Watermarks) -> str:
         for topic, change in sorted(loss.topics.items())[:SHOWN]
     ]
     return f"{'; '.join(what)}. Estimated loss: {_counted(loss)}: {_shown(loss)}"
+
+
+def held(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> str:
+    """Return what the log holds from the committed offsets on, for a message."""
+    wanted = set(topics)
+    parts = [
+        f"{key} [{log.begins[key]}, {log.high_watermark(key)}) with {at} next"
+        for key, at in sorted(row.offsets.items())
+        if split_offset_key(key)[0] in wanted and key in log.ends
+    ]
+    more = len(parts) - SHOWN
+    return ", ".join(parts[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counted(loss: Loss) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from fencepost.batch import Batch, Range, Record, Watermarks, Written
@@ -42,6 +43,13 @@ class Records(Protocol):
 
     def first(self, part: Range) -> Record | None:
         """Return the first record of a range, None when none is left there. Raises DataLoss, DependencyDown."""
+        ...
+
+    def check(self, parts: Sequence[Range]) -> None:
+        """Read ranges whose first offset was reached under their leader epoch.
+
+        Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
+        """
         ...
 
 

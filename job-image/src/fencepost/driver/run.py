@@ -222,16 +222,18 @@ class Driver:
         pause = self._figures.pausing(time.sleep)
         fence = Fence(table, config.pipeline, patience=config.patience, sleep=pause)
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
+        records = KafkaRecords(properties, config.patience)
         mirror = self._mirror(properties)
         self._loop = Loop(
             config=config,
             driver=self._environment.driver,
             fence=fence,
             source=source,
+            records=records,
             engine=engine,
             stop=self._stop,
             report=self._committed,
-            isolator=self._isolator(engine, table, source, properties) if config.isolate else None,
+            isolator=self._isolator(engine, table, source, records) if config.isolate else None,
             mirror=mirror.show if mirror is not None else ignore,
         )
         self._watch_progress(self._loop, engine, fence)
@@ -270,14 +272,11 @@ class Driver:
         return GroupMirror(ConsumerGroup(name, properties), name) if name else None
 
     def _isolator(
-        self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
+        self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, records: KafkaRecords
     ) -> Isolator:
         from fencepost.driver.letters import stored_letters  # noqa: PLC0415 - few runs isolate a record
-        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
 
-        config = self._config
-        letters = stored_letters(config, table.session)
-        records = KafkaRecords(properties, config.patience)
+        letters = stored_letters(self._config, table.session)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
 
     def _watch_fence(self, table: CassandraFenceTable) -> None:

@@ -100,6 +100,22 @@ def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: fl
         raise as_worker_error(error) from error
 
 
+def check(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> None:
+    """Read ranges of which each has the leader epoch under which its start was reached, and drop the records.
+
+    With a consumer of its own: librdkafka asks whether the log still holds what was read when it first sees a leader
+    epoch, not when a partition is assigned again after that, as it is to a consumer that is kept from batch to batch.
+    Raises DataLoss, DependencyDown.
+    """
+    complaints: deque[KafkaError] = deque(maxlen=20)
+    client = _Client(_consumer(properties, None, complaints), complaints)
+    try:
+        for _ in _Reading(client, ranges, properties["bootstrap.servers"], patience).batches():
+            pass
+    finally:
+        client.consumer.close()
+
+
 def _fetch_bytes(ranges: Sequence[Range], properties: Mapping[str, str], record_bytes: float | None) -> int | None:
     """Return how much of a partition to fetch at once, None for as much as librdkafka wants."""
     if not ranges or record_bytes is None or _SIZED_BY_AUTHOR & properties.keys():

@@ -1,14 +1,14 @@
-"""One record of Kafka, read by the driver itself."""
+"""Single records of Kafka, read by the driver itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from fencepost.batch import Range, Record
 from fencepost.errors import WorkerError, from_text
-from fencepost.kafka.reader import read
+from fencepost.kafka.reader import check, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,10 @@ class KafkaRecords:
         except WorkerError as error:
             raise from_text(str(error)) or error from error
         return None
+
+    def check(self, parts: Sequence[Range]) -> None:
+        """Read ranges whose first offset was reached under their leader epoch.
+
+        Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
+        """
+        check(parts, self.properties, patience=self.patience)
