@@ -14,10 +14,11 @@ from typing import Final
 import pytest
 
 from fakes.kafka import DESCRIBE_CONFIGS, LIST_OFFSETS, Broker
+from fencepost_operator.adapters import kafka_pool
 from fencepost_operator.adapters.kafka_pool import ClientLimits
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
-from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.errors import Busy, Rejected, Unreachable
 from fencepost_operator.observation import Unknown
 
 
@@ -169,18 +170,21 @@ async def test_a_cluster_beyond_the_budget_waits_while_the_other_clients_are_in_
     await offsets.ends(place(brokers[0]))
     (first,) = offsets._pool._clients.values()
     first.users = 1
-    with pytest.raises(Unreachable, match="more than the 50 brokers of one namespace"):
+    with pytest.raises(Busy, match="more than the 50 brokers of one namespace"):
         await offsets.ends(place(brokers[1]))
     assert list(offsets._pool._clients.values()) == [first]
     await offsets.close()
 
 
-async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_others(brokers: list[Broker]) -> None:
+async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_others(
+    brokers: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Injected: closing waits for a name lookup that nobody answers."""
     brokers.append(Broker())
     offsets = KafkaOffsets(NoSecrets())
+    monkeypatch.setattr(kafka_pool, "LONGEST_WAIT", 0.05)
     offsets._pool._closing["loud"] = ClientLimits().per_namespace
-    with pytest.raises(Unreachable, match="still being closed"):
+    with pytest.raises(Busy, match="no turn at the Kafka clients"):
         await offsets.ends(place(brokers[0]))
     assert await offsets.ends(place(brokers[0], namespace="quiet")) is not None
     await offsets.close()
@@ -218,6 +222,6 @@ def test_a_client_without_a_thread_is_the_operators_own_and_temporary_problem(tm
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         timeout=60,
     )
-    assert done.stdout.startswith("Unreachable "), done
+    assert done.stdout.startswith("Busy "), done
     assert "no thread left" in done.stdout
     assert "propertiesFrom" not in done.stdout

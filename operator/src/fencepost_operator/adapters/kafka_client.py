@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from fencepost.kafka.answers import REFUSALS, refusal
 from fencepost_operator.api import KafkaConnection
-from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreachable
 
 TRY_AGAIN: Final = "wait: the operator tries again"
 ANSWER_WITHIN: Final = 8.0
@@ -80,7 +80,7 @@ class Client:
 
 
 def open_client(properties: Mapping[str, str], connection: KafkaConnection) -> Client:
-    """Open a client with properties that were checked. Raises Rejected, Unreachable."""
+    """Open a client with properties that were checked. Raises Rejected, Busy."""
     complaints: deque[KafkaError] = deque(maxlen=20)
     configuration: dict[str, Any] = {
         "client.id": "fencepost-operator",
@@ -100,7 +100,7 @@ def open_client(properties: Mapping[str, str], connection: KafkaConnection) -> C
         return Client(AdminClient(configuration), complaints, hidden, connection.namespace)
     except (KafkaException, TypeError, ValueError) as error:
         if _NO_THREAD.search(_words(error)):
-            raise Unreachable(
+            raise Busy(
                 f"Kafka at {connection.bootstrap_servers}: the operator has no thread left for a Kafka client",
                 remedy="wait: the operator tries again; if this lasts, raise its pod's limits of memory and processes",
             ) from None

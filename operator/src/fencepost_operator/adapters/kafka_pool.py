@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from fencepost_operator.adapters.kafka_client import TRY_AGAIN, Client, open_client
+from fencepost_operator.adapters.eviction import to_close
+from fencepost_operator.adapters.kafka_client import Client, open_client
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.backoff import retry_delay
-from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.errors import Busy, Rejected
+from fencepost_operator.turns import LONGEST_WAIT, Turns, in_queue
 
 _SHARE: Final = "wait, or give this namespace's pipelines the same source.kafka.bootstrapServers and properties"
 FORGOTTEN_AFTER: Final = 600.0
@@ -69,7 +71,8 @@ class _Refused:
 class KafkaPool:
     """Opens clients and closes them; `monotonic` is a clock, in seconds.
 
-    Clients belong to one namespace.  Beyond the limits, the one that was not used for longest is closed for a new one.
+    Clients belong to one namespace.  Beyond the limits, one that nobody uses is closed for a new one, and while all are
+    in use whoever needs a new one waits.
     """
 
     def __init__(self, limits: ClientLimits | None = None, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -78,6 +81,9 @@ class KafkaPool:
         self._clients: dict[_Key, Client] = {}
         self._refused: dict[tuple[str, str], _Refused] = {}
         self._closing: Counter[str] = Counter()
+        self._opening = Turns("the Kafka clients", per_tenant=1)
+        self._change = asyncio.Event()
+        """Set when a client is not in use any more, or was closed."""
         self._sweep: asyncio.TimerHandle | None = None
         self._closers = ThreadPoolExecutor(_CLOSING_AT_ONCE, thread_name_prefix="kafka-close")
 
@@ -92,20 +98,46 @@ class KafkaPool:
         self._release(list(self._clients))
         await asyncio.get_running_loop().run_in_executor(None, self._closers.shutdown)
 
-    def client(self, servers: str, connection: KafkaConnection, properties: Mapping[str, str]) -> Client:
-        """Return the client with these properties of the namespace. Raises Rejected, Unreachable."""
+    @asynccontextmanager
+    async def client(
+        self, servers: str, connection: KafkaConnection, properties: Mapping[str, str]
+    ) -> AsyncIterator[Client]:
+        """Yield the client with these properties of the namespace. Raises Rejected, Unreachable, Busy."""
         own = {key: value for key, value in properties.items() if key not in _CONSUMER_ONLY}
         own["bootstrap.servers"] = servers
         key: _Key = (connection.namespace, *sorted(own.items()))
-        client = self._clients.get(key)
-        if client is None:
-            room = self._room(connection)
-            client = self._clients[key] = open_client(own, connection)
-            self._release(room)
+        client = self._clients.get(key) or await self._opened(key, own, connection)
+        client.users += 1
         client.used_at = self._monotonic()
         if self._sweep is None:
             self._close_idle()
-        return client
+        try:
+            yield client
+        finally:
+            client.users -= 1
+            self._change.set()
+
+    async def _opened(self, key: _Key, own: Mapping[str, str], connection: KafkaConnection) -> Client:
+        """Open a client once there is room for it; the namespace's others that need one wait meanwhile."""
+        async with self._opening.turn(connection.namespace):
+            if known := self._clients.get(key):
+                return known
+            room = self._room(connection.namespace)
+            if room is None:
+                room = await in_queue(
+                    self._room_later(connection.namespace), "the Kafka clients", patience=LONGEST_WAIT
+                )
+            client = self._clients[key] = open_client(own, connection)
+            client.used_at = self._monotonic()
+            self._release(room)
+            return client
+
+    async def _room_later(self, namespace: str) -> list[_Key]:
+        while True:
+            self._change.clear()
+            await self._change.wait()
+            if (room := self._room(namespace)) is not None:
+                return room
 
     def _close_idle(self) -> None:
         """Close clients that nobody used for long, now and then again until none is open."""
@@ -114,31 +146,27 @@ class KafkaPool:
         loop = asyncio.get_running_loop()
         self._sweep = loop.call_later(self._limits.idle / 4, self._close_idle) if self._clients else None
 
-    def _room(self, connection: KafkaConnection) -> list[_Key]:
-        """Return the client to close for a new one, if any. Raises Unreachable when all of them are in use."""
+    def _room(self, namespace: str) -> list[_Key] | None:
+        """Return the client to close for a new one, if any; None while there can be none."""
         held = Counter(client.namespace for client in self._clients.values())
         candidates = self._clients
-        if self._closing[connection.namespace] >= self._limits.per_namespace:
-            raise Unreachable(
-                f"Kafka at {connection.bootstrap_servers}: {self._closing[connection.namespace]} Kafka clients of this"
-                " namespace are still being closed",
-                remedy=TRY_AGAIN,
-            )
-        if held[connection.namespace] >= self._limits.per_namespace:
-            candidates = {k: c for k, c in self._clients.items() if c.namespace == connection.namespace}
+        if self._closing[namespace] >= self._limits.per_namespace:
+            return None
+        if held[namespace] >= self._limits.per_namespace:
+            candidates = {k: c for k, c in self._clients.items() if c.namespace == namespace}
         elif len(self._clients) < self._limits.total:
             return []
         idle = {k: c for k, c in candidates.items() if not c.users}
         if not idle:
-            raise Unreachable(
-                f"Kafka at {connection.bootstrap_servers}: all {len(candidates)} Kafka clients that the operator may"
-                " open are in use",
-                remedy=_SHARE,
-            )
-        return [min(idle, key=lambda k: (-held[idle[k].namespace], idle[k].used_at))]
+            return None
+        most = max(held[client.namespace] for client in idle.values())
+        return [self._to_close({k: c for k, c in idle.items() if held[c.namespace] == most})]
+
+    def _to_close(self, clients: Mapping[_Key, Client]) -> _Key:
+        return to_close({key: client.used_at for key, client in clients.items()}, self._monotonic())
 
     def check_brokers(self, client: Client, connection: KafkaConnection) -> None:
-        """Close idle clients until the brokers of all are within the limits. Raises Rejected, Unreachable."""
+        """Close idle clients until the brokers of all are within the limits. Raises Rejected, Busy."""
         where = f"Kafka at {connection.bootstrap_servers}"
         if client.brokers > self._limits.brokers:
             raise _Oversized(
@@ -150,13 +178,13 @@ class KafkaPool:
             idle = {k: c for k, c in candidates.items() if not c.users and c.brokers}
             if not idle:
                 self._release(self._keys(client))
-                raise Unreachable(
+                raise Busy(
                     f"{where}: with its {client.brokers} brokers the operator's Kafka clients would have more than the"
                     f" {self._limits.brokers_per_namespace} brokers of one namespace, or"
                     f" {self._limits.brokers_total} in total",
                     remedy=_SHARE,
                 )
-            self._release([min(idle, key=lambda k: idle[k].used_at)])
+            self._release([self._to_close(idle)])
 
     def _over_budget(self, namespace: str) -> dict[_Key, Client]:
         """Return the clients of which some have to be closed: those of the namespace, or of the one with most brokers.
@@ -212,7 +240,11 @@ class KafkaPool:
             client.close()
         finally:
             with suppress(RuntimeError):  # the operator ends, and the loop is closed
-                loop.call_soon_threadsafe(self._closing.subtract, (client.namespace,))
+                loop.call_soon_threadsafe(self._closed, client.namespace)
+
+    def _closed(self, namespace: str) -> None:
+        self._closing[namespace] -= 1
+        self._change.set()
 
 
 def _cluster(connection: KafkaConnection) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import TopicSettings, UnreadRecords, Watermarks
 from fencepost_operator.ports import SecretReader
+from fencepost_operator.turns import time_limit
 
 
 class KafkaOffsets:
@@ -119,27 +120,25 @@ class KafkaOffsets:
         # A certificate is checked against the name, so only without TLS can the checked address be dialled.
         by_name = properties.get("security.protocol", "").lower().endswith("ssl")
         servers = await self._dialing.kafka(connection.namespace, connection.bootstrap_servers, by_name=by_name)
-        client = self._pool.client(servers, connection, kafka_properties.for_operator(properties))
-        client.users += 1
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN):
-                client.brokers = await _brokers(client.admin)
-                self._pool.check_brokers(client, connection)
-                topics, leaders = await _topics(client.admin, connection.topics)
-                await self._dialing.brokers(connection.namespace, leaders)  # before the client connects to them
-                yield client.admin, topics
-        except Rejected as error:
-            self._pool.let_go(client, connection, error)
-            raise
-        except (KafkaException, TimeoutError) as error:
-            raise translated(error, client, connection, is_restricted=self._dialing.policy.restricts) from error
-        except RuntimeError as error:  # closed meanwhile, by a request of the same pipelines that was refused
-            raise Unreachable(f"Kafka at {connection.bootstrap_servers}: {error}", remedy=TRY_AGAIN) from error
-        finally:
-            client.users -= 1
-        # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say why.
-        client.complaints.clear()
-        self._pool.accept(connection)
+        async with self._pool.client(servers, connection, kafka_properties.for_operator(properties)) as client:
+            try:
+                async with time_limit(ANSWER_WITHIN):
+                    client.brokers = await _brokers(client.admin)
+                    self._pool.check_brokers(client, connection)
+                    topics, leaders = await _topics(client.admin, connection.topics)
+                    await self._dialing.brokers(connection.namespace, leaders)  # before the client connects to them
+                    yield client.admin, topics
+            except Rejected as error:
+                self._pool.let_go(client, connection, error)
+                raise
+            except (KafkaException, TimeoutError) as error:
+                raise translated(error, client, connection, is_restricted=self._dialing.policy.restricts) from error
+            except RuntimeError as error:  # closed meanwhile, by a request of the same pipelines that was refused
+                raise Unreachable(f"Kafka at {connection.bootstrap_servers}: {error}", remedy=TRY_AGAIN) from error
+            # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say
+            # why.
+            client.complaints.clear()
+            self._pool.accept(connection)
 
     def _reader(self, reader: ObjectKey, connection: KafkaConnection) -> Reader:
         """Return what is known for a pipeline: nothing yet for another connection, nor after a long time."""
