@@ -153,6 +153,40 @@ async def test_what_recovered_meanwhile_is_told_all_the_same() -> None:
     await stage.until(lambda: knows(stage, STALLED, over=True))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_secret_that_is_recreated_neither_repeats_a_page_nor_loses_its_end(*, restarted: bool) -> None:
+    stage = paged()
+    assert stage.paging is not None
+    await stage.running()
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: knows(stage, STALLED) and recorded(stage))
+    stage.paging.is_gone = True
+    if restarted:
+        stage._operator = None
+    await stage.run(30)
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.running()
+    await stage.run(60)
+    stage.paging.is_gone = False
+    await stage.until(lambda: not stage.pipeline.status.pages)
+    assert [each.is_over for each in heard(stage)] == [False, True]
+
+
+async def test_an_incident_that_begins_and_ends_without_the_secret_is_told_when_it_is_back() -> None:
+    stage = paged()
+    assert stage.paging is not None
+    await stage.running()
+    stage.paging.is_gone = True
+    await stage.run(30)
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.running()
+    await stage.run(60)
+    stage.paging.is_gone = False
+    await stage.until(lambda: knows(stage, STALLED, over=True))
+
+
 async def test_a_silence_ends_and_what_is_still_open_is_told() -> None:
     stage = paged()
     await stage.running()

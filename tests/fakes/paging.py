@@ -12,7 +12,7 @@ from fakes.gate import Gate
 from fakes.world import World
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
-from fencepost_operator.runtime.pager import QueuedPager
+from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
 
 RECEIVER = Receiver(id="operator/apprise/1", kind=Kind.APPRISE, namespace="", target="json://receiver")
 
@@ -35,11 +35,15 @@ class Paging:
     heard: list[Heard] = field(default_factory=list)
     is_down: bool = False
     """The receiver does not answer."""
+    is_gone: bool = False
+    """Its Secret does not exist."""
     pager: QueuedPager | None = None
 
     def begin(self) -> QueuedPager:
         """Return the pager of a new operator, which knows nothing."""
-        self.pager = QueuedPager(source=self, sender=self, metrics=self, clock=self)
+        self.pager = QueuedPager(
+            source=self, sender=self, metrics=self, clock=self, config=PagerConfig(has_own_secret=True)
+        )
         return self.pager
 
     async def settle(self) -> None:
@@ -57,7 +61,7 @@ class Paging:
         return self.world.now
 
     async def receivers(self, namespace: str) -> Receivers:
-        return Receivers() if namespace else Receivers(receivers=(RECEIVER,))
+        return Receivers() if namespace or self.is_gone else Receivers(receivers=(RECEIVER,))
 
     async def send(self, messages: Sequence[Message], allowance: Allowance) -> Sequence[Answer]:
         assert allowance.trusted

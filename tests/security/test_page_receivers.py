@@ -28,7 +28,7 @@ from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outco
 from fencepost_operator.paging.receivers import SecretSource, parse_receivers
 from harness.web_server import Quiet, serving
 
-TENANT: Final = SecretSource(namespace="evil", place="evil/fencepost-pages", uid="uid")
+TENANT: Final = SecretSource(namespace="evil", place="evil/fencepost-pages", key="uid")
 UNREACHABLE: Final = Answer(outcome=Outcome.FAILED)
 """What every refusal looks like."""
 

@@ -45,6 +45,7 @@ class Pages:
             source=SecretReceivers(
                 api=self.api,
                 namespace=settings.namespace,
+                lease=settings.lease,
                 secret=settings.pages_secret,
                 heartbeat_key=settings.heartbeat_key if shares else "",
             ),

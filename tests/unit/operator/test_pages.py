@@ -270,6 +270,27 @@ def test_who_is_told_is_forgotten_with_the_receiver() -> None:
     assert [each.receiver for each in story.status.pages[0].sent] == ["shop/apprise/2"]
 
 
+def test_a_namespaces_secret_that_is_gone_keeps_what_its_receivers_know() -> None:
+    """The operator's receiver was told all; the namespace's hears of the end when its Secret is back."""
+    story = Story(PagingFacts(receivers=("operator/pagerduty/1", "namespace/apprise/2")))
+    story.goes(stalled())
+    story.told()
+    story.goes(stalled())
+    story.facts = ONE
+    story.recovers()
+    story.told(Told.RESOLVED)
+    story.goes(ready())
+    (page,) = story.status.pages
+    assert {each.receiver: each.outcome for each in page.sent} == {
+        "operator/pagerduty/1": Told.RESOLVED,
+        "namespace/apprise/2": Told.OPENED,
+    }
+    story.facts = PagingFacts(receivers=("operator/pagerduty/1", "namespace/apprise/2"))
+    story.told(Told.RESOLVED)
+    story.goes(ready())
+    assert not story.status.pages
+
+
 def test_unknown_receivers_are_not_absent() -> None:
     story = Story(UNKNOWN)
     story.goes(stalled())

@@ -110,7 +110,7 @@ def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageSt
 
 
 def _received(page: PageStatus, facts: PagingFacts) -> PageStatus:
-    """Return the page with what the pager says of it; receivers that are gone are forgotten.
+    """Return the page with what the pager says of it; a receiver whose line was removed is forgotten.
 
     A receipt of an earlier incident of the reason says nothing, nor does one that tells less than is recorded: two
     operators that each keep a receipt would correct each other forever.
@@ -122,8 +122,15 @@ def _received(page: PageStatus, facts: PagingFacts) -> PageStatus:
         known = sent.get(receipt.sent.receiver)
         if known is None or (known.outcome is not page.wanted and receipt.sent.outcome is page.wanted):
             sent[receipt.sent.receiver] = receipt.sent
-    there = sent.keys() if facts.receivers is None else sent.keys() & set(facts.receivers)
-    return replace(page, sent=tuple(sent[name] for name in sorted(there)))
+    return replace(page, sent=tuple(sent[name] for name in sorted(sent) if _is_kept(name, facts.receivers)))
+
+
+def _is_kept(receiver: str, receivers: Sequence[str] | None) -> bool:
+    """Return whether a receiver is there, or may come back: a Secret that is being recreated names none at all."""
+    if receivers is None or receiver in receivers:
+        return True
+    owner, _, _ = receiver.partition("/")
+    return not any(other.startswith(f"{owner}/") for other in receivers)
 
 
 def _present(page: PageStatus, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:
@@ -146,12 +153,13 @@ def _opened(reason: str, incident: Incident, told: Collection[str], now: datetim
 
 
 def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: bool) -> bool:
-    """Return whether nobody is left who has to be told; unknown receivers are not absent."""
+    """Return whether every receiver knows the end; unknown receivers are not absent."""
     if page.resolved_at is None:
         return False
     if now - page.resolved_at >= GIVE_UP or (silenced and not page.sent):
         return True
-    return facts.receivers is not None and all(map(page.was_told, facts.receivers))
+    told_once = (sent.receiver for sent in page.sent)
+    return facts.receivers is not None and all(map(page.was_told, (*facts.receivers, *told_once)))
 
 
 def _with_problem(

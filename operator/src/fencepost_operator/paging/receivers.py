@@ -50,8 +50,8 @@ class SecretSource:
     namespace: str
     place: str
     """Namespace and name, for messages."""
-    uid: str
-    """Only who may read the Secret knows it: it keeps ids from telling what they are hashes of."""
+    key: str = field(repr=False)
+    """Tenants do not know it: ids are in statuses, and confirm no guess of the lines that they are hashes of."""
     ignored: frozenset[str] = frozenset()
     """Keys that are for something else."""
 
@@ -170,7 +170,8 @@ _CHECKS: Final[Mapping[Kind, Callable[[str], str]]] = {
 
 def _id(source: SecretSource, kind: Kind, line: str) -> str:
     whose = "namespace/" if source.namespace else OPERATORS
-    digest = hmac.new(source.uid.encode(), line.encode(), hashlib.sha256).hexdigest()[:12]
+    identity = f"{source.namespace}\n{line}"
+    digest = hmac.new(source.key.encode(), identity.encode(), hashlib.sha256).hexdigest()[:12]
     return f"{whose}{kind}/{digest}"
 
 

@@ -97,8 +97,13 @@ class QueuedPager:
     _something: asyncio.Event = field(default_factory=asyncio.Event)
 
     def facts(self, key: ObjectKey) -> PagingFacts:
-        """Return who is to be told of a pipeline, and who was."""
+        """Return who is to be told of a pipeline, and who was.
+
+        The operator is to have receivers, so a Secret without any says nothing; a namespace may have none.
+        """
         own, others = self._sources[OPERATOR].found, self._source(key).found
+        if own is not None and not own.receivers and self.config.has_own_secret:
+            own = None
         known = None if own is None or others is None else (*own.receivers, *others.receivers)
         problems = list(others.problems) if others is not None else []
         for receiver in others.receivers if others is not None else ():
