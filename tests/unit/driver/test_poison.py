@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Range, Record, SinkWork, Written
 from fencepost.driver.loop import Loop
-from fencepost.driver.poison import MOST_SET_ASIDE, Isolator
+from fencepost.driver.poison import LETTERS_AT_ONCE, PASSED_PER_LETTER, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.fence import Fenced, FenceRow
 from unit.driver.loop_world import Crash, FakeEngine, FakeLog, FakeRecords, World, config
@@ -297,20 +297,42 @@ def test_many_bad_records_in_a_row_are_no_matter_of_single_records() -> None:
     scene = Scene(world=World(log=FakeLog(ends={"t/0": 400})))
     scene.poison = {("t/0", offset) for offset in range(10, 300)}
     loop, _ = scene.loop(limit=400)
-    with pytest.raises(PoisonRecord, match=f"{MOST_SET_ASIDE} records were set aside") as caught:
+    with pytest.raises(PoisonRecord, match="as many records as it may") as caught:
         loop.run()
     assert caught.value.record == ("t/0", 110), "the pipeline waits for a person there; a new run would set 100 aside"
     assert scene.letters is not None
-    assert len(scene.letters.kept) == MOST_SET_ASIDE == scene.world.row().dead_letters
+    assert len(scene.letters.kept) == LETTERS_AT_ONCE == scene.world.row().dead_letters
 
 
-def test_a_batch_that_passes_whole_allows_more_records_to_be_set_aside() -> None:
-    scene = Scene(world=World(log=FakeLog(ends={"t/0": 400})))
-    scene.poison = {("t/0", offset) for offset in range(400) if offset % 20 >= 13}
-    loop, _ = scene.loop(limit=10)
+def test_one_bad_record_in_each_batch_never_stops_the_pipeline() -> None:
+    """Found: no batch passed whole, and the pipeline was Stalled after 100 letters."""
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 4_000})))
+    scene.poison = {("t/0", offset) for offset in range(7, 4_000, 20)}
+    loop, _ = scene.loop(limit=20)
     loop.run()
     scene.assert_complete()
-    assert scene.world.row().dead_letters == 140
+    assert scene.world.row().dead_letters == 200
+
+
+def test_more_bad_records_than_one_in_ten_that_pass_stop_the_pipeline_whatever_the_batches_are() -> None:
+    """A third of the records is bad, and every second batch passes whole."""
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 800})))
+    scene.poison = {("t/0", offset) for offset in range(800) if offset % 20 >= 13}
+    loop, _ = scene.loop(limit=10)
+    with pytest.raises(PoisonRecord, match="100 and 1 more for each 10 that pass"):
+        loop.run()
+    row = scene.world.row()
+    passed = row.offsets["t/0"] - row.dead_letters
+    assert LETTERS_AT_ONCE < row.dead_letters <= LETTERS_AT_ONCE + passed // PASSED_PER_LETTER
+
+
+def test_good_records_are_saved_up_for_no_more_letters_than_at_the_start() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 3_000})))
+    scene.poison = {("t/0", offset) for offset in range(2_000, 3_000, 2)}
+    loop, _ = scene.loop(limit=500)
+    with pytest.raises(PoisonRecord):
+        loop.run()
+    assert LETTERS_AT_ONCE <= scene.world.row().dead_letters <= LETTERS_AT_ONCE + 500 // PASSED_PER_LETTER
 
 
 def test_a_stop_between_two_pieces_keeps_the_end_of_the_whole_batch() -> None:

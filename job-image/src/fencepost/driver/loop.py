@@ -270,7 +270,7 @@ class Loop:
             self._isolator.isolate(batch, error, self)
             return EMPTY
         if self._isolator is not None:
-            self._isolator.passed()
+            self._isolator.passed(batch)
         return following
 
     def begin(self, piece: Piece) -> Batch:

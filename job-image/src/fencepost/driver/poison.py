@@ -19,8 +19,10 @@ from fencepost.fence import FenceRow
 
 log = logging.getLogger(__name__)
 
-MOST_SET_ASIDE: Final = 100
-"""Records that one run sets aside without a whole batch that passes in between."""
+LETTERS_AT_ONCE: Final = 100
+"""Records that a run sets aside in a row."""
+PASSED_PER_LETTER: Final = 10
+"""Records that have to pass for each further one that is set aside."""
 
 
 class Steps(Protocol):
@@ -40,6 +42,30 @@ class Steps(Protocol):
         ...
 
 
+class Allowance:
+    """How many records may be set aside: LETTERS_AT_ONCE, and 1 more for each PASSED_PER_LETTER that pass.
+
+    What passes restores the allowance and never raises it above the start: a long good past does not excuse a producer
+    or code that fails from now on.
+    """
+
+    def __init__(self) -> None:
+        self._passed = self._most = LETTERS_AT_ONCE * PASSED_PER_LETTER
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no record may be set aside now."""
+        return self._passed < PASSED_PER_LETTER
+
+    def passed(self, records: int) -> None:
+        """Count records that were written."""
+        self._passed = min(self._most, self._passed + records)
+
+    def set_aside(self) -> None:
+        """Count one record that was set aside."""
+        self._passed -= PASSED_PER_LETTER
+
+
 class Isolator:
     """Isolates the failing records of a run's batches; without `letters` the first one ends the run."""
 
@@ -51,13 +77,13 @@ class Isolator:
         self._records = records
         self._letters = letters
         self._stopping = stopping
-        self._set_aside = 0
+        self._allowance = Allowance()
         self._has_stored = False
         """Whether a row of the batch that is isolated reached the sinks' servers."""
 
-    def passed(self) -> None:
-        """Note that a whole batch was written without a failure."""
-        self._set_aside = 0
+    def passed(self, batch: Batch) -> None:
+        """Count a batch that was written without a failure."""
+        self._allowance.passed(batch.records)
 
     def isolate(self, batch: Batch, error: DriverError, steps: Steps) -> None:
         """Write and commit all of a batch that failed with `error`, but for the records that are set aside.
@@ -81,6 +107,7 @@ class Isolator:
             else:
                 self._has_stored |= _stored(written)
                 steps.commit(part, written)
+                self.passed(part)
             isolation.done()
 
     def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
@@ -95,6 +122,7 @@ class Isolator:
             steps.commit(part, Written({}), dead_letter=f"{suspect.key}@{suspect.start}")
         else:
             steps.commit(part, written)
+            self.passed(part)
 
     def _find_witness(self, suspect: Range, batch: Sequence[Range], row: FenceRow) -> None:
         """Return once another record passes. Raises RecordFailed when none does.
@@ -150,11 +178,11 @@ class Isolator:
                 remedy=STOP_REMEDY,
                 record=(suspect.key, suspect.start),
             ) from error
-        if self._set_aside >= MOST_SET_ASIDE:
+        if self._allowance.is_used_up:
             # Not as a failed run: its successor would set as many aside, and so on through the log.
             raise PoisonRecord(
-                f"{place} fails alone, and {self._set_aside} records were set aside since the last whole batch: this "
-                f"is no matter of single records: {error.message}",
+                f"{place} fails alone, and this run set aside as many records as it may, {LETTERS_AT_ONCE} and 1 more"
+                f" for each {PASSED_PER_LETTER} that pass: {error.message}",
                 remedy=MANY_REMEDY,
                 record=(suspect.key, suspect.start),
             ) from error
@@ -162,7 +190,7 @@ class Isolator:
         if record is None:
             raise RecordFailed(f"{place} holds no record, and its batch fails: {error.message}") from error
         self._letters.write(record, suspect, error, row)
-        self._set_aside += 1
+        self._allowance.set_aside()
         log.warning("a record is set aside", extra={"fields": {"record": place, "error": error.message}})
 
 
