@@ -22,7 +22,7 @@ from fencepost.driver.losses import Open, without_expired
 from fencepost.errors import BatchFailed, DataLoss, as_worker_error
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.history import AcceptedLoss, check_history
-from unit.driver.loop_world import PIPELINE, FakeLog, World
+from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
 
 
 def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
@@ -209,6 +209,38 @@ def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
     with pytest.raises(DataLoss):
         loop.run()
     assert [report.loss.ranges for report in world.table.losses.values()] == [{"t/0": (30, 33)}]
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_a_batch_that_ends_beyond_a_cut_log_is_a_loss_and_is_no_longer_open_once_that_is_accepted(
+    finishes: bool,
+) -> None:
+    """Found: its records never come back, so the old code never finished it and the new code never started."""
+    world = World()
+    dying, engine = world.loop(world.take_over(), driver="old")
+    crash_at(engine, "midway", 1)
+    with pytest.raises(Crash):
+        dying.run()
+    assert world.row().planned == {"t/0": 5, "t/1": 5}
+    world.log.ends = {"t/0": 3, "t/1": 20}
+    until = {"t/0": 5, "t/1": 5} if finishes else {}
+    loop, _ = world.loop(world.take_over(), driver="pod-2", finish_until=until)
+    with pytest.raises(
+        DataLoss, match=r"2 offsets of 1 partition were read and no longer exist: t/0 \[3, 5\)"
+    ) as caught:
+        loop.run()
+    assert caught.value.loss is not None
+    given = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
+    world.table.accept_loss(PIPELINE, caught.value.loss, given)
+    left = {"t/0": 3, "t/1": 5} if finishes else {}
+    again, _ = world.loop(world.take_over(), driver="pod-3", finish_until=left)
+    again.claim()
+    assert world.row().written_until == {"t/0": 3, "t/1": 5}
+    again, _ = world.loop(world.take_over(), driver="pod-4", finish_until=left)
+    again.run()
+    assert again._stop.is_set() is not finishes  # a run that finishes ends by itself
+    assert world.row().written_until == {}
+    assert world.row().offsets == (left or world.log.ends)
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,17 @@ def test_a_planned_batch_leaves_out_a_partition_without_a_leader() -> None:
     assert starting(row, log, ["a"], StartingOffsets(), 100).planned == {"a/0": 3, "a/1": 12}
 
 
-def test_a_planned_batch_never_reaches_beyond_the_log() -> None:
+def test_a_planned_batch_never_reaches_into_an_open_transaction() -> None:
+    """A spec before it read uncommitted records."""
     row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, planned={"a/0": 40, "a/1": 12}, topic_ids={"a": "id-a"})
-    assert starting(row, LOG, ["a"], StartingOffsets(), 100).planned == {"a/0": 10, "a/1": 12}
+    found = starting(row, replace(LOG, high={"a/0": 50, "a/1": 25}), ["a"], StartingOffsets(), 100)
+    assert (found.planned, found.begun) == ({"a/0": 10, "a/1": 12}, {"a/0": 40})
+
+
+def test_a_planned_batch_that_ends_beyond_the_log_is_a_truncated_log() -> None:
+    row = replace(ROW, offsets={"a/0": 3, "a/1": 9}, planned={"a/0": 40, "a/1": 12}, topic_ids={"a": "id-a"})
+    with pytest.raises(DataLoss, match=r"the log was truncated: .* a/0 \[10, 40\)"):
+        starting(row, LOG, ["a"], StartingOffsets(), 100)
 
 
 def test_a_claim_cuts_a_planned_batch_in_fair_shares() -> None:

@@ -58,13 +58,14 @@ def recorded(
 
 
 def _seen(row: FenceRow, claimed: DataLoss, looks: Looks, records: Records, topics: Sequence[str]) -> Exception:
-    """Return what the log has lost of what is committed, as it is now; a failure where the log holds all of it."""
+    """Return what the log has lost of what was read, as it is now; a failure where the log holds all of it."""
     position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
     known = [topic for topic in topics if topic in row.topic_ids]
     try:
         log = looks.insist()
         plan.advance(position, row.topic_ids, log, known)
         if claimed.reason is Reason.LOG_TRUNCATED:
+            losses.check_begun(row, log, known)
             records.check(_grown_again(row, log, known))
     except DriverError as found:
         return found

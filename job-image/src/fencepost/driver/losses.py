@@ -106,6 +106,21 @@ def check_ranges(
         raise _lost(Reason.LOG_TRUNCATED, truncated, topic_ids)
 
 
+def check_begun(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> None:
+    """Raise DataLoss where the log ends before a batch does that was begun.
+
+    Its records were there when it was planned, and rows of them may be written.  Without them it is never finished.
+    """
+    wanted = set(topics)
+    gone = {
+        key: (log.high_watermark(key), end)
+        for key, end in row.written_until.items()
+        if split_offset_key(key)[0] in wanted and key in log.ends and log.high_watermark(key) < end
+    }
+    if gone:
+        raise _lost(Reason.LOG_TRUNCATED, gone, row.topic_ids)
+
+
 def completed(error: DataLoss, row: FenceRow) -> DataLoss:
     """Return the error with what only the fence row knows of its loss: the topics' ids and the last commit.
 
@@ -288,9 +303,14 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
         return replace(found, row=_without_topics(row, loss.topics), accepted=accepted, starts=starts)
     if loss.reason is Reason.LOG_TRUNCATED:
         starts_at = {**row.growth_barrier, **row.offsets}  # of a partition that is held, the barrier has the start
-        moved = {key: min(start, starts_at.get(key, 0)) for key, (start, _) in loss.ranges.items()}
-        barrier = {key: min(end, moved.get(key, end)) for key, end in row.growth_barrier.items()}
-        row = replace(row, planned={**row.planned, **moved}, begun=_without(row.begun, moved), growth_barrier=barrier)
+        ends = {key: start for key, (start, _) in loss.ranges.items()}
+        moved = {key: min(end, starts_at.get(key, 0)) for key, end in ends.items()}
+        row = replace(
+            row,
+            planned=_no_further(row.planned, ends),
+            begun=_no_further(row.begun, ends),
+            growth_barrier=_no_further(row.growth_barrier, moved),
+        )
     else:
         starts_at = {**row.growth_barrier, **row.offsets}
         moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
@@ -316,6 +336,10 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
         growth_barrier=_without(row.growth_barrier, keys),
         log_ends=_without(row.log_ends, keys),
     )
+
+
+def _no_further(values: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+    return {key: min(value, ends.get(key, value)) for key, value in values.items()}
 
 
 def _without(values: Mapping[str, int], keys: Iterable[str]) -> dict[str, int]:
@@ -346,7 +370,7 @@ def _lost(reason: Reason, ranges: Mapping[str, tuple[int, int]], topic_ids: Mapp
     if reason is Reason.OFFSET_OUT_OF_RANGE:
         message = f"retention deleted {_counted(loss)} before they were read: {_shown(loss)}"
     else:
-        message = f"the log was truncated: {_counted(loss)} are committed and no longer exist: {_shown(loss)}"
+        message = f"the log was truncated: {_counted(loss)} were read and no longer exist: {_shown(loss)}"
     return DataLoss(message, reason=reason, loss=loss)
 
 

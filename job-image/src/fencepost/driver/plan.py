@@ -210,9 +210,10 @@ def starting(
     It is repeated as it was planned, unless there is a `first_limit`: then more than that, or more than `limit`, is cut
     off, because a batch that was too large is never finished by repeating it.  Nothing of it is written yet when the
     claim records this.  What is cut off, and what Kafka does not answer for, stays in `begun`.
-    `replaced`: see `resume`.
+    `replaced`: see `resume`.  Raises as that does, also where a batch that was begun ends beyond the log.
     """
     position = resume(row, log, topics, at, replaced)
+    losses.check_begun(row, log, [topic for topic in topics if topic in row.topic_ids])
     offsets = position.offsets
     first = limit if first_limit is None else min(limit, first_limit)
     batch = _inherited(row, offsets, log, topics)

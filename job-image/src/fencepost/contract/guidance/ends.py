@@ -119,7 +119,7 @@ END: Final = {
     Reason.LOG_TRUNCATED: Guidance(
         category=Category.END,
         severity=Severity.CRITICAL,
-        situation="Kafka lost records that were committed (52): an unclean election, or a broker without its disk",
+        situation="Kafka lost records that were read (52): an unclean election, or a broker without its disk",
         does=LOSES,
         remedy="restore the records if you can, or accept the loss with the annotation in the message",
         steps=(LOSS, ACCEPT),
