@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from fakes.connections import connection_to
+from fencepost_operator.adapters import dialing as dialing_module
 from fencepost_operator.adapters.cassandra_sessions import Limits
 from fencepost_operator.adapters.dialing import Dialing
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
@@ -18,6 +21,7 @@ from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_address, parse_entries
 from fencepost_operator.errors import PortError, Rejected, Unreachable
 from fencepost_operator.settings import Settings, SettingsError
+from fencepost_operator.turns import time_limit
 from security.hostile import hostile_text
 
 ELSEWHERE: Final = EndpointPolicy(entries=parse_entries(["kafka.example:9092", "10.9.0.0/16:*"]))
@@ -132,6 +136,29 @@ async def test_a_broker_that_kafka_advertises_elsewhere_is_refused() -> None:
     with pytest.raises(Rejected, match=r"spec.source.kafka.bootstrapServers"):
         await dialing.brokers("n", [("10.9.0.4", 9092), ("169.254.169.254", 80)])
     await dialing.brokers("n", [("10.9.0.4", 9092)])
+    dialing.close()
+
+
+async def test_slow_name_servers_of_many_tenants_refuse_no_other_tenants_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their lookups take every thread; another tenant waits for one of them, and its own lookup has its whole time."""
+
+    def lookup(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        time.sleep(0.6 if host.startswith("slow") else 0.0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.9.0.4", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(dialing_module, "_LOOKUP_WITHIN", 0.2)
+    dialing = Dialing(ELSEWHERE)
+
+    async def look(tenant: int) -> None:
+        with pytest.raises(Rejected):
+            await dialing.kafka(f"slow{tenant}", "slow.example:9092", by_name=False)
+
+    slow = [asyncio.create_task(look(number % 8)) for number in range(24)]
+    await asyncio.sleep(0.05)
+    async with time_limit(0.3):
+        assert await dialing.kafka("quick", "kafka.example:9092", by_name=False) == "10.9.0.4:9092"
+    await asyncio.gather(*slow)
     dialing.close()
 
 

@@ -16,12 +16,13 @@ from typing import Final
 
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Rejected
+from fencepost_operator.turns import Turns
 
 _LOOKUP_WITHIN: Final = 3.0
-"""Seconds."""
+"""Seconds from the lookup's turn on."""
 _LOOKUPS: Final = 16
 _LOOKUPS_PER_NAMESPACE: Final = 2
-"""So that a tenant's silent DNS server does not keep others from looking names up."""
+"""A lookup that gets no answer keeps its thread for many seconds."""
 _MOST_SERVERS: Final = 20
 """librdkafka starts a thread for each."""
 _SERVER: Final = re.compile(r"(?:[A-Za-z_]+://)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]/]+))(?::(?P<port>[0-9]{1,5}))?")
@@ -34,7 +35,9 @@ class Dialing:
 
     policy: EndpointPolicy = field(default_factory=EndpointPolicy)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="dns"))
-    _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _turns: Turns = field(
+        default_factory=lambda: Turns("the lookups of names", limit=_LOOKUPS, per_tenant=_LOOKUPS_PER_NAMESPACE)
+    )
 
     async def kafka(self, namespace: str, servers: str, *, by_name: bool) -> str:
         """Return the bootstrap servers to dial: as they are `by_name`, else the addresses that were checked.
@@ -60,15 +63,14 @@ class Dialing:
                 raise _refusal("spec.source.kafka.bootstrapServers", "a broker that Kafka advertises")
 
     async def _permitted(self, namespace: str, host: str, port: int) -> list[str]:
-        """Return the host's addresses; none where one of them is not allowed or the lookup fails."""
-        turns = self._turns.setdefault(namespace, asyncio.Semaphore(_LOOKUPS_PER_NAMESPACE))
+        """Return the host's addresses; none where one of them is not allowed or the lookup fails. Raises Busy."""
         loop = asyncio.get_running_loop()
+        await self._turns.acquire(namespace)
+        lookup = self._pool.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        # The turn ends with the thread's work, not with the patience of who waits for it.
+        lookup.add_done_callback(lambda _: loop.call_soon_threadsafe(self._turns.release, namespace))
         try:
             async with asyncio.timeout(_LOOKUP_WITHIN):
-                await turns.acquire()
-                lookup = self._pool.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-                # The turn ends with the thread's work, not with the patience of who waits for it.
-                lookup.add_done_callback(lambda _: loop.call_soon_threadsafe(turns.release))
                 answers = await asyncio.wrap_future(lookup)
         except (OSError, ValueError, OverflowError):  # ValueError: a name that cannot be one
             return []
