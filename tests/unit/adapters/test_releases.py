@@ -1,16 +1,24 @@
-"""Which objects the operator may delete as parts of a cluster."""
+"""Which releases and objects the operator may change or delete as a cluster's."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.releases import _installed_generation, _runs
+from fencepost_operator.adapters.api_server import ApiServer
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.releases import HelmReleases, _installed_generation, _runs
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
+from fencepost_operator.errors import Rejected
 
-KEY = ObjectKey("shop", "orders")
+KEY, OTHER = ObjectKey("shop", "orders"), ObjectKey("other", "orders")
 
 
 def part(release: str, *, owner: str) -> dict[str, Any]:
@@ -35,7 +43,7 @@ def part(release: str, *, owner: str) -> dict[str, Any]:
     ],
 )
 def test_an_older_builds_part_is_ours_by_its_owner_as_well(release: str, owner: str, expected: int | None) -> None:
-    assert _installed_generation(KEY, "uid-1", part(release, owner=owner)) == expected
+    assert _installed_generation(KEY, "uid-1", part(release, owner=owner), names.release_name(KEY)) == expected
 
 
 SET: dict[str, Any] = {"metadata": {"uid": "set-1", "generation": 1}, "status": {"observedGeneration": 1}}
@@ -62,3 +70,74 @@ WAITING: dict[str, Any] = {"state": {"waiting": {"reason": "ContainerCreating"}}
 )
 def test_a_master_runs_for_the_first_time(master: dict[str, Any], runs: bool) -> None:
     assert _runs(master, {**SET, "status": {**SET["status"], "updateRevision": None}}) is runs
+
+
+class Revisions(ApiServer):
+    """An API server with Helm's revisions, of which some were not written by this operator."""
+
+    def __init__(self, *marks: dict[str, str]) -> None:
+        self.marks = marks
+
+    async def list(self, *_: Any, labels: str = "", **__: Any) -> list[dict[str, Any]]:
+        wanted = dict(part.split("=", 1) for part in labels.split(","))
+        found = [each for each in self.marks if wanted.items() <= each.items()]
+        return [{"metadata": {"name": "revision", "labels": each}} for each in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls(Helm):
+    """A Helm that notes what it is asked to do."""
+
+    asked: list[str] = field(default_factory=list)
+
+    async def _run(self, operation: str, arguments: Sequence[str], *_: Any, **__: Any) -> None:
+        release = arguments[arguments.index("--install") + 1] if "--install" in arguments else arguments[1]
+        self.asked.append(f"{operation} {release}")
+
+
+def revision_of(key: ObjectKey | None, name: str = names.release_name(KEY)) -> dict[str, str]:
+    marks = {"owner": "helm", "name": name, "status": "deployed", "version": "1"}
+    return marks | ({labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace} if key else {})
+
+
+@pytest.mark.parametrize("owner", [OTHER, ObjectKey("shop", "others"), None])
+async def test_a_release_of_the_same_name_that_is_not_the_pipelines_is_never_changed(owner: ObjectKey | None) -> None:
+    """The release name is a hash: whoever finds a collision would have another pipeline's cluster uninstalled."""
+    helm = Calls(binary=Path("helm"), chart=Path("chart"))
+    releases = HelmReleases(api=Revisions(revision_of(owner)), helm=helm, clock=SystemClock(), namespace="fencepost")
+    assert await releases.release(KEY) is None
+    for change in (releases.install(KEY, {"generation": 1}), releases.uninstall(KEY), releases.restore(KEY)):
+        with pytest.raises(Rejected, match=str(owner) if owner else "not the operator's") as refused:
+            await change
+        assert "another name" in refused.value.remedy
+    assert helm.asked == []
+
+
+async def test_two_pipelines_whose_installed_releases_share_a_name_change_neither() -> None:
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(OTHER), revision_of(KEY))
+    releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
+    with pytest.raises(Rejected, match="belongs to pipeline other/orders"):
+        await releases.uninstall(KEY)
+    assert helm.asked == []
+
+
+@pytest.mark.parametrize("name", [names.release_name(KEY), "orders-of-an-older-operator"])
+async def test_the_pipelines_own_release_keeps_its_name(name: str) -> None:
+    """A release is found by the labels of its pipeline: another way to name releases replaces none."""
+    others = revision_of(OTHER, "orders-of-the-other")
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY, name), others)
+    releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
+    found = await releases.release(KEY)
+    assert found is not None
+    assert found.name == name
+    await releases.install(KEY, {"generation": 1})
+    await releases.uninstall(KEY)
+    assert helm.asked == [f"install {name}", f"uninstall {name}"]
+
+
+@pytest.mark.parametrize("name", ["p", "p" * 38, "orders-of-the-old-shop-by-a-long-name"])
+def test_a_release_name_has_128_bits_of_a_hash_and_53_characters_at_most(name: str) -> None:
+    release = names.release_name(ObjectKey("n" * 63, name))
+    assert len(release) <= 53
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*-[a-z2-7]{26}", release)
+    assert len({names.release_name(ObjectKey(f"n{number}", name)) for number in range(100)}) == 100

@@ -87,7 +87,7 @@ class HelmReleases:
         if not revisions:
             return None
         newest = revisions[-1]
-        return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
+        return Release(name=_release_name(key, revisions), revision=_revision(newest), state=_state(newest))
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
@@ -131,35 +131,33 @@ class HelmReleases:
     async def install(self, key: ObjectKey, values: Manifest) -> None:
         """Bring the release to these values, recovering one that a crash left pending or half removed."""
         async with self._turn(key):
-            await self._recover(key)
+            release = await self._recover(key)
             try:
-                await self._apply(key, values)
+                await self._apply(key, values, release)
             except ReleaseLocked:
-                await self._recover(key)
-                await self._apply(key, values)
+                release = await self._recover(key)
+                await self._apply(key, values, release)
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
-            if await self._revisions(key):
-                await self.helm.uninstall(
-                    release=names.release_name(key), namespace=self.namespace, tenant=key.namespace
-                )
+            if revisions := await self._own_revisions(key):
+                await self._uninstall(key, _release_name(key, revisions))
 
     async def restore(self, key: ObjectKey) -> None:
         """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
         async with self._turn(key):
-            await self._recover(key)
-            newest = await self._deployed(key)
+            release = await self._recover(key)
+            newest = _deployed(await self._revisions(key))
             if newest is None:
                 return
             await self.helm.restore(
-                release=names.release_name(key),
+                release=release,
                 revision=_revision(newest),
                 namespace=self.namespace,
                 tenant=key.namespace,
             )
-            again = await self._deployed(key)
+            again = _deployed(await self._revisions(key))
             left = await self._changes(key, again) if again is not None else {}
             self._accepted[key] = frozenset(left.items())
             if left:
@@ -178,12 +176,14 @@ class HelmReleases:
             )
         )
         items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
+        revisions = await self._revisions(key)
+        release = _release_name(key, revisions)
         found = tuple(
             ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
             for kind, item in items
-            if (generation := _installed_generation(key, uid, item)) is not None
+            if (generation := _installed_generation(key, uid, item, release)) is not None
         )
-        looked = ClusterObjects(found=found, damage=await self._damage(key, items))
+        looked = ClusterObjects(found=found, damage=await self._damage(key, _deployed(revisions), items))
         self._listed[key] = (now, looked)
         return looked
 
@@ -191,9 +191,8 @@ class HelmReleases:
         """Take note that an event showed a change of a pipeline's Service, StatefulSet or PodDisruptionBudget."""
         self._listed.pop(key, None)
 
-    async def _damage(self, key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
+    async def _damage(self, key: ObjectKey, newest: Json | None, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
         """Return what is missing or changed; objects that have not changed since they were compared are not fetched."""
-        newest = await self._deployed(key)
         if newest is None:
             return ()
         state = (_revision(newest), frozenset((kind, *_version(item)) for kind, item in items))
@@ -229,12 +228,6 @@ class HelmReleases:
                 found[place] = path
         return found
 
-    async def _deployed(self, key: ObjectKey) -> Json | None:
-        """Return the newest revision's metadata where it is deployed: another one is installed again anyway."""
-        revisions = await self._revisions(key)
-        is_deployed = bool(revisions) and _state(revisions[-1]) is ReleaseState.DEPLOYED
-        return revisions[-1] if is_deployed else None
-
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
         """Delete these objects, each on condition of its uid."""
         async with self._turn(key):
@@ -244,33 +237,56 @@ class HelmReleases:
             )
             await asyncio.gather(*deletions)
 
-    async def _apply(self, key: ObjectKey, values: Manifest) -> None:
+    async def _apply(self, key: ObjectKey, values: Manifest, release: str) -> None:
         await self.helm.install(
-            release=names.release_name(key),
+            release=release,
             namespace=self.namespace,
             labels={labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace},
             values={**values, "namespace": key.namespace},  # not the release's
             expected=_expected(key, values),
         )
 
-    async def _recover(self, key: ObjectKey) -> None:
-        """Remove what a killed helm process left behind, so that the next one can start.
+    async def _uninstall(self, key: ObjectKey, release: str) -> None:
+        await self.helm.uninstall(release=release, namespace=self.namespace, tenant=key.namespace)
+
+    async def _recover(self, key: ObjectKey) -> str:
+        """Remove what a killed helm process left behind, so that the next one can start; return the release's name.
 
         A pending revision is only Helm's note that it began.  Without the note `upgrade --install` applies the chart
         again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
         """
-        revisions = await self._revisions(key)
+        revisions = await self._own_revisions(key)
+        release = _release_name(key, revisions)
         while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self.helm.uninstall(release=names.release_name(key), namespace=self.namespace, tenant=key.namespace)
+            await self._uninstall(key, release)
+        return release
 
     async def _revisions(self, key: ObjectKey) -> list[Json]:
-        """Return the metadata of the release's Secrets, oldest first; their content is not fetched."""
-        selector = f"owner=helm,name={names.release_name(key)},{labels.PIPELINE}={key.name}"
+        """Return the metadata of the pipeline's revisions, oldest first; their content is not fetched."""
+        selector = f"owner=helm,{labels.PIPELINE}={key.name},{labels.NAMESPACE}={key.namespace}"
         found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
         return sorted(found, key=_revision)
+
+    async def _own_revisions(self, key: ObjectKey) -> list[Json]:
+        """Return the same before a change. Raises Rejected where the release's name is another's as well.
+
+        Helm knows a release by its name alone, and would change or remove the cluster of whoever has it.
+        """
+        revisions = await self._revisions(key)
+        name = _release_name(key, revisions)
+        named = await self.api.list(
+            SECRETS, namespace=self.namespace, labels=f"owner=helm,name={name}", accept=METADATA_ONLY
+        )
+        for owner in {_pipeline(found) for found in named} - {key}:
+            whose = f"belongs to pipeline {owner}" if owner else "is not the operator's"
+            raise Rejected(
+                f"the Helm release {name} in {self.namespace} {whose}",
+                remedy="create the pipeline under another name, or uninstall that release if nothing needs it",
+            )
+        return revisions
 
     async def _issues(
         self, key: ObjectKey, sets: list[Json], members: list[Json], *, master_ready: bool
@@ -320,6 +336,24 @@ def _told(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
         yield f"{kind} {name} was {f'changed ({path})' if path else 'deleted'}"
 
 
+def _pipeline(found: Json) -> ObjectKey | None:
+    """Return the pipeline that a revision's labels name; None for a release that the operator did not install."""
+    marks = found["metadata"]["labels"]
+    namespace, name = marks.get(labels.NAMESPACE), marks.get(labels.PIPELINE)
+    return ObjectKey(namespace, name) if namespace and name else None
+
+
+def _release_name(key: ObjectKey, revisions: Sequence[Json]) -> str:
+    """Return the name of the pipeline's release, as it was installed, or as it would be."""
+    return revisions[-1]["metadata"]["labels"]["name"] if revisions else names.release_name(key)
+
+
+def _deployed(revisions: Sequence[Json]) -> Json | None:
+    """Return the newest revision where it is deployed: another one is installed again anyway."""
+    is_deployed = bool(revisions) and _state(revisions[-1]) is ReleaseState.DEPLOYED
+    return revisions[-1] if is_deployed else None
+
+
 def _revision(found: Json) -> int:
     return int(found["metadata"]["labels"].get("version", 0))
 
@@ -332,16 +366,16 @@ def _generation(found: Json) -> int:
     return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
 
 
-def _installed_generation(key: ObjectKey, uid: str, found: Json) -> int | None:
+def _installed_generation(key: ObjectKey, uid: str, found: Json, release: str) -> int | None:
     """Return the generation of an object that our chart created and that is not being deleted; else None.
 
     Label, name and Helm's own annotation must agree: a label alone is quickly copied.  A part of a release with the
     former name must have the pipeline with this uid as an owner.
     """
     metadata, generation = found["metadata"], _generation(found)
-    release = (metadata.get("annotations") or {}).get(_HELM_RELEASE)
-    former = release == names.former_release_name(key) and uid in pods.owner_uids(found)
-    ours = release == names.release_name(key) or former
+    installed_by = (metadata.get("annotations") or {}).get(_HELM_RELEASE)
+    former = installed_by == names.former_release_name(key) and uid in pods.owner_uids(found)
+    ours = installed_by == release or former
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
 

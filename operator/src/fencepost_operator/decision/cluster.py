@@ -39,7 +39,7 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
     newest = max(before, seen.value.generation if seen.value else 0)
     generation, name = newest + 1, context.pipeline.key.name
     return ClusterStatus(
-        release=names.release_name(context.pipeline.key),
+        release=_release_name(context),
         generation=generation,
         config_hash=config,
         requested_at=context.now,
@@ -47,6 +47,13 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
         selector=labels.worker_selector(name, generation),
         avoided_nodes=nodes_to_avoid(context),
     )
+
+
+def _release_name(context: RunContext) -> str:
+    """Return the name under which the release is installed, or will be."""
+    release = context.observation.release
+    installed = release.value if isinstance(release, Known) else None
+    return installed.name if installed is not None else names.release_name(context.pipeline.key)
 
 
 def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:

@@ -30,7 +30,7 @@ from fencepost_operator.decision.retention import data_risk
 from fencepost_operator.decision.rollback import with_rollback
 from fencepost_operator.decision.snapshots import snapshots_seen
 from fencepost_operator.decision.stability import with_commits
-from fencepost_operator.desired import labels, names
+from fencepost_operator.desired import labels
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
 MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
@@ -341,7 +341,7 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     if recorded is None and seen is not None and isinstance(release, Known) and release.value is not None:
         name = pipeline.key.name
         recorded = ClusterStatus(
-            release=names.release_name(pipeline.key),
+            release=release.value.name,
             generation=seen.generation,
             config_hash=seen.config_hash,
             requested_at=observation.now,

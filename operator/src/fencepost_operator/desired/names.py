@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from typing import Final
 
 from fencepost_operator.api import ObjectKey
 
 MASTER_PORT: Final = 7077
+_RELEASE_NAME: Final = 53
+"""Characters that Helm admits."""
+_DIGEST: Final = 26
+"""Digits in base32."""
 
 
 def job_name(pipeline: str, epoch: int) -> str:
@@ -18,11 +23,13 @@ def job_name(pipeline: str, epoch: int) -> str:
 def release_name(key: ObjectKey) -> str:
     """Return the name of the Helm release of a pipeline's cluster.
 
-    All releases are in the operator's namespace, so the name carries a hash of the pipeline's namespace and name.  Helm
-    admits 53 characters, a pipeline has 38 at most.
+    All releases are in the operator's namespace, so the name carries a hash of the pipeline's namespace and name: 130
+    bits of it, in base32, so that nobody finds a pair of another namespace that has the same.  Helm admits 53
+    characters; a longer name of a pipeline is cut.
     """
-    digest = hashlib.sha256(f"{key.namespace}/{key.name}".encode()).hexdigest()
-    return f"{key.name}-{digest[:12]}"
+    hashed = hashlib.sha256(f"{key.namespace}/{key.name}".encode()).digest()
+    digest = base64.b32encode(hashed).decode().lower()[:_DIGEST]
+    return f"{key.name[: _RELEASE_NAME - _DIGEST - 1].rstrip('-')}-{digest}"
 
 
 def former_release_name(key: ObjectKey) -> str:
