@@ -16,7 +16,7 @@ from fencepost_operator.api import ObjectKey, PageSent, Told
 from fencepost_operator.errors import NotLeading, Unreachable
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.lanes import BURST, REFUSED_WAIT
-from fencepost_operator.paging.messages import REPEAT
+from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.page import Page, PagingProblem
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
 from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
@@ -398,6 +398,50 @@ async def test_a_burst_waits_and_nothing_is_dropped() -> None:
         assert len(world.sent) == BURST + 10
         await settle(pager, world, seconds=60)
         assert len({title for _, title in world.sent}) == BURST + 15
+
+
+def storm(namespace: str, pages: int, severity: str = "warning") -> dict[ObjectKey, Page]:
+    keys = [ObjectKey(namespace, f"p{number:03}") for number in range(pages)]
+    return {key: replace(page("TransactionStalled", key), severity=severity) for key in keys}
+
+
+async def test_a_critical_page_waits_behind_no_storm_of_warnings() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
+    async with running(world) as pager:
+        for key, each in storm("shop", 400).items():
+            pager.tell(key, [each])
+        await settle(pager, world, seconds=60)
+        assert world.sent
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=1)
+        assert "shop/orders BadSpec" in world.sent[-1][1] or "shop/orders BadSpec" in world.sent[-2][1]
+
+
+async def test_a_critical_page_waits_behind_no_storm_of_another_namespace() -> None:
+    """Both go by one receiver: what is urgent is in the next message, whoever has waited longer."""
+    world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
+    world.held = asyncio.Event()
+    async with running(world) as pager:
+        for key, each in storm("noisy", 40).items():
+            pager.tell(key, [each])
+        await settle(pager, world)
+        pager.tell(KEY, [page()])
+        world.held.set()
+        await settle(pager, world)
+        own = [title for _, title in world.sent]
+        first = next(at for at, title in enumerate(own) if "shop/orders BadSpec" in title)
+        assert first == BATCH[Kind.APPRISE], "the first of the second process"
+
+
+async def test_a_namespace_with_many_critical_pages_keeps_no_tokens_from_the_next() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
+    async with running(world) as pager:
+        for key, each in storm("noisy", 400, "critical").items():
+            pager.tell(key, [each])
+        await settle(pager, world, seconds=60)
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+        assert any("shop/orders BadSpec" in title for _, title in world.sent)
 
 
 async def test_a_namespace_that_hangs_delays_neither_others_nor_the_operator() -> None:

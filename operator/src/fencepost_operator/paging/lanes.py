@@ -19,6 +19,8 @@ BURST: Final = 20
 """Messages of a lane that are sent at once."""
 PER_MINUTE: Final = 20.0
 """Messages of a lane after those. What is over it waits."""
+RESERVED: Final = 10.0
+"""Tokens of the bucket that only critical pages use: a storm of warnings delays none of them."""
 REFUSED_WAIT: Final = 600.0
 """Seconds until a message that was refused is tried again, or one that only some have: somebody has to correct
 something, and who has it is told once more."""
@@ -40,8 +42,14 @@ class Due(NamedTuple):
     """What there is to tell now: `repeats` only where `fresh` leaves room."""
 
     fresh: list[Page]
+    """Urgent pages come first, then those that waited longest."""
     repeats: list[Page]
     """The one that waited longest comes first."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether one of them is."""
+        return any(page.is_urgent for page in self.fresh)
 
 
 @dataclass(slots=True)
@@ -75,7 +83,9 @@ class Lane:
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
         self._refill(now)
-        fresh, affordable = [page for page in pages if self._is_fresh(page, told, now)], self._affordable()
+        fresh = [page for page in pages if self._is_fresh(page, told, now)]
+        fresh.sort(key=lambda page: (not page.is_urgent, page.resolved_at or page.opened_at))
+        affordable = self._affordable(fresh)
         if not self.failures:  # otherwise it is not the bucket that keeps them
             self.deferred |= dict.fromkeys(map(incident_of, fresh[affordable:]), now)
         return Due(fresh[:affordable], self._repeats(pages, told, now))
@@ -166,11 +176,13 @@ class Lane:
         last = self.repeated.get(incident_of(page))
         return now - last if last is not None else timedelta.max
 
-    def _affordable(self) -> int:
-        """Return how many pages the bucket has tokens for: one message tells Alertmanager as many as it takes."""
+    def _affordable(self, fresh: list[Page]) -> int:
+        """Return how many pages, urgent ones first, have tokens: one message tells Alertmanager as many as it takes."""
+        urgent = sum(page.is_urgent for page in fresh)
         if self.receiver.kind is Kind.ALERTMANAGER:
-            return BATCH[Kind.ALERTMANAGER] if self.tokens >= 1 else 0
-        return int(self.tokens)
+            return BATCH[Kind.ALERTMANAGER] if self.tokens >= (1 if urgent else RESERVED + 1) else 0
+        unreserved = max(0, int(self.tokens - RESERVED))
+        return min(urgent, int(self.tokens)) if urgent >= unreserved else unreserved
 
     def _refill(self, now: datetime) -> None:
         passed = (now - self.refilled_at).total_seconds() if self.refilled_at is not None else 0.0

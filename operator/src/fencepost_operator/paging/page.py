@@ -34,6 +34,11 @@ class Page:
         """What each receiver is to be told."""
         return Told.OPENED if self.resolved_at is None else Told.RESOLVED
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody has to get up for it."""
+        return self.severity == "critical" and self.resolved_at is None
+
     def was_told(self, receiver: str) -> bool:
         """Whether the status says that the receiver knows how it is."""
         return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)

@@ -271,14 +271,14 @@ class QueuedPager:
                 yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
 
     def _send_pages(self) -> None:
-        """Begin what is due and has a place; who does not fail and waited longest goes first."""
+        """Begin what is due and has a place, first of receivers that do not fail what is urgent, then who waited longest."""
         places = Places.of(self._lanes)
         if places.are_taken():
             return
         now = self.clock.now()
         due = list(self._due(now))
         last = turns(self._lanes)
-        due.sort(key=lambda each: (each[0].is_silent, *last(each[0], each[1])))
+        due.sort(key=lambda each: (each[0].is_silent, not each[2].is_urgent, *last(each[0], each[1])))
         for lane, namespace, found in due:
             if places.are_taken():
                 return
