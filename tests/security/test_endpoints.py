@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
+import struct
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -61,6 +63,11 @@ class NoSecrets:
         ("0.0.0.0/0:*", "any.name", "127.0.0.1", 1, False),
         ("0.0.0.0/0:*", "any.name", "169.254.169.254", 80, False),
         ("169.254.0.0/16:80", "any.name", "169.254.169.254", 80, True),
+        ("0.0.0.0/0:*", "any.name", "64:ff9b::192.0.2.1", 1, True),
+        ("[::/0]:*", "any.name", "64:ff9b::10.9.0.1", 443, False),
+        ("10.9.0.1:443", "any.name", "64:ff9b::10.9.0.1", 443, True),
+        ("[::/0]:*", "any.name", "64:ff9b:1::a9fe:a9fe", 80, False),
+        ("[64:ff9b:1::a9fe:a9fe]:80", "any.name", "64:ff9b:1::a9fe:a9fe", 80, True),
     ],
 )
 def test_an_entry_allows_what_it_names(entry: str, name: str, address: str, port: int, allowed: bool) -> None:
@@ -71,6 +78,18 @@ def test_an_entry_allows_what_it_names(entry: str, name: str, address: str, port
 
 def test_without_entries_everything_is_allowed() -> None:
     assert EndpointPolicy().allows("any", "127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("inner", ["127.0.0.1", "169.254.169.254", "10.9.0.1", "224.0.0.1"])
+@pytest.mark.parametrize(
+    "form", ["::ffff:{}", "::{}", "64:ff9b::{}", "64:ff9b:1::{}", "64:ff9b:1:fffe::{}", "2002:{}::"]
+)
+def test_an_ipv4_address_inside_an_ipv6_one_is_no_way_around(form: str, inner: str) -> None:
+    assert API_SERVER is not None
+    policy = EndpointPolicy(reserved=frozenset({API_SERVER}), guards=True)
+    words = "{:x}:{:x}".format(*struct.unpack("!HH", ipaddress.IPv4Address(inner).packed))
+    assert not policy.allows("any.name", form.format(words), 443)
+    assert policy.allows("any.name", "64:ff9b::192.0.2.1", 443)
 
 
 @given(hostile_text)

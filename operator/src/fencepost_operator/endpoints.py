@@ -18,6 +18,11 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _PATTERN: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\*|[0-9]{1,5})", re.ASCII)
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _LAST_PORT: Final = 65535
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""Followed by an IPv4 address, to which a gateway leads (RFC 6052)."""
+_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""The same, but where in it the IPv4 address is, only its gateway knows (RFC 8215)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,7 @@ class EndpointPolicy:
             or address.is_link_local
             or address.is_multicast
             or address.is_unspecified
+            or address in _LOCAL_NAT64
         )
 
 
@@ -104,9 +110,15 @@ def parse_address(text: str) -> Address | None:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(address, ipaddress.IPv6Address):
-        return address.ipv4_mapped or address.sixtofour or address
-    return address
+    return _inner(address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _inner(address: ipaddress.IPv6Address) -> Address:
+    """Return the IPv4 address that an IPv6 address leads to, or the address."""
+    is_compatible = address in _COMPATIBLE and not address.is_unspecified and not address.is_loopback
+    if address in _NAT64 or is_compatible:
+        return ipaddress.IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def parse_entries(texts: Iterable[str]) -> tuple[AllowedEndpoint, ...]:
