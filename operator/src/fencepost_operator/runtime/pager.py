@@ -271,7 +271,7 @@ class QueuedPager:
                 yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
 
     def _send_pages(self) -> None:
-        """Begin what is due and has a place, first of receivers that do not fail what is urgent, then who waited longest."""
+        """Begin what is due and has a place: receivers that fail come last, and what is urgent first."""
         places = Places.of(self._lanes)
         if places.are_taken():
             return
