@@ -14,12 +14,22 @@ import yaml
 
 from fencepost_operator.adapters import post_renderer
 from fencepost_operator.adapters.helm import translated
-from fencepost_operator.adapters.post_renderer import REFUSED, Expected, UnexpectedManifestError, checked, json_line
+from fencepost_operator.adapters.post_renderer import (
+    REFUSED,
+    Expected,
+    UnexpectedManifestError,
+    annotations_digest,
+    checked,
+    json_line,
+)
 from fencepost_operator.errors import Rejected
 from unit.charts.rendering import Object, helm, objects, one, render
 
 UID: Final = "5d6a2fd6-9b23-438b-9361-8f3460c92464"
-EXPECTED: Final = Expected(namespace="flights", stem="departures-g3", owner_name="departures", owner_uid=UID)
+EXPECTED: Final = Expected(
+    namespace="flights", stem="departures-g3", owner_name="departures", owner_uid=UID, service_account="streaming",
+    pod_annotations=annotations_digest({"sidecar.istio.io/inject": "false", "checksum/config": "of the author"}),
+)  # fmt: skip
 TEXT: Final = render("spark-cluster", "full")
 FOUND: Final = objects("spark-cluster", "full")
 EVIL: Final[Object] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "evil", "namespace": "kube-system"}}
@@ -39,6 +49,10 @@ def container(found: list[Object]) -> Any:
 
 def service(found: list[Object]) -> Any:
     return one(found, "Service", "-worker")["spec"]
+
+
+def pod_annotations(found: list[Object]) -> Any:
+    return one(found, "StatefulSet", "-worker")["spec"]["template"]["metadata"]["annotations"]
 
 
 def metadata(found: list[Object]) -> Any:
@@ -74,7 +88,11 @@ CHANGES: Final[dict[str, Callable[[list[Object]], Any]]] = {
     "a service with an address": lambda found: service(found).update(externalIPs=["10.0.0.1"]),
     "a service of another type": lambda found: service(found).update(type="ExternalName", externalName="example.com"),
     "a service with a cluster IP": lambda found: service(found).update(clusterIP="10.96.0.1"),
-    "a service account": lambda found: pod(found).update(serviceAccountName="default"),
+    "another service account": lambda found: pod(found).update(serviceAccountName="default"),
+    "no service account": lambda found: pod(found).pop("serviceAccountName"),
+    "an annotation of a pod more": lambda found: pod_annotations(found).update({"example/note": "x"}),
+    "an annotation of a pod less": lambda found: pod_annotations(found).pop("sidecar.istio.io/inject"),
+    "another annotation of a pod": lambda found: pod_annotations(found).update({"sidecar.istio.io/inject": "true"}),
     "a token": lambda found: pod(found).update(automountServiceAccountToken=True),
     "no word on a token": lambda found: pod(found).pop("automountServiceAccountToken"),
     "the host's network": lambda found: pod(found).update(hostNetwork=True),

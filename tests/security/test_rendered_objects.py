@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.post_renderer import Expected, checked, json_line
+from fencepost_operator.adapters.post_renderer import Expected, annotations_digest, checked, json_line
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
 from fencepost_operator.desired.cluster_values import cluster_values
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
@@ -33,7 +33,6 @@ LONGEST_KEY: Final = 1024
 KEY: Final = ObjectKey("flights", "everything")
 GENERATION: Final = 7
 SCHEMA: Final = jsonschema.Draft7Validator(json.loads((CHARTS / "spark-cluster" / "values.schema.json").read_text()))
-APPLIED: Final = Expected(namespace="flights", stem="everything-g7", owner_name="everything", owner_uid=UID)
 EXPECTED: Final = {
     ("Secret", "flights", "everything-g7-auth"),
     ("ConfigMap", "flights", "everything-g7-conf"),
@@ -135,7 +134,16 @@ def test_no_text_of_a_spec_changes_which_objects_are_applied(data: st.DataObject
     found = objects(text)
     assert identities(found) == EXPECTED
     assert_exact(found, spec)
-    assert objects(checked(text, APPLIED)) == found
+    assert objects(checked(text, applied(spec))) == found
+
+
+def applied(spec: Spec) -> Expected:
+    """What Helm may apply for a spec."""
+    return Expected(
+        namespace="flights", stem="everything-g7", owner_name="everything", owner_uid=UID,
+        service_account=spec.cluster.service_account_name or "",
+        pod_annotations=annotations_digest(spec.cluster.pod_annotations),
+    )  # fmt: skip
 
 
 def assert_exact(found: list[Object], spec: Spec) -> None:
@@ -143,7 +151,11 @@ def assert_exact(found: list[Object], spec: Spec) -> None:
     (conf,) = [item["data"] for item in found if item["kind"] == "ConfigMap"]
     settings_ = load(conf["spark-defaults.conf"])
     assert spec.cluster.spark_conf.items() <= settings_.items()
-    worker = one(found, "everything-g7-worker")["spec"]["template"]["spec"]
+    template = one(found, "everything-g7-worker")["spec"]["template"]
+    assert template["metadata"]["annotations"].items() >= spec.cluster.pod_annotations.items()
+    worker = template["spec"]
+    assert worker.get("serviceAccountName") == spec.cluster.service_account_name
+    assert worker["automountServiceAccountToken"] is False
     (container,) = worker["containers"]
     assert container["env"][: len(spec.job.env)] == [dict(variable) for variable in spec.job.env]
     assert container["envFrom"] == [dict(source) for source in spec.job.env_from]

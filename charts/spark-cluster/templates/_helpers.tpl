@@ -95,6 +95,11 @@ line break (U+0085), or refuses, is escaped here.
 {{- dig "data" "secret" "" ($there | default dict) | default (randAlphaNum 48 | b64enc) -}}
 {{- end }}
 
+{{- /* Annotations of a pod: the author's, and the chart's, which take precedence. Takes (dict "root" $ "own" (dict …)). */}}
+{{- define "spark-cluster.pod-annotations" -}}
+{{- merge .own (.root.Values.podAnnotations | default dict) | include "spark-cluster.json" -}}
+{{- end }}
+
 {{- /* Fields of a pod's spec that master and workers share. */}}
 {{- define "spark-cluster.pod" -}}
 automountServiceAccountToken: false
@@ -107,6 +112,9 @@ securityContext:
   fsGroup: 0
   seccompProfile:
     type: RuntimeDefault
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ include "spark-cluster.json" . }}
+{{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{ include "spark-cluster.json" . }}
 {{- end }}

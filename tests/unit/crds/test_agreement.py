@@ -115,6 +115,37 @@ def test_what_the_operator_reserves_the_schema_refuses() -> None:
     assert all(f"'{table}'" in tables for table in OWN_TABLES)
 
 
+ANNOTATIONS = {
+    "sidecar.istio.io/inject": True,
+    "note": True,
+    "notkubernetes.io/a": True,
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": True,
+    "kubectl.kubernetes.io/default-container": False,
+    "container.apparmor.security.beta.kubernetes.io/driver": False,
+    "Container.AppArmor.Security.Beta.Kubernetes.io/driver": False,
+    "kubernetes.io/psp": False,
+    "node.k8s.io/a": False,
+    "streaming.fencepost.dev/spec-hash": False,
+    "io.kubernetes.cri-o.Devices": False,
+    "two/slashes/a": False,
+    "-a": False,
+}
+
+
+@pytest.mark.parametrize(("key", "allowed"), ANNOTATIONS.items(), ids=str)
+def test_schema_and_operator_allow_the_same_annotations_of_pods(key: str, allowed: bool) -> None:
+    form, reserved = (rule["rule"] for rule in at("spec.cluster.podAnnotations")["x-kubernetes-validations"])
+    (exception,), (taken,) = re.findall(r"k == '([^']+)'", reserved), re.findall(r"matches[(]'([^']+)'", reserved)
+    in_form = re.match(re.findall(r"matches[(]'([^']+)'", form)[0], key)
+    assert bool(in_form and (key == exception or not re.match(taken, key))) is allowed
+    body = minimal()
+    body["spec"]["cluster"] = {"podAnnotations": {key: "x"}}
+    found = parse(body)
+    refused = () if isinstance(found, Spec) else found
+    assert bool(refused) is not allowed
+    assert all("podAnnotations" in violation.field and violation.remedy for violation in refused)
+
+
 PIPELINES = [
     pytest.param(body, id=f"{path.relative_to(REPOSITORY)}")
     for path in sorted((REPOSITORY / "examples").rglob("*.yaml"))

@@ -23,11 +23,12 @@ from fencepost.contract import (
     StartingOffsets,
     Variable,
 )
-from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipeline
+from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipeline, read_rewind
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import fingerprints, optional_references, referenced
+from fencepost_operator.desired.purge_job import purge_job
 from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
 from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
@@ -62,6 +63,8 @@ FULL: dict[str, Any] = {
         "tolerations": [{"key": "spark", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "priorityClassName": "high",
+        "serviceAccountName": "streaming",
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
     },
     "source": {
         "kafka": {
@@ -359,3 +362,21 @@ def test_the_driver_alone_mounts_the_certificates_of_cassandra() -> None:
     assert mounts["cassandra-tls"] == CASSANDRA_TLS_DIR
     assert DriverConfig.from_json(config.to_json()).cassandra.tls == CassandraTls(server_name="c.example")
     assert "certificates" not in config.to_json()
+
+
+def test_the_pods_of_a_rewind_have_the_account_and_the_annotations_of_the_driver() -> None:
+    pipeline, spec = pipeline_and_spec("full")
+    rewind = read_rewind(
+        {
+            "metadata": {
+                "name": "back", "namespace": pipeline.key.namespace, "uid": "u", "resourceVersion": "1",
+                "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"pipelineRef": {"name": pipeline.key.name}, "to": {"snapshot": "s"}},
+        }
+    )  # fmt: skip
+    job = purge_job(pipeline=pipeline, spec=spec, config=config_of(pipeline, spec), rewind=rewind, name="n")
+    template = job["spec"]["template"]
+    assert template["spec"]["serviceAccountName"] == "streaming"
+    assert template["spec"]["automountServiceAccountToken"] is False
+    assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}

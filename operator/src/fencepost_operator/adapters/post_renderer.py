@@ -11,6 +11,7 @@ applied.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -34,13 +35,16 @@ class UnexpectedManifestError(ValueError):
 class Expected:
     """Which cluster may be applied: where, under which stem of names (`<pipeline>-g<generation>`), owned by which uid.
 
-    `owner_uid` None means that the objects have no owner.
+    `owner_uid` None means that the objects have no owner. `service_account` '' is the namespace's default one.
+    `pod_annotations` is the `annotations_digest` of what the author wants on each pod.
     """
 
     namespace: str
     stem: str
     owner_name: str = ""
     owner_uid: str | None = None
+    service_account: str = ""
+    pod_annotations: str = ""
 
     def to_json(self) -> str:
         """Return what `main` takes as its argument."""
@@ -50,6 +54,16 @@ class Expected:
     def identities(self) -> frozenset[tuple[str, str, str]]:
         """Return (apiVersion, kind, name) of every object of a cluster."""
         return frozenset((version, kind, f"{self.stem}-{suffix}") for version, kind, suffix in _OBJECTS)
+
+
+OF_THE_CHART: Final = frozenset({"kubectl.kubernetes.io/default-container", "checksum/config", "checksum/code"})
+"""Annotations that the chart itself puts on pods, also instead of the author's of the same name."""
+
+
+def annotations_digest(annotations: Mapping[str, str]) -> str:
+    """Return a digest of a pod's annotations but for the chart's own, '' without any; a process' argument is short."""
+    found = {key: text for key, text in annotations.items() if key not in OF_THE_CHART}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
 
 
 _OBJECTS: Final = (
@@ -175,8 +189,8 @@ _STATEFUL_SET: Final = {
 }  # fmt: skip
 _POD: Final = {
     "automountServiceAccountToken", "enableServiceLinks", "terminationGracePeriodSeconds", "securityContext",
-    "imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName", "topologySpreadConstraints",
-    "initContainers", "containers", "volumes",
+    "serviceAccountName", "imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName",
+    "topologySpreadConstraints", "initContainers", "containers", "volumes",
 }  # fmt: skip
 _CONTAINER: Final = {
     "name", "image", "imagePullPolicy", "securityContext", "args", "envFrom", "env", "ports", "startupProbe",
@@ -238,7 +252,10 @@ class _Check:
         self.fields("spec", spec, _STATEFUL_SET)
         template = spec.get("template") or {}
         self.fields("spec.template", template, {"metadata", "spec"})
-        self.fields("spec.template.metadata", template.get("metadata") or {}, {"labels", "annotations"})
+        metadata = template.get("metadata") or {}
+        self.fields("spec.template.metadata", metadata, {"labels", "annotations"})
+        if annotations_digest(metadata.get("annotations") or {}) != self.expected.pod_annotations:
+            self.refuse("spec.template.metadata.annotations are not those of the spec")
         self.pod("spec.template.spec", template.get("spec") or {})
         for claim in spec.get("volumeClaimTemplates") or []:
             self.fields("spec.volumeClaimTemplates.spec", claim.get("spec") or {}, _CLAIM)
@@ -247,6 +264,7 @@ class _Check:
         self.fields(path, pod, _POD)
         for name in ("automountServiceAccountToken", "enableServiceLinks"):
             self.equal(f"{path}.{name}", pod.get(name), False)
+        self.equal(f"{path}.serviceAccountName", pod.get("serviceAccountName", ""), self.expected.service_account)
         self.equal(f"{path}.securityContext", pod.get("securityContext"), _POD_SECURITY)
         for volume in pod.get("volumes") or []:
             self.fields(f"{path}.volumes", volume, {"name", *_VOLUME_SOURCES})

@@ -29,7 +29,7 @@ from fencepost_operator.adapters.api_server import (
     Json,
 )
 from fencepost_operator.adapters.helm import Helm, ReleaseLocked
-from fencepost_operator.adapters.post_renderer import Expected
+from fencepost_operator.adapters.post_renderer import Expected, annotations_digest
 from fencepost_operator.adapters.release_manifest import applied_objects, difference
 from fencepost_operator.adapters.warnings import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
@@ -322,6 +322,8 @@ def _expected(key: ObjectKey, values: Manifest) -> Expected:
         stem=names.cluster_name(key.name, int(values["generation"])),
         owner_name=key.name,
         owner_uid=(values.get("ownerReference") or {}).get("uid"),
+        service_account=values.get("serviceAccountName") or "",
+        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
     )
 
 

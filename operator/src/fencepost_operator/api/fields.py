@@ -34,6 +34,11 @@ _SINK_NAME: Final = re.compile(r"[a-z]([-_a-z0-9]*[a-z0-9])?")
 _PLUGIN_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
+_ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_ANNOTATION: Final = re.compile(r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_RESERVED: Final = re.compile(r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|fencepost[.]dev)/|io[.](kubernetes|containerd)[.]")
+"""Annotations by which Kubernetes, container runtimes and the operator take instructions: AppArmor's profile."""
+_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 def _matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
@@ -43,6 +48,14 @@ def _matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _annotation(key: str) -> str:
+    if not _ANNOTATION.fullmatch(key):
+        raise ValueError("is not the key of an annotation, such as example.com/team")
+    if _RESERVED.match(key) and key != _SAFE_TO_EVICT:
+        raise ValueError("is an annotation by which Kubernetes or Fencepost takes instructions; remove it")
+    return key
 
 
 def _quantity(read: Callable[[str | float], Any]) -> BeforeValidator:
@@ -116,6 +129,9 @@ GroupId = Annotated[
         "a consumer group's id: at most 249 letters, digits, dots, underscores and hyphens",
     ),
 ]
+AccountName = Annotated[str, Field(max_length=253), _matching(_ACCOUNT, "the name of a ServiceAccount")]
+AnnotationKey = Annotated[str, Field(max_length=317), AfterValidator(_annotation)]
+AnnotationText = Annotated[str, Field(max_length=1024)]
 Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
 SerialConsistency = Annotated[str, _matching(re.compile("SERIAL|LOCAL_SERIAL"), "SERIAL or LOCAL_SERIAL")]
 HostName = Annotated[str, Field(max_length=253), _matching(_HOST, "a host name or an address")]

@@ -15,6 +15,9 @@ from pydantic import Field
 
 from fencepost.contract import SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
 from fencepost_operator.api.fields import (
+    AccountName,
+    AnnotationKey,
+    AnnotationText,
     At,
     Bytes,
     ClusteringOrder,
@@ -123,6 +126,10 @@ class ClusterSpec(Model):
     tolerations: tuple[Plain, ...] = ()
     affinity: Plain = field(default_factory=dict)
     priority_class: Annotated[str | None, At("priorityClassName")] = None
+    service_account_name: AccountName | None = None
+    pod_annotations: Annotated[Mapping[AnnotationKey, AnnotationText], Field(max_length=32)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,9 @@ def cluster_values(
         },
         "annotations": {labels.CONFIG_HASH: config_hash},
     }
+    # Left out at their default: with other values Helm would write each release again.
+    optional = {"serviceAccountName": cluster.service_account_name, "podAnnotations": cluster.pod_annotations}
+    values |= {name: value for name, value in optional.items() if value}
     plain: dict[str, Any] = encode(values)
     return plain
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from fencepost.contract import DriverConfig, ExitCode, Variable
 from fencepost.contract.purge import PURGE_FILE, PurgeRequest
 from fencepost_operator.api import GROUP, REWIND_KIND, VERSION, Pipeline, Rewind, Spec
+from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, run_config
 from fencepost_operator.desired.run_job import run_job
 
@@ -37,7 +38,7 @@ def purge_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, rewind: R
     marks = _labels(pipeline)
     job["metadata"] = _metadata(pipeline, rewind, name)
     template, pod = job["spec"]["template"], job["spec"]["template"]["spec"]
-    template["metadata"] = {"labels": marks}
+    template["metadata"] = {"labels": marks, "annotations": encode(spec.cluster.pod_annotations)}
     job["spec"] |= {
         "backoffLimit": ATTEMPTS,
         "podFailurePolicy": {

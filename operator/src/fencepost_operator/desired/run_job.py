@@ -67,7 +67,7 @@ def run_job(
             "podReplacementPolicy": "Failed",
             "template": {
                 # On the pod as well: it may outlive its Job.
-                "metadata": {"labels": marks, "annotations": notes},
+                "metadata": {"labels": marks, "annotations": {**encode(spec.cluster.pod_annotations), **notes}},
                 "spec": _pod(
                     spec,
                     config=config,
@@ -89,6 +89,7 @@ def _pod(
         "nodeSelector": encode(cluster.node_selector),
         "affinity": avoiding(encode(cluster.affinity), avoided_nodes),
         "priorityClassName": cluster.priority_class,
+        "serviceAccountName": cluster.service_account_name,
     }
     return {
         "restartPolicy": "Never",
