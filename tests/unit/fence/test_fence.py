@@ -21,6 +21,7 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
+from fencepost.fence.clock import wall_clock
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 
 PIPELINE = "default/flights/departures"
@@ -32,11 +33,15 @@ LOST = ReportedLoss(
 )
 
 
+BEGAN = wall_clock() // 10**6 * 10**6
+"""µs since 1970: a table in memory has the wall time for its own."""
+
+
 @dataclass
 class Time:
     """Time that passes only by sleeping."""
 
-    seconds: float = 1000.0
+    seconds: float = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
@@ -45,7 +50,7 @@ class Time:
         self.seconds += seconds
 
     def micros(self) -> int:
-        return int(self.seconds * 1e6)
+        return BEGAN + int(self.seconds * 1e6)
 
 
 @dataclass
@@ -188,6 +193,7 @@ def test_a_commit_takes_the_clock_along_with_the_wall_time() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
     deleted_at = row.clock + 3_600_000_000
+    table.now = lambda: deleted_at
     later = Fence(table, PIPELINE, now=lambda: deleted_at + 1)
     after = later.commit(row, offsets={"flights/0": 10}, planned={"flights/0": 10}, records=10, duration_ms=5)
     assert after.write_timestamp > deleted_at
@@ -561,6 +567,7 @@ def test_leader_epochs_are_kept_with_the_offsets_that_they_belong_to() -> None:
 
 
 MINUTE = 60_000_000
+SERVER = BEGAN + 60 * MINUTE
 
 
 def at(table: MemoryFenceTable, *, local: int, server: int) -> Fence:
@@ -571,9 +578,9 @@ def at(table: MemoryFenceTable, *, local: int, server: int) -> Fence:
 def test_a_clock_within_minutes_of_the_database_s_is_used_and_reported() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
-    ahead = at(table, local=10**15 + 4 * MINUTE, server=10**15)
+    ahead = at(table, local=SERVER + 4 * MINUTE, server=SERVER)
     after = ahead.commit(row, offsets={}, planned={}, records=0, duration_ms=0)
-    assert after.clock == 10**15 + 4 * MINUTE
+    assert after.clock == SERVER + 4 * MINUTE
     assert ahead.clock_skew_ms == 240_000
 
 
@@ -581,18 +588,28 @@ def test_timestamps_of_a_clock_that_is_behind_follow_the_database_s() -> None:
     """Else a deletion by hand hides rows that are written after it."""
     table = MemoryFenceTable()
     row = claimed(table)
-    behind = at(table, local=10**15 - 4 * MINUTE, server=10**15)
+    behind = at(table, local=SERVER - 4 * MINUTE, server=SERVER)
     after = behind.commit(row, offsets={}, planned={}, records=0, duration_ms=0)
-    assert after.clock == 10**15 - 5_000_000
+    assert after.clock == SERVER - 5_000_000
     assert behind.take_over(after, owner=OWNER).clock == after.clock + 2
 
 
-def test_timestamps_of_a_clock_that_is_hours_apart_are_its_own() -> None:
-    """The database's clock may be the wrong one, and a row keeps what it took from it."""
+def test_a_node_hours_behind_neither_claims_nor_commits() -> None:
+    """Its rows would lose to whatever was deleted by hand in these hours, and nothing would show that."""
     table = MemoryFenceTable()
-    row = claimed(table)
-    behind = at(table, local=10**15 - 600 * MINUTE, server=10**15)
-    assert behind.commit(row, offsets={}, planned={}, records=0, duration_ms=0).clock == 10**15 - 600 * MINUTE
+    taken = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
+    table.rows[PIPELINE] = taken = replace(taken, clock=SERVER - 600 * MINUTE)
+    with pytest.raises(FenceClockSkew, match="this node's clock is 36000 s behind") as caught:
+        at(table, local=SERVER - 600 * MINUTE, server=SERVER).claim(epoch=1, driver="d", code="c", start=at_zero)
+    assert os.uname().nodename in caught.value.remedy
+    assert table.rows[PIPELINE] == taken
+
+    row = at(table, local=SERVER, server=SERVER).claim(epoch=1, driver="d", code="c", start=at_zero)
+    with pytest.raises(FenceClockSkew, match="behind"):
+        commit_by(at(table, local=SERVER - 6 * MINUTE, server=SERVER), row, 10)
+    assert table.rows[PIPELINE] == row
+    taken_over = at(table, local=SERVER - 600 * MINUTE, server=SERVER).take_over(row, owner=OWNER)
+    assert taken_over.epoch == 2  # a driver is fenced whatever the operator's clock says
 
 
 def test_a_node_a_year_ahead_neither_claims_nor_commits() -> None:
@@ -601,13 +618,13 @@ def test_a_node_a_year_ahead_neither_claims_nor_commits() -> None:
     table = MemoryFenceTable()
     taken = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
     with pytest.raises(FenceClockSkew, match="this node's clock is 31536000 s ahead") as caught:
-        at(table, local=10**15 + year, server=10**15).claim(epoch=1, driver="d", code="c", start=at_zero)
+        at(table, local=SERVER + year, server=SERVER).claim(epoch=1, driver="d", code="c", start=at_zero)
     assert os.uname().nodename in caught.value.remedy
     assert table.rows[PIPELINE] == taken
 
-    row = at(table, local=10**15, server=10**15).claim(epoch=1, driver="d", code="c", start=at_zero)
+    row = at(table, local=SERVER, server=SERVER).claim(epoch=1, driver="d", code="c", start=at_zero)
     with pytest.raises(FenceClockSkew):
-        at(table, local=10**15 + year, server=10**15).commit(row, offsets={}, planned={}, records=0, duration_ms=0)
+        at(table, local=SERVER + year, server=SERVER).commit(row, offsets={}, planned={}, records=0, duration_ms=0)
     assert table.rows[PIPELINE] == row
 
 
@@ -639,7 +656,7 @@ def commit_by(one: Fence, row: FenceRow, until: int) -> FenceRow:
 def test_a_machine_that_was_suspended_is_not_taken_for_one_whose_clock_jumped() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
-    wall = 10**15
+    wall = SERVER
     table.now = lambda: wall
     one = Fence(table, PIPELINE, now=lambda: wall, monotonic=lambda: 0.0, sleep=lambda _: None)
     row = commit_by(one, row, 10)
@@ -650,19 +667,19 @@ def test_a_machine_that_was_suspended_is_not_taken_for_one_whose_clock_jumped() 
 def test_a_row_whose_clock_is_far_ahead_is_refused_with_the_way_out() -> None:
     table = MemoryFenceTable()
     taken = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
-    table.rows[PIPELINE] = replace(taken, clock=10**15 + 60 * MINUTE)
+    table.rows[PIPELINE] = replace(taken, clock=SERVER + 60 * MINUTE)
     with pytest.raises(FenceClockSkew, match="the fence row's clock is 3600 s ahead") as caught:
-        at(table, local=10**15, server=10**15).claim(epoch=1, driver="d", code="c", start=at_zero)
-    assert f"SET clock = {10**15}" in caught.value.remedy
-    assert f"IF clock = {10**15 + 60 * MINUTE}" in caught.value.remedy
+        at(table, local=SERVER, server=SERVER).claim(epoch=1, driver="d", code="c", start=at_zero)
+    assert f"SET clock = {SERVER}" in caught.value.remedy
+    assert f"IF clock = {SERVER + 60 * MINUTE}" in caught.value.remedy
 
 
 def test_a_takeover_by_an_operator_whose_clock_is_ahead_works_at_the_database_s_time() -> None:
     """Fencing a driver matters more than the operator's clock, which must not reach the row all the same."""
     table = MemoryFenceTable()
     row = claimed(table)
-    after = at(table, local=10**15 + 60 * MINUTE, server=10**15).take_over(row, owner=OWNER)
-    assert after.clock == 10**15
+    after = at(table, local=SERVER + 60 * MINUTE, server=SERVER).take_over(row, owner=OWNER)
+    assert after.clock == SERVER
 
 
 def test_progress_is_told_beside_the_row_which_stays_as_it_is() -> None:

@@ -3,6 +3,7 @@
 A timestamp decides for good which write wins.  A node whose clock runs a year ahead would hide a year of later writes,
 so a timestamp that is minutes ahead of the database is refused before it is written.  Rows of a node that is behind
 would lose to deletions from before they were written, so timestamps follow the database's time up to MOST_APART.
+Further apart, either clock may be the wrong one, and a driver writes with neither.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from fencepost.fence.errors import FenceClockSkew, FenceUnavailable
 
 MOST_APART: Final = 300_000_000
-"""µs that a timestamp may be ahead of the database's time, and by which a slow node's timestamps follow that time."""
+"""µs by which this node's clock and the database's may differ, and that a timestamp may be ahead of the latter."""
 MOST_BEHIND: Final = 5_000_000
 """µs that a timestamp may be behind the database's time: the time of an answer makes the measurement that wrong."""
 MEASURE_EVERY: Final = 300.0
@@ -51,19 +52,19 @@ class ServerClock:
         self._measured = (server + round((after - before) / 2 * 1e6), after)
 
     def check(self, floor: int) -> None:
-        """Raise FenceClockSkew when this node's clock, or `floor`, is too far ahead, and FenceUnavailable."""
+        """Raise FenceClockSkew when the clocks are too far apart or `floor` is too far ahead, and FenceUnavailable."""
         self.measure()
         self._refuse(floor)
 
     def stamp(self, floor: int) -> int:
         """Return the wall time, at least `floor`.
 
-        Raises FenceClockSkew when that is more than MOST_APART ahead of the database.  A database that gives no time
+        Raises FenceClockSkew as `check` does.  A database that gives no time
         leaves `floor`: the smallest step that keeps the order.
         """
         if self._is_due():
             self._try_to_measure()
-        if self._excess(floor) > 0:
+        if self._is_refused(floor):
             self._try_to_measure()  # a machine that was suspended stopped the monotonic clock, and nothing is wrong
         self._refuse(floor)
         server = self._server()
@@ -80,10 +81,7 @@ class ServerClock:
         return floor if server is None else max(floor, min(self._following(server), server))
 
     def _following(self, server: int) -> int:
-        """Return this node's time, or one close to the database's where this node's clock is seconds behind it.
-
-        Where they are further apart it may be the database's clock that is wrong, and what a row takes from it stays.
-        """
+        """Return this node's time, or one close to the database's where this node's clock is seconds behind it."""
         now = self._now()
         return server - MOST_BEHIND if MOST_BEHIND < server - now <= MOST_APART else now
 
@@ -102,14 +100,21 @@ class ServerClock:
         except FenceUnavailable:
             return  # the change itself waits for the database, and the last measurement is good enough
 
-    def _excess(self, floor: int) -> int:
+    def _is_refused(self, floor: int) -> bool:
         server = self._server()
-        return 0 if server is None else max(floor, self._now()) - server - MOST_APART
+        return server is not None and (abs(self._now() - server) > MOST_APART or floor - server > MOST_APART)
 
     def _refuse(self, floor: int) -> None:
         server = self._server()
-        if server is None or self._excess(floor) <= 0:
+        if server is None or not self._is_refused(floor):
             return
+        if server - self._now() > MOST_APART:
+            raise FenceClockSkew(
+                f"this node's clock is {_seconds(server - self._now())} s behind Cassandra's time; more than"
+                f" {_seconds(MOST_APART)} s is refused: rows would lose to what was deleted before they are written",
+                remedy=f"Correct the clock of the node that runs pod {os.uname().nodename} (see its NTP service), or of"
+                " the Cassandra nodes if theirs is ahead.",
+            )
         if self._now() - server > MOST_APART:
             raise FenceClockSkew(
                 f"this node's clock is {_seconds(self._now() - server)} s ahead of Cassandra's time; more than"

@@ -75,7 +75,10 @@ class FenceMissing(FenceError):
 
 
 class FenceClockSkew(FenceError):
-    """The change was refused: its timestamp is too far ahead of the database's time. `remedy` says what to do."""
+    """The change was refused: this node's clock is too far from the database's, or the row's too far ahead of it.
+
+    `remedy` says what to do.
+    """
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)

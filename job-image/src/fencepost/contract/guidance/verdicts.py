@@ -181,7 +181,7 @@ VERDICT: Final = {
     Reason.CLOCK_SKEW: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,
-        situation="The clock of the driver's node, or of the fence row, is minutes ahead of Cassandra's (54)",
+        situation="The clock of the driver's node is minutes apart from Cassandra's, or the row's is ahead (54)",
         does=WAITS,
         remedy="correct the time of the node; for the row, follow the message",
         steps=(PODS,),
