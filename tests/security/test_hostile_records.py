@@ -54,6 +54,7 @@ def test_a_record_with_such_names_can_be_set_aside(producer: RawProducer) -> Non
     kept = letter(
         topic="t",
         partition=0,
+        topic_id="id",
         offset=1,
         epoch=1,
         code="c",

@@ -177,17 +177,13 @@ class CassandraStore:
             )
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
-        """Yield the dead letters of offsets [start, until), without value, headers and traceback. Raises CliError."""
+        """Yield the dead letters of offsets [start, until), as a list has them. Raises CliError."""
         with _told(self.access):
             yield from self._letters.of_partition(topic, partition, start=start, until=until)
 
-    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """Return one with all that it holds. Raises CliError."""
-        return self._patiently(lambda: self._letters.read(topic, partition, offset))
-
-    def keeps_retries(self) -> bool:
-        """Return whether the table has the columns that `mark_retried` writes. Raises CliError."""
-        return self._patiently(self._letters.keeps_retries)
+    def letter(self, listed: DeadLetter) -> DeadLetter | None:
+        """Return one with all that it holds, None when it is gone. Raises CliError."""
+        return self._patiently(lambda: self._letters.read(listed))
 
     def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
         """Record who sent its record to Kafka again, when, and to where. Raises CliError."""

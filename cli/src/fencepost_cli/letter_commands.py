@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -119,10 +119,21 @@ def show(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The record's topic.")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Its offset.")],
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="Kafka's id of the topic, where two topics of that name had one.")
+    ] = None,
 ) -> None:
     """Show one dead letter: key, value, headers, error and traceback."""
     with target.store() as store:
-        letter = store.letter(topic, partition, offset)
+        listed = list(store.letters(topic, partition, start=offset, until=offset + 1))
+        found = [one for one in listed if topic_id in {None, one.topic_id}]
+        if len(found) > 1:
+            raise CliError(
+                f"topic {topic} was deleted and created again, and {len(found)} records of {topic}/{partition}@{offset}"
+                " are dead letters",
+                remedy=f"add --topic-id, one of {', '.join(one.topic_id for one in found)}",
+            )
+        letter = store.letter(found[0]) if found else None
     if letter is None:
         raise CliError(
             f"{target.key} has no dead letter of {topic}/{partition}@{offset}",
@@ -138,6 +149,7 @@ def show(
                 "key": bytes_json(letter.key),
                 "value": bytes_json(letter.value),
                 "headers": None if headers is None else content,
+                "whole": letter.is_whole,
                 "traceback": letter.traceback,
             }
         )
@@ -150,7 +162,8 @@ def show(
             "Epoch": letter.epoch,
             "Code": letter.code,
             "Reason": letter.reason,
-            "Truncated": letter.truncated,
+            "Topic id": letter.topic_id,
+            "Whole": letter.is_whole,
             "Retried": f"{moment(letter.retried_at)} by {letter.retried_by}, to {letter.retried_to}"
             if letter.retried_at
             else None,
@@ -199,11 +212,6 @@ def retry(
         raise CliError("nothing says which dead letters", remedy="choose with --topic and the others, or say --all")
     with target.store() as store:
         row = target.row(store)
-        if not store.keeps_retries():
-            raise CliError(
-                f"the table dead_letters of keyspace {target.cassandra.keyspace} has no column retried_at",
-                remedy="upgrade the operator, or apply docs/fence-schema.cql",
-            )
         found = page(store, partitions_of(selection, row), selection, limit=chosen.limit)
         wanted = [one for one in found.letters if repeat or one.retried_at is None]
         if found.following:
@@ -211,7 +219,7 @@ def retry(
         if not dry_run and wanted and not yes:
             where = f"topic {to_topic}" if to_topic else "their topics"
             ask(f"Send up to {len(wanted):,} records to {where} again?")
-        retries = _Retries(target, store, row, to_topic, who(by))
+        retries = _Retries(target, store, row, target.watermarks().topic_ids, to_topic, who(by))
         try:
             if dry_run:
                 retries.send(wanted, None)
@@ -229,11 +237,12 @@ def retry(
 
 @dataclass(slots=True)
 class _Retries:
-    """The retries of one command; `done` are those so far."""
+    """The retries of one command; `topic_ids` are Kafka's, `done` are those so far."""
 
     target: Target
     store: Store
     row: FenceRow
+    topic_ids: Mapping[str, str]
     to_topic: str | None
     who: str
     done: list[_Outcome] = field(default_factory=list)
@@ -241,12 +250,13 @@ class _Retries:
     def send(self, wanted: Iterable[DeadLetter], producer: Producer | None) -> None:
         """Send each record, then mark its letter: what is stopped in between is sent again. None sends nothing."""
         for each in wanted:
-            letter = self.store.letter(each.topic, each.partition, each.offset)
+            letter = self.store.letter(each)
             if letter is not None and letter.retried_at == each.retried_at:  # neither expired nor retried meanwhile
                 self.done.append(self._outcome(letter, producer))
 
     def _outcome(self, letter: DeadLetter, producer: Producer | None) -> _Outcome:
-        why = why_not(letter, self.row, self.target.spec.source.topics, to_topic=self.to_topic)
+        topics = self.target.spec.source.topics
+        why = why_not(letter, self.row, topics, self.topic_ids, to_topic=self.to_topic)
         if why is not None:
             return _Outcome(letter, why=why)
         record = again(letter, self.target.cassandra.pipeline, to_topic=self.to_topic)
@@ -284,6 +294,7 @@ def _row(target: Target, store: Store, selection: Selection) -> FenceRow | None:
 def _facts(letter: DeadLetter) -> dict[str, Any]:
     return {
         "topic": letter.topic,
+        "topicId": letter.topic_id,
         "partition": letter.partition,
         "offset": letter.offset,
         "at": letter.at,
@@ -293,7 +304,6 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
         "error": letter.error,
         "timestamp": letter.timestamp,
         "valueSize": letter.value_size,
-        "truncated": letter.truncated,
         "retriedAt": letter.retried_at,
         "retriedBy": letter.retried_by,
         "retriedTo": letter.retried_to,

@@ -98,11 +98,12 @@ def partitions_of(selection: Selection, row: FenceRow | None) -> list[str]:
 
 
 def page(store: Store, partitions: Iterable[str], selection: Selection, *, limit: int) -> Page:
-    """Return the first `limit` letters that are asked for. Raises CliError."""
+    """Return the first `limit` letters that are asked for, and the others of the last one's place. Raises CliError."""
     found: list[DeadLetter] = []
     last: str | None = None
     for looked_at, letter in enumerate(_in_order(store, partitions, selection)):
-        if len(found) == limit or looked_at == MOST_LOOKED_AT:
+        # Letters of one place, of two topics of that name, stay on one page.
+        if (len(found) >= limit or looked_at >= MOST_LOOKED_AT) and place_of(letter) != last:
             return Page(tuple(found), last)
         last = place_of(letter)
         if selection.has_time_of(letter):
@@ -122,19 +123,36 @@ def _in_order(store: Store, partitions: Iterable[str], selection: Selection) -> 
         yield from store.letters(topic, partition, start=start, until=selection.until)
 
 
-def why_not(letter: DeadLetter, row: FenceRow, topics: Sequence[str], *, to_topic: str | None) -> str | None:
-    """Return why a letter's record cannot go to Kafka again, None when it can."""
+def why_not(
+    letter: DeadLetter, row: FenceRow, topics: Sequence[str], topic_ids: Mapping[str, str], *, to_topic: str | None
+) -> str | None:
+    """Return why a letter's record cannot go to Kafka again, None when it can.
+
+    `topic_ids` are Kafka's now; a topic that it does not name is left to the producer.
+    """
+    now = topic_ids.get(letter.topic, letter.topic_id)
+    if now != letter.topic_id and to_topic is None:
+        return (
+            f"topic {letter.topic} was deleted and created again since: its id is {now}, the record's topic had"
+            f" {letter.topic_id or 'none'}; if the record belongs into the new one, say --to-topic {letter.topic}"
+        )
     committed = row.offsets.get(offset_key(letter.topic, letter.partition))
-    if committed is not None and letter.offset >= committed:
+    is_of_row = row.topic_ids.get(letter.topic, "") == letter.topic_id
+    if is_of_row and committed is not None and letter.offset >= committed:
         return f"the pipeline has not committed beyond it (committed {committed}) and reads it again by itself"
-    if letter.truncated or len(letter.value or b"") != (letter.value_size or 0):
+    if to_topic is None and letter.topic not in topics:
+        return f"the pipeline no longer reads topic {letter.topic}: choose one with --to-topic"
+    return _what_it_lacks(letter)
+
+
+def _what_it_lacks(letter: DeadLetter) -> str | None:
+    """Return why a letter does not hold the record that the driver wrote, None when it does."""
+    if not letter.is_whole or len(letter.value or b"") != (letter.value_size or 0):
         return "the letter does not hold all of it: copy the record from its topic while Kafka has it"
     if letter.value is not None and hashlib.sha256(letter.value).hexdigest() != letter.value_sha256:
         return "its value is not the one that the driver wrote: the SHA-256 differs"
     if headers_of(letter) is None:
         return "its headers are not what the driver wrote"
-    if to_topic is None and letter.topic not in topics:
-        return f"the pipeline no longer reads topic {letter.topic}: choose one with --to-topic"
     return None
 
 

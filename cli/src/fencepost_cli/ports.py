@@ -155,15 +155,11 @@ class Store(Protocol):
         ...
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
-        """Yield the dead letters of offsets [start, until), without value, headers and traceback."""
+        """Yield the dead letters of offsets [start, until), without key, value, headers and traceback."""
         ...
 
-    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """Return one with all that it holds."""
-        ...
-
-    def keeps_retries(self) -> bool:
-        """Return whether the table has the columns that `mark_retried` writes."""
+    def letter(self, listed: DeadLetter) -> DeadLetter | None:
+        """Return one with all that it holds, None when it is gone."""
         ...
 
     def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:

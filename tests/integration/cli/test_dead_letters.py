@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from fencepost.fence.dead_letters import DeadLetters, letter
+from fencepost.fence.dead_letters import DeadLetter, DeadLetters, letter
 from integration.cli.scene import KEYSPACE, RECORDS, Scene
 
 pytestmark = pytest.mark.integration
@@ -24,9 +24,10 @@ def letters(scene: Scene) -> Iterator[DeadLetters]:
     table = DeadLetters(scene.session, KEYSPACE, scene.row.pipeline)
     for offset in (3, 7, 17):
         one = letter(
-            topic=scene.topic, partition=0, offset=offset, epoch=1, code="image job:transform",
-            reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback", key=b"k", value=VALUE,
-            timestamp=datetime(2026, 1, 2, tzinfo=UTC), headers=[("trace", b"\x01"), ("none", None)],
+            topic=scene.topic, partition=0, topic_id=scene.row.topic_ids[scene.topic], offset=offset, epoch=1,
+            code="image job:transform", reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback",
+            key=b"k", value=VALUE, timestamp=datetime(2026, 1, 2, tzinfo=UTC),
+            headers=[("trace", b"\x01"), ("none", None)],
         )  # fmt: skip
         table.write(one, write_timestamp=now, retention=3600.0, consistency="ONE", patience=60.0)
     yield table
@@ -34,6 +35,11 @@ def letters(scene: Scene) -> Iterator[DeadLetters]:
         f"DELETE FROM {KEYSPACE}.dead_letters WHERE pipeline = %s AND topic = %s AND partition = 0",  # noqa: S608
         (scene.row.pipeline, scene.topic),
     )
+
+
+def one_of(letters: DeadLetters, scene: Scene, offset: int) -> DeadLetter | None:
+    (listed,) = letters.of_partition(scene.topic, 0, start=offset, until=offset + 1)
+    return letters.read(listed)
 
 
 def stored(scene: Scene, offset: int) -> Message:
@@ -72,7 +78,7 @@ def test_a_letter_is_listed_shown_and_its_record_sent_again(scene: Scene, letter
         ("fencepost-dead-letter-pipeline", scene.row.pipeline.encode()), ("fencepost-dead-letter-retries", b"1"),
         ("fencepost-dead-letter-timestamp", b"1767312000000"),
     ]  # fmt: skip
-    marked = letters.read(scene.topic, 0, 7)
+    marked = one_of(letters, scene, 7)
     assert marked is not None
     assert (marked.retried_by, marked.retried_to) == ("ann", places[1])
 
@@ -85,6 +91,6 @@ def test_a_topic_that_does_not_exist_marks_nothing(scene: Scene, letters: DeadLe
     ended = scene.fencepost("dead-letters", "retry", str(scene.key), *words)
     assert ended.returncode == 2
     assert "choose a topic that exists" in ended.stderr
-    kept = letters.read(scene.topic, 0, 3)
+    kept = one_of(letters, scene, 3)
     assert kept is not None
     assert kept.retried_at is None

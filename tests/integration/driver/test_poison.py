@@ -66,13 +66,15 @@ def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Ma
     assert (row.dead_letters, row.last_dead_letter) == (3, f"{one.topic}/2@6")
     assert check_history(one.history()).violations == ()
     letters = DeadLetters(one.session, one.config.fence_keyspace, one.config.pipeline)
-    assert [found.offset for found in letters.of_partition(one.topic, 1)] == [5]
-    assert [found.offset for found in letters.of_partition(one.topic, 2)] == [5, 6]
-    kept = letters.read(one.topic, 1, 5)
+    (listed,) = letters.of_partition(one.topic, 1)
+    assert (listed.offset, listed.topic_id) == (5, row.topic_ids[one.topic])
+    others = list(letters.of_partition(one.topic, 2))
+    assert [found.offset for found in others] == [5, 6]
+    kept = letters.read(listed)
     assert kept is not None
     assert (kept.key, kept.value, kept.headers) == (b"bad", UNREADABLE, '[["from", "YSB0ZXN0"]]')
     assert "ValueError: this record is unreadable" in (kept.traceback or "")
-    other = letters.read(one.topic, 2, 5)
+    other = letters.read(others[0])
     assert other is not None
     assert "CAST_INVALID_INPUT" in (other.error or "")
 

@@ -91,13 +91,14 @@ def dead_letter(
     key: bytes | None = b"k",
     headers: Sequence[tuple[str, bytes | None]] = (("trace", b"\x00\xff"),),
     error: str = "ValueError: no price",
+    topic_id: str = "id",
     age: timedelta = timedelta(minutes=5),
 ) -> DeadLetter:
     """A record of partition 0 that a driver set aside."""
     one = letter(
-        topic=topic, partition=0, offset=offset, epoch=2, code="image job:transform", reason="TransformFailed",
-        error=error, traceback='Traceback:\n  File "job.py"\n    raise', timestamp=datetime(2026, 1, 2, tzinfo=UTC),
-        key=key, value=value, headers=headers,
+        topic=topic, partition=0, topic_id=topic_id, offset=offset, epoch=2, code="image job:transform",
+        reason="TransformFailed", error=error, traceback='Traceback:\n  File "job.py"\n    raise',
+        timestamp=datetime(2026, 1, 2, tzinfo=UTC), key=key, value=value, headers=headers,
     )  # fmt: skip
     return replace(one, at=datetime.now(UTC) - age)
 
@@ -117,8 +118,7 @@ class World:
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
     accepted_losses: list[AcceptedLoss] = field(default_factory=list)
     snapshot_rows: list[Snapshot] = field(default_factory=list)
-    kept_letters: dict[tuple[str, int, int], DeadLetter] = field(default_factory=dict)
-    keeps_retries: bool = True
+    kept_letters: dict[tuple[str, int, int, str], DeadLetter] = field(default_factory=dict)
     marks_until_outage: int | None = None
     produced: list[NewRecord] = field(default_factory=list)
     refuses: CliError | None = None
@@ -171,7 +171,7 @@ class World:
         return json.loads(ended.stdout)
 
     def keep(self, one: DeadLetter) -> None:
-        self.kept_letters[one.topic, one.partition, one.offset] = one
+        self.kept_letters[one.topic, one.partition, one.offset, one.topic_id] = one
 
     # The ports
 
@@ -314,13 +314,10 @@ class _Store:
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
         for _, one in sorted(self.world.kept_letters.items()):
             if (one.topic, one.partition) == (topic, partition) and start <= one.offset < until:
-                yield replace(one, value=None, headers=None, traceback=None)
+                yield replace(one, key=None, value=None, headers=None, traceback=None)
 
-    def letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        return self.world.kept_letters.get((topic, partition, offset))
-
-    def keeps_retries(self) -> bool:
-        return self.world.keeps_retries
+    def letter(self, listed: DeadLetter) -> DeadLetter | None:
+        return self.world.kept_letters.get((listed.topic, listed.partition, listed.offset, listed.topic_id))
 
     def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
         if self.world.marks_until_outage == 0:

@@ -7,6 +7,7 @@ from typing import Final
 OWN_TABLES: Final = frozenset(
     {
         "accepted_losses",
+        "dead_letter_chunks",
         "dead_letters",
         "fence",
         "fence_changes",

@@ -29,6 +29,7 @@ class StoredLetters:
         one = letter(
             topic=part.topic,
             partition=part.partition,
+            topic_id=row.topic_ids.get(part.topic, ""),
             offset=record.offset,
             epoch=row.epoch,
             code=self.code,
@@ -57,6 +58,22 @@ def stored_letters(config: DriverConfig, session: Session) -> StoredLetters | No
         table=DeadLetters(session, config.fence_keyspace, config.pipeline),
         code=config.code,
         retention=config.dead_letter_retention,
+        consistency=config.consistency,
+        patience=config.patience,
+    )
+
+
+def remove_uncommitted(row: FenceRow, config: DriverConfig, session: Session) -> None:
+    """Remove the letters of what a run reads again, after it has claimed `row` and before it writes. Raises FenceError.
+
+    A run that died between a letter and its commit left one, and so did each letter that a rewind goes back behind.
+    Whatever the run does with these records now, it writes them or sets them aside, and not both.
+    """
+    DeadLetters(session, config.fence_keyspace, config.pipeline).remove_from(
+        row.offsets,
+        row.topic_ids,
+        # After each timestamp of an earlier epoch, and before each of this one.
+        write_timestamp=row.clock,
         consistency=config.consistency,
         patience=config.patience,
     )

@@ -54,6 +54,10 @@ class InProgress:
     since: float
 
 
+def nothing_left(row: FenceRow) -> None:
+    """Remove nothing: no run before this one left anything but output."""
+
+
 def ignore(offsets: Mapping[str, int]) -> None:
     """Mirror the offsets to nothing."""
 
@@ -61,6 +65,7 @@ def ignore(offsets: Mapping[str, int]) -> None:
 class Loop:
     """One run of one pipeline. `stop` ends it after the batch in progress; `hand` and `row` say where it is.
 
+    `claimed` removes what earlier runs left of records that this one reads again, before anything is written.
     `report` is told of each committed batch, `mirror` of the committed offsets, after the claim and each commit; both
     return at once.
     """
@@ -77,6 +82,7 @@ class Loop:
         stop: threading.Event,
         report: Callable[[Report], None],
         isolator: Isolator | None = None,
+        claimed: Callable[[FenceRow], None] = nothing_left,
         mirror: Callable[[Mapping[str, int]], None] = ignore,
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -90,6 +96,7 @@ class Loop:
         self._stop = stop
         self._report = report
         self._isolator = isolator
+        self._claimed = claimed
         self._mirror = mirror
         self._now = now
         self._wait = wait or stop.wait
@@ -137,6 +144,7 @@ class Loop:
             owner=self._config.owner,
         )
         self._seen_epochs = self._claiming.leader_epochs
+        self._claimed(self._row)
         self._show()
 
     def run(self) -> None:

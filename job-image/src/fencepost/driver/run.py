@@ -193,6 +193,7 @@ class Driver:
         self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
+        from fencepost.driver.letters import remove_uncommitted  # noqa: PLC0415
         from fencepost.entrypoint import load  # noqa: PLC0415
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
@@ -234,6 +235,7 @@ class Driver:
             stop=self._stop,
             report=self._committed,
             isolator=self._isolator(engine, table, source, records) if config.isolate else None,
+            claimed=lambda row: remove_uncommitted(row, config, table.session),
             mirror=mirror.show if mirror is not None else ignore,
         )
         self._watch_progress(self._loop, engine, fence)

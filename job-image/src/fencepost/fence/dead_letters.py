@@ -1,7 +1,9 @@
 """Dead letters: the records that a driver set aside because each of them fails alone.
 
 A letter is written before the offsets move past its record, so a record is in the sinks, in this table, or still to be
-read.  Its key is the record's place, so a repetition overwrites it.  It expires after the pipeline's retention.
+read.  Its key is the record's place, so a repetition overwrites it.  A run removes, once it has claimed its epoch, the
+letters of what it is to read again.  It expires after the pipeline's retention.
+A record is kept whole: what is too long for a row is in chunks of a table of its own, which are written before the row.
 """
 
 from __future__ import annotations
@@ -11,29 +13,34 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from heapq import merge
 from itertools import islice
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
 
+from fencepost.contract import split_offset_key
 from fencepost.fence import FenceSchemaInvalid, schema
 from fencepost.fence.cassandra_errors import translated
 from fencepost.fence.patience import Patience
 
-LONGEST_VALUE: Final = 1024 * 1024
-"""Bytes of a record's value that a letter keeps."""
-LONGEST_KEY: Final = 64 * 1024
-"""Bytes of a record's key, and of all its headers together."""
+LONGEST: Final[Mapping[str, int]] = {"key": 64 * 1024, "value": 1024 * 1024, "headers": 64 * 1024}
+"""Bytes of each part of a record that the letter's row holds; a longer one is in chunks, as a whole."""
+CHUNK: Final = 1024 * 1024
+"""Bytes of one chunk."""
+CHUNKS_OUTLIVE: Final = 3600
+"""Seconds that chunks live longer than the row that names them."""
 LONGEST_TEXT: Final = 16 * 1024
 """Characters of the error, and of the traceback."""
 QUORUMS: Final = frozenset({"QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"})
 PAGE: Final = 50
-"""Letters that one request reads, without values: with keys and errors of the greatest length 6 MiB."""
-_LEFT_OUT: Final = ("value", "headers", "traceback")
-"""Columns of a letter that a list does not read."""
+"""Letters that one request reads, without their records: with errors of the greatest length 1 MiB."""
+AT_ONCE: Final = 64
+"""Requests in flight."""
 _LARGEST: Final = 2**63 - 1
 
 
@@ -41,14 +48,16 @@ _LARGEST: Final = 2**63 - 1
 class DeadLetter:
     """One record, and why it was set aside.
 
-    `headers` are JSON, [[key, value in base64 or null], …].  `value_size` and `value_sha256` are of the whole value;
-    `truncated` says that key, value or headers are not all there.  `code` is that of the run, as in the fence row.
-    `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when somebody sends the record to
-    Kafka again; a driver that writes the letter later clears them.
+    `topic_id` is Kafka's: a topic that is deleted and created again has another one.  `headers` are JSON, [[key, value
+    in base64 or null], …].  `value_size` and `value_sha256` are of the value.  `code` is that of the run, as in the
+    fence row.  `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when somebody sends the
+    record to Kafka again; a driver that writes the letter later clears them.  `is_whole` is False where chunks of it
+    are missing.
     """
 
     topic: str
     partition: int
+    topic_id: str
     offset: int
     epoch: int
     at: datetime
@@ -62,29 +71,30 @@ class DeadLetter:
     headers: str | None = None
     value_size: int | None = None
     value_sha256: str | None = None
-    truncated: bool | None = None
     retried_at: datetime | None = None
     retried_by: str | None = None
     retried_to: str | None = None
+    is_whole: bool = True
 
 
 _TYPES: Final = {
-    **dict.fromkeys(("topic", "code", "reason", "error", "traceback", "headers", "value_sha256"), str),
+    **dict.fromkeys(("topic", "topic_id", "code", "reason", "error", "traceback", "headers", "value_sha256"), str),
     **dict.fromkeys(("retried_by", "retried_to"), str),
     **dict.fromkeys(("partition", "offset", "epoch", "value_size"), int),
     **dict.fromkeys(("at", "timestamp", "retried_at"), datetime),
     **dict.fromkeys(("key", "value"), bytes),
-    "truncated": bool,
 }
 """What a column of a letter may hold: anybody with the account may have written others by hand."""
-_NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "epoch", "at"})
+_NEVER_NULL: Final = frozenset({"topic", "partition", "topic_id", "offset", "epoch", "at"})
 _RETRIED: Final = ("retried_at", "retried_by", "retried_to")
+_PLACE: Final = "pipeline = ? AND topic = ? AND partition = ? AND topic_id = ?"
 
 
 def letter(
     *,
     topic: str,
     partition: int,
+    topic_id: str,
     offset: int,
     epoch: int,
     code: str,
@@ -96,16 +106,12 @@ def letter(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> DeadLetter:
-    """Return the letter of a record, with everything in it bounded."""
-    kept, size = [], 0
-    for name, content in headers:
-        size += len(name.encode()) + len(content or b"")
-        if size <= LONGEST_KEY:
-            kept.append([name, None if content is None else base64.b64encode(content).decode()])
-    is_cut = len(key or b"") > LONGEST_KEY or len(value or b"") > LONGEST_VALUE or len(kept) < len(headers)
+    """Return the letter of a record, whole; only error and traceback are bounded."""
+    coded = [[name, None if content is None else base64.b64encode(content).decode()] for name, content in headers]
     return DeadLetter(
         topic=topic,
         partition=partition,
+        topic_id=topic_id,
         offset=offset,
         epoch=epoch,
         at=datetime.now(UTC),
@@ -114,12 +120,11 @@ def letter(
         error=_both_ends(error),
         traceback=_both_ends(traceback),
         timestamp=timestamp,
-        key=None if key is None else key[:LONGEST_KEY],
-        value=None if value is None else value[:LONGEST_VALUE],
-        headers=json.dumps(kept),
+        key=key,
+        value=value,
+        headers=json.dumps(coded),
         value_size=None if value is None else len(value),
         value_sha256=None if value is None else hashlib.sha256(value).hexdigest(),
-        truncated=is_cut,
     )
 
 
@@ -140,93 +145,193 @@ class DeadLetters:
         self._pipeline = pipeline
         self._sleep = sleep
         self._monotonic = monotonic
+        self._prepared: dict[tuple[str, str | None], Any] = {}
 
     def write(
         self, one: DeadLetter, *, write_timestamp: int, retention: float, consistency: str, patience: float
     ) -> None:
         """Write a letter at a quorum or more, at `write_timestamp` in µs, to expire after `retention`.
 
-        A table of an earlier release lacks columns, and what they hold is then left out.
         Raises FenceUnavailable when Cassandra does not answer for `patience`, FenceSchemaInvalid.
         """
         asking = Patience(patience, self._monotonic, self._sleep)
         asking.ask(lambda: self._write(one, write_timestamp, max(1, round(retention)), consistency))
 
     def _write(self, one: DeadLetter, timestamp: int, ttl: int, consistency: str) -> None:
+        long = {name: content for name, content in _parts(one).items() if len(content) > LONGEST[name]}
+        values = {"pipeline": self._pipeline, **{name: getattr(one, name) for name in _TYPES}}
+        values |= {**dict.fromkeys(long), "chunked": {name: len(content) for name, content in long.items()}}
+        place = (self._pipeline, one.topic, one.partition, one.topic_id, one.offset)
         with translated("writing a dead letter"):
-            columns = self._columns()
-            names, marks = ", ".join(["pipeline", *columns]), ", ".join("?" * (len(columns) + 1))
-            insert = self._session.prepare(
-                f"INSERT INTO {self._table} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"  # noqa: S608 - ours
+            for name, content in long.items():
+                for number, start in enumerate(range(0, len(content), CHUNK)):
+                    chunk = (*place, name, number, content[start : start + CHUNK])
+                    columns = tuple(schema.DEAD_LETTER_CHUNKS.all_columns)
+                    self._insert(
+                        schema.DEAD_LETTER_CHUNKS, columns, chunk, timestamp, ttl + CHUNKS_OUTLIVE, consistency
+                    )
+            self._insert(schema.DEAD_LETTERS, tuple(values), tuple(values.values()), timestamp, ttl, consistency)
+
+    def _insert(
+        self,
+        table: schema.Table,
+        columns: Sequence[str],
+        values: Sequence[object],
+        timestamp: int,
+        ttl: int,
+        consistency: str,
+    ) -> None:
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        insert = self._prepare(
+            f"INSERT INTO {self._name(table)} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?",  # noqa: S608
+            consistency,
+        )
+        self._session.execute(insert, (*values, timestamp, ttl))
+
+    def remove_from(
+        self,
+        offsets: Mapping[str, int],
+        topic_ids: Mapping[str, str],
+        *,
+        write_timestamp: int,
+        consistency: str,
+        patience: float,
+    ) -> None:
+        """Remove the letters of each partition's offset and beyond, as far as they were written until then.
+
+        The deletion is of a range, so a letter that a replaced driver writes late stays removed too.  Chunks expire.
+        Raises FenceUnavailable when Cassandra does not answer for `patience`, FenceSchemaInvalid.
+        """
+        places = [(*split_offset_key(key), offset) for key, offset in offsets.items()]
+        rows = [
+            (write_timestamp, self._pipeline, topic, partition, topic_ids.get(topic, ""), offset)
+            for topic, partition, offset in places
+        ]
+        asking = Patience(patience, self._monotonic, self._sleep)
+        asking.ask(lambda: self._remove(rows, consistency))
+
+    def _remove(self, rows: Sequence[tuple[object, ...]], consistency: str) -> None:
+        with translated("removing the dead letters of what is read again"):
+            delete = self._prepare(
+                f"DELETE FROM {self._name(schema.DEAD_LETTERS)} USING TIMESTAMP ? WHERE {_PLACE} AND offset >= ?",  # noqa: S608
+                consistency,
             )
-            insert.consistency_level = ConsistencyLevel.name_to_value[
-                consistency if consistency in QUORUMS else "LOCAL_QUORUM"
-            ]
-            values = [getattr(one, name) for name in columns]
-            self._session.execute(insert, (self._pipeline, *values, timestamp, ttl))
+            execute_concurrent_with_args(self._session, delete, rows, concurrency=AT_ONCE)
 
     def of_partition(
         self, topic: str, partition: int, *, start: int = 0, until: int = _LARGEST, limit: int | None = None
     ) -> Iterator[DeadLetter]:
-        """Yield the letters of offsets [start, until), at most `limit`, without value, headers and traceback.
+        """Yield the letters of offsets [start, until), at most `limit`, without key, value, headers and traceback.
 
-        The fence row's offsets name a pipeline's partitions.  Raises FenceError.
+        Letters of an offset follow by topic id.  The fence row's offsets name a pipeline's partitions.
+        Raises FenceError.
         """
-        where = "topic = ? AND partition = ? AND offset >= ? AND offset < ?"
-        found = self._select(where, (topic, partition, start, until), without=_LEFT_OUT)
-        yield from islice(found, limit)
+        listed = [name for name in _TYPES if name not in {*LONGEST, "traceback"}]
+        found = (
+            self._select(listed, (topic, partition, topic_id), start, until)
+            for topic_id in self._topic_ids(topic, partition)
+        )
+        for letter, _ in islice(merge(*found, key=lambda pair: (pair[0].offset, pair[0].topic_id)), limit):
+            yield letter
 
-    def read(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """Return one letter with all that it holds. Raises FenceError."""
-        found = self._select("topic = ? AND partition = ? AND offset = ?", (topic, partition, offset))
-        return next(found, None)
+    def read(self, one: DeadLetter) -> DeadLetter | None:
+        """Return a letter of a list with all that it holds. Raises FenceError."""
+        place = (one.topic, one.partition, one.topic_id)
+        found = next(self._select([*_TYPES, "chunked"], place, one.offset, one.offset + 1), None)
+        if found is None:
+            return None
+        letter, chunked = found
+        parts = {name: self._chunks(letter, name, size) for name, size in chunked.items() if name in LONGEST}
+        whole: dict[str, Any] = {name: content for name, content in parts.items() if content is not None}
+        if "headers" in whole:
+            whole["headers"] = whole["headers"].decode(errors="replace")
+        return replace(letter, **whole, is_whole=whole.keys() == chunked.keys())
 
-    def keeps_retries(self) -> bool:
-        """Return whether the table has the columns that `mark_retried` writes. Raises FenceError."""
+    def _chunks(self, one: DeadLetter, name: str, size: int) -> bytes | None:
+        """Return a part of a record that is in chunks, None where they are not of its size."""
+        with translated("reading a dead letter's chunks"):
+            select = self._prepare(
+                f"SELECT content FROM {self._name(schema.DEAD_LETTER_CHUNKS)}"  # noqa: S608 - ours
+                f" WHERE {_PLACE} AND offset = ? AND part = ?"
+            )
+            select.fetch_size = 1
+            content = bytearray()
+            place = (self._pipeline, one.topic, one.partition, one.topic_id, one.offset, name)
+            for row in self._session.execute(select, place):
+                content += row.content or b""
+                if len(content) > size:
+                    return None
+        return bytes(content) if len(content) == size else None
+
+    def _topic_ids(self, topic: str, partition: int) -> Iterator[str]:
+        """Yield the ids under which the partition has letters: few requests, however many letters there are."""
+        last: str | None = None
         with translated("reading the dead letters"):
-            return set(_RETRIED) <= set(self._columns())
+            while True:
+                beyond = "" if last is None else " AND topic_id > ?"
+                select = self._prepare(
+                    f"SELECT topic_id FROM {self._name(schema.DEAD_LETTERS)}"  # noqa: S608 - ours
+                    f" WHERE pipeline = ? AND topic = ? AND partition = ?{beyond} LIMIT 1"
+                )
+                values = (self._pipeline, topic, partition, *(() if last is None else (last,)))
+                found = self._session.execute(select, values).one()
+                if found is None:
+                    return
+                last = found.topic_id
+                yield found.topic_id
 
     def mark_retried(self, one: DeadLetter, *, by: str, at: datetime, to: str) -> None:
         """Record who sent a letter's record to Kafka again, when and to where; the mark expires with the letter.
 
+        The mark follows the letter in time, and not this machine's clock: what replaces or removes the letter later
+        does so with the mark.
         Raises FenceError.
         """
-        place = (self._pipeline, one.topic, one.partition, one.offset)
-        where = "WHERE pipeline = ? AND topic = ? AND partition = ? AND offset = ?"
+        place = (self._pipeline, one.topic, one.partition, one.topic_id, one.offset)
+        table, where = self._name(schema.DEAD_LETTERS), f"WHERE {_PLACE} AND offset = ?"
         with translated("marking a dead letter"):
-            select = self._session.prepare(
-                f"SELECT TTL(at) AS left, WRITETIME(at) AS written FROM {self._table} {where}"  # noqa: S608 - ours
+            select = self._prepare(
+                "SELECT TTL(at) AS left, WRITETIME(at) AS written, WRITETIME(retried_at) AS marked"  # noqa: S608 - ours
+                f" FROM {table} {where}"
             )
             found = self._session.execute(select, place).one()
             if found is None or found.written is None:
                 return  # it expired, and a mark alone would never
-            update = self._session.prepare(
-                f"UPDATE {self._table} USING TTL ? AND TIMESTAMP ?"  # noqa: S608 - ours
-                f" SET {', '.join(f'{name} = ?' for name in _RETRIED)} {where}"
+            update = self._prepare(
+                f"UPDATE {table} USING TTL ? AND TIMESTAMP ?"  # noqa: S608 - ours
+                f" SET {', '.join(f'{name} = ?' for name in _RETRIED)} {where}",
+                "LOCAL_QUORUM",
             )
-            update.consistency_level = ConsistencyLevel.LOCAL_QUORUM
-            # The pipeline's clock, at which the letter was written, may be ahead of this machine's.
-            timestamp = max(int(at.timestamp() * 1_000_000), found.written + 1)
+            timestamp = max(found.written, found.marked or 0) + 1
             self._session.execute(update, (found.left or 0, timestamp, at, by, to, *place))
 
-    def _select(self, where: str, values: tuple[object, ...], without: Sequence[str] = ()) -> Iterator[DeadLetter]:
+    def _select(
+        self, columns: Sequence[str], place: tuple[str, int, str], start: int, until: int
+    ) -> Iterator[tuple[DeadLetter, Mapping[str, int]]]:
+        """Yield letters with the sizes of what is in chunks."""
         with translated("reading the dead letters"):
-            columns = [name for name in self._columns() if name not in without]
-            select = self._session.prepare(
-                f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? AND {where}"  # noqa: S608 - ours
+            select = self._prepare(
+                f"SELECT {', '.join(columns)} FROM {self._name(schema.DEAD_LETTERS)}"  # noqa: S608 - ours
+                f" WHERE {_PLACE} AND offset >= ? AND offset < ?"
             )
             select.fetch_size = PAGE
-            for row in self._session.execute(select, (self._pipeline, *values)):
-                yield _letter({name: getattr(row, name) for name in columns})
+            for row in self._session.execute(select, (self._pipeline, *place, start, until)):
+                values = {name: getattr(row, name) for name in columns}
+                chunked = dict((values.pop("chunked", None) or {}).items())
+                yield _letter(values), chunked
 
-    def _columns(self) -> list[str]:
-        """Return the letter's columns that the table has, in this release's order."""
-        found: Mapping[str, str] = schema.columns_of(self._session, self._keyspace, schema.DEAD_LETTERS.name)
-        return [one.name for one in fields(DeadLetter) if one.name in found or one.name in schema.DEAD_LETTERS.columns]
+    def _prepare(self, statement: str, consistency: str | None = None) -> Any:  # noqa: ANN401 - the library is untyped
+        """Return the statement; with a consistency, at that level, or at a quorum if that is less."""
+        prepared = self._prepared.get((statement, consistency))
+        if prepared is None:
+            prepared = self._prepared[statement, consistency] = self._session.prepare(statement)
+            if consistency is not None:
+                level = consistency if consistency in QUORUMS else "LOCAL_QUORUM"
+                prepared.consistency_level = ConsistencyLevel.name_to_value[level]
+        return prepared
 
-    @property
-    def _table(self) -> str:
-        return f'"{self._keyspace}".{schema.DEAD_LETTERS.name}'
+    def _name(self, table: schema.Table) -> str:
+        return f'"{self._keyspace}".{table.name}'
 
 
 def _letter(values: dict[str, Any]) -> DeadLetter:
@@ -239,6 +344,13 @@ def _letter(values: dict[str, Any]) -> DeadLetter:
         if isinstance(value, datetime):
             values[name] = value.replace(tzinfo=UTC)
     return DeadLetter(**values)
+
+
+def _parts(one: DeadLetter) -> dict[str, bytes]:
+    """Return the parts of a record by the column that holds them."""
+    headers = None if one.headers is None else one.headers.encode()
+    parts = {"key": one.key, "value": one.value, "headers": headers}
+    return {name: content for name, content in parts.items() if content is not None}
 
 
 def _both_ends(text: str) -> str:
