@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, ProtocolVersion
 from cassandra.cluster import ResponseFuture, Session
 
 from contract.cassandra import open_session
+from fakes.protocol_v4 import v4_in_front_of
 from fakes.tls_proxy import Authority, Pair, tls_in_front_of
 from fencepost.contract import LOCAL_SERIAL, CassandraEndpoint, CassandraTls
-from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, FenceUnavailable
+from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, FenceUnavailable, Starting
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema, new_replication
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial, of_folder
@@ -239,6 +240,43 @@ def keyspace(session: Session) -> Iterator[str]:
     create_schema(session, name, {"class": "NetworkTopologyStrategy", "datacenter1": 1})
     yield name
     session.execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=60)
+
+
+def by_driver_without_tls(port: int) -> Session:
+    """Connect as the driver and the workers do."""
+    return connect(CassandraEndpoint(contact_points=("127.0.0.1",), port=port), credentials=account())
+
+
+def by_operator_without_tls(port: int) -> Session:
+    """Connect as the operator does."""
+    endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=port)
+    return Place(endpoint, "ONE", account()).open(EndpointPolicy())
+
+
+@pytest.mark.parametrize("dial", [by_driver_without_tls, by_operator_without_tls])
+def test_a_fence_is_kept_in_a_database_that_speaks_protocol_v4_alone(keyspace: str, dial: Connect) -> None:
+    place = environment.load()
+    with v4_in_front_of(place.cassandra_host, place.cassandra_port) as port:
+        session = dial(port)
+        try:
+            assert session.cluster.protocol_version == ProtocolVersion.V4
+            table = CassandraFenceTable.over(session, keyspace)
+            fence = Fence(table, "s/n/p", patience=30.0)
+            taken = fence.take_over(fence.create("owner"), owner="owner")
+            start, end = {"t/0": 0}, {"t/0": 5}
+            starting = Starting(offsets=start, planned=start, topic_ids={"t": "id"})
+            claimed = fence.claim(epoch=taken.epoch, driver="pod", code="c", start=lambda _: starting)
+            planned = fence.plan(claimed, offsets=start, planned=end)
+            committed = fence.commit(planned, offsets=end, planned=end, records=5, duration_ms=1)
+            assert (fence.read() or taken).version == committed.version
+            assert (fence.read() or taken).offsets == {"t/0": 5}
+            table.finish_history()
+        finally:
+            session.cluster.shutdown()
+
+
+def test_a_database_with_protocol_v5_is_spoken_to_in_it(session: Session) -> None:
+    assert session.cluster.protocol_version == ProtocolVersion.V5
 
 
 def test_every_transaction_and_its_reads_are_at_the_chosen_serial_level(keyspace: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from cassandra.cluster import Session
 from cassandra.util import Date, Time
 
+from fakes.protocol_v4 import v4_in_front_of
 from fencepost.errors import PoisonRecord
 from fencepost.sinks.writer import Target, write
 from harness.sink_targets import target_of
@@ -82,15 +83,25 @@ class Table:
         return list(self.session.execute(f"SELECT * FROM driver_tests.{self.target.table}"))  # noqa: S608
 
 
+@pytest.fixture(scope="module", params=["v5", "v4"])
+def place(request: pytest.FixtureRequest, environment: Environment) -> Iterator[Environment]:
+    """The testbed, with Cassandra by either version of its native protocol."""
+    if request.param == "v5":
+        yield environment
+        return
+    with v4_in_front_of(environment.cassandra_host, environment.cassandra_port) as port:
+        yield replace(environment, cassandra_host="127.0.0.1", cassandra_port=port)
+
+
 @pytest.fixture(scope="module")
-def table(environment: Environment, session: Session) -> Iterator[Table]:
+def table(place: Environment, session: Session) -> Iterator[Table]:
     name = f"t{uuid.uuid4().hex[:10]}"
     columns = ", ".join(f"{field} {kind}" for field, (kind, *_) in (FIELDS | SCALARS).items())
     session.execute(
         f"CREATE TABLE driver_tests.{name} (topic text, partition int, offset bigint, {columns},"
         " PRIMARY KEY ((topic, partition), offset))"
     )
-    yield Table(session, target_of(environment, keyspace="driver_tests", table=name))
+    yield Table(session, target_of(place, keyspace="driver_tests", table=name))
     session.execute(f"DROP TABLE driver_tests.{name}", timeout=30)
 
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, DriverException, ProtocolVersion
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.connection import Connection
@@ -30,6 +30,9 @@ from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence.cassandra_errors import translated
 from fencepost.fence.errors import FenceDatacenterUnknown, FenceTlsFailed
 from fencepost.fence.tls import NamedEndPoint, NamedEndPoints, TlsMaterial
+
+OLDEST_PROTOCOL: Final = ProtocolVersion.V4
+"""Of ScyllaDB and of databases like it. The fence needs nothing of v5, which checks each frame's integrity besides."""
 
 MOST_ADDRESSES: Final = 4
 """Addresses of an untrusted cluster that one attempt to connect tries."""
@@ -73,7 +76,7 @@ def connect(
         if endpoint.tls is not None:
             names = names or _addresses(endpoint, permits)
             points, security = _secured(endpoint, endpoint.tls, names, tls)
-        cluster = Cluster(  # resolves the contact points, and raises when none has an address
+        cluster = _Negotiating(  # resolves the contact points, and raises when none has an address
             contact_points=points,
             port=endpoint.port,
             **security,
@@ -85,7 +88,7 @@ def connect(
             idle_heartbeat_interval=5,
             idle_heartbeat_timeout=5,
             control_connection_timeout=request_timeout,
-            protocol_version=5,
+            protocol_version=ProtocolVersion.V5,
             schema_metadata_enabled=discover,
             token_metadata_enabled=discover,
             execution_profiles={
@@ -109,6 +112,20 @@ def connect(
                     remedy="correct spec.checkpoint.cassandra.localDatacenter",
                 ) from error
             raise
+
+
+class _Negotiating(Cluster):  # type: ignore[misc] # the library is untyped
+    """Begins with the given version of the protocol, and speaks v4 where the server does not know that one.
+
+    The driver's own negotiation begins with versions of DataStax Enterprise, a connection for each, and ends below v3,
+    which has no timestamps.
+    """
+
+    def protocol_downgrade(self, host_endpoint: object, previous_version: int) -> None:
+        """Choose the version after a refusal. Raises DriverException when there is none left."""
+        if previous_version <= OLDEST_PROTOCOL:
+            raise DriverException(f"{host_endpoint} speaks no native protocol from v{OLDEST_PROTOCOL} to v5")
+        self.protocol_version = OLDEST_PROTOCOL
 
 
 def _addresses(
