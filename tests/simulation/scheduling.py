@@ -43,10 +43,9 @@ class OneAfterTheOther:
             for awaitable in awaitables[done:]:
                 awaitable.close()
 
-    @staticmethod
-    def timeout(_seconds: float) -> AbstractAsyncContextManager[None]:
-        """Wait for as long as it takes."""
-        return nullcontext()
+
+def _no_limit(_seconds: float) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 def _unspread(seconds: float) -> float:
@@ -62,6 +61,7 @@ def without_event_loop() -> Generator[None]:
         with swapped(
             [
                 (observer, "asyncio", OneAfterTheOther),
+                (observer, "time_limit", _no_limit),
                 (rewind_observer, "asyncio", OneAfterTheOther),
                 (reconciler, "jittered", _unspread),
                 *kept_results(),
