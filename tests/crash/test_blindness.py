@@ -94,3 +94,48 @@ async def test_an_outage_that_ends_leaves_nothing_for_the_next_one() -> None:
         await stage.run(10)
     assert ready(stage).status == "True"
     assert not stage.pipeline.status.pages
+
+
+async def driver_only() -> tuple[Stage, Cut]:
+    """Return a run that has read all there is, from a Kafka that only it may connect to."""
+    stage, gate = await running()
+    stage.world.driver_only, stage.world.rate = True, 0.0
+    await stage.run(60)
+    assert stage.ready() == Reason.STREAMING
+    return stage, gate
+
+
+async def test_a_driver_that_hangs_on_an_idle_topic_is_replaced_where_only_it_may_ask_kafka() -> None:
+    stage, _ = await driver_only()
+    stage.world.drivers[-1].frozen = True
+    await stage.run(90)
+    failure = stage.pipeline.status.failure
+    assert failure is not None
+    assert (failure.reason, "sign of life" in failure.message) == (Reason.UNRESPONSIVE, True)
+    await stage.running()
+    assert stage.world.table.rows[ROW].epoch == 2
+
+
+async def test_an_idle_driver_that_gives_signs_of_life_is_not_replaced() -> None:
+    stage, _ = await driver_only()
+    version = stage.world.table.rows[ROW].version
+    await stage.run(600)
+    row = stage.world.table.rows[ROW]
+    assert (row.epoch, row.version, stage.ready()) == (1, version, Reason.STREAMING)
+
+
+async def test_signs_of_another_epoch_prove_nothing() -> None:
+    stage, _ = await driver_only()
+    stage.world.drivers[-1].frozen = True
+    for _ in range(9):
+        await stage.run(10)
+        stage.world.table.report_progress(ROW, epoch=0, version=1, done=0)
+    assert stage.world.table.rows[ROW].epoch == 2
+
+
+@pytest.mark.parametrize("error", [Denied("no SELECT", remedy="x"), Unreachable("no answer", remedy="x")])
+async def test_a_driver_whose_signs_cannot_be_read_is_not_replaced(error: Exception) -> None:
+    stage, gate = await driver_only()
+    gate.unseen, gate.error = frozenset({"progress"}), error
+    await stage.run(300)
+    assert stage.world.table.rows[ROW].epoch == 1

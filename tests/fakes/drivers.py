@@ -11,12 +11,13 @@ from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
 from fencepost.driver import losses, plan
 from fencepost.driver.limit import RAISE_LIMIT
-from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT
+from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
 STOPPING = timedelta(seconds=1)
+SIGN = timedelta(seconds=SIGN_INTERVAL)
 
 
 @dataclass(slots=True)
@@ -46,7 +47,8 @@ class Driver:
     """From the start of a batch to its commit; it reports progress at each step in between."""
     batch_since: datetime | None = None
     hangs: bool = False
-    """Its batches neither end nor report progress."""
+    """Its batches neither end nor report progress, and it gives no sign of life."""
+    signed_at: datetime | None = None
     fits: int | None = None
     """How many records of a batch fit into memory; a larger batch ends the process."""
     limit: int = field(init=False)
@@ -113,6 +115,7 @@ class Driver:
             return
         elif ends is not None and self._due(now):
             self._batch(now, ends)
+            self._sign(now)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
             self.end(now, ExitCode.STOPPED)
 
@@ -201,6 +204,14 @@ class Driver:
         else:
             self.fence.report_progress(row, int(taken.total_seconds()))
 
+    def _sign(self, now: datetime) -> None:
+        """Give a sign of life between two batches."""
+        if self.row is None or self.hangs or self.batch_since is not None:
+            return
+        if self.signed_at is None or now - self.signed_at >= SIGN:
+            self.signed_at = now
+            self.fence.give_sign(self.row)
+
     def _raise_limit(self, now: datetime) -> None:
         since = self.limited_since = self.limited_since or self.started_at or now
         if now - since >= timedelta(seconds=RAISE_LIMIT):
@@ -220,7 +231,7 @@ class Driver:
             return
         records = _records(row.offsets, after)
         self.wrote.append((self.config.code, row.offsets, after))
-        self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200)
+        self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200, log_ends=ends)
         self.commits.append((self.config.epoch, row.offsets, after))
         self.committed_at = now
 

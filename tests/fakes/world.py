@@ -216,6 +216,8 @@ class World:
     commitlog_sync: str | None = "periodic"
     topic_settings: TopicSettings = field(default_factory=lambda: DURABLE_TOPIC)
     """Of every topic."""
+    driver_only: bool = False
+    """Whether only the driver may connect to Kafka, as with OAuth."""
     kafka_down: bool = False
     cassandra_down: bool = False
     issue: PodIssue | None = None

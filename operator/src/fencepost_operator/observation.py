@@ -237,6 +237,8 @@ class Watermarks:
     missing_topics: tuple[str, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
     high_watermarks: Mapping[str, int] = field(default_factory=dict)
+    by_driver: bool = False
+    """Only the driver may connect to Kafka: `ends` is what it saw at its last commit, and says nothing of now."""
     offline: tuple[str, ...] = ()
     """Partitions that exist and for which no leader answers, sorted; they have no end."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -341,9 +343,9 @@ class DurabilityFacts:
     topics: Fact[Mapping[str, TopicSettings] | None]
 
 
-def may_report_progress(row: FenceRow) -> bool:
-    """Return whether a driver may be inside a batch: only then is its progress read."""
-    return row.driver is not None and row.planned != row.offsets
+def reports_matter(row: FenceRow, *, by_driver: bool) -> bool:
+    """Return whether a driver's reports are read: inside a batch, or where only the driver may connect to Kafka."""
+    return row.driver is not None and (by_driver or row.planned != row.offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +412,7 @@ class Observation:
     cluster_objects: Fact[ClusterObjects] = Known(ClusterObjects())
     """Up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
-    """The driver's newest report from inside a batch; Known(None) when no batch is in progress or none was reported."""
+    """The driver's newest report; Known(None) where there is none, or nobody needed to look: see `reports_matter`."""
     loss: Fact[ReportedLoss | None] = Known(None)
     """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
     durability: DurabilityFacts | None = None

@@ -9,7 +9,14 @@ import pytest
 
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
-from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, watch_executors, watch_fence, watch_progress, watch_resources
+from fencepost.driver.watches import (
+    FIRST_EXECUTOR_LIMIT,
+    watch_executors,
+    watch_fence,
+    watch_life,
+    watch_progress,
+    watch_resources,
+)
 from fencepost.errors import DependencyDown, NoExecutors
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting, open_to
 from fencepost.fence.memory import MemoryFenceTable
@@ -206,6 +213,33 @@ def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
 def test_a_report_that_fails_is_made_up_for_by_the_next_one(clock: Clock) -> None:
     batch = LongBatch(clock, int)
     assert batch.watch(until=16, fails_at=10.0) == [(5.0, 3, 5), (15.0, 3, 15)]
+
+
+def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clock: Clock) -> None:
+    """Four signs fit into a stall timeout of 20 s; before the claim there is no row to give them for."""
+    told: list[tuple[float, int]] = []
+
+    class Over(BaseException):
+        pass
+
+    def life() -> tuple[FenceRow, int] | None:
+        second = int(clock.now)
+        version, looks = 3 + (second >= 15), min(second, 25)
+        return None if second < 10 else (FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=version), looks)
+
+    def sign(row: FenceRow) -> None:
+        told.append((clock.now, row.version))
+        if clock.now == 20.0:
+            raise FenceUnavailable("down")
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now > 60:
+            raise Over
+
+    with pytest.raises(Over):
+        watch_life(life, sign=sign, stall_timeout=20.0, sleep=sleep)
+    assert told == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
 
 
 def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -111,6 +111,12 @@ class Loop:
         self._unavailable: tuple[str, ...] = ()
         self._exercised = now()
         self._in_progress: InProgress | None = None
+        self._looks_in_vain = 0
+
+    @property
+    def life(self) -> tuple[FenceRow, int] | None:
+        """The row, and how often Kafka had nothing to read: one moves while the run works. From any thread."""
+        return None if self._row is None else (self._row, self._looks_in_vain)
 
     @property
     def row(self) -> FenceRow:
@@ -400,6 +406,7 @@ class Loop:
 
     def _idle(self) -> None:
         """Wait a little; exercise the workers now and then."""
+        self._looks_in_vain += 1
         now = self._now()
         if now - self._exercised >= KEEP_WARM:
             self._engine.keep_warm()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -239,6 +240,7 @@ class Driver:
             mirror=mirror.show if mirror is not None else ignore,
         )
         self._watch_progress(self._loop, engine, fence)
+        self._watch_life(self._loop, fence)
         self._serve_metrics(spark)
         if not self._stop.is_set():
             self._loop.run()
@@ -294,6 +296,11 @@ class Driver:
         watches.start(
             "progress", lambda: watches.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
         )
+
+    def _watch_life(self, loop: Loop, fence: Fence) -> None:
+        timeout = self._config.stall_timeout
+        watch = partial(watches.watch_life, lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
+        watches.start("life", watch)
 
     @staticmethod
     def _watch_resources(spark: SparkSession) -> None:

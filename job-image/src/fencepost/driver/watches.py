@@ -14,6 +14,7 @@ from fencepost.fence import FenceUnavailable
 
 if TYPE_CHECKING:
     from fencepost.driver.loop import InProgress
+    from fencepost.fence import FenceRow
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ EXECUTOR_CHECK: Final = 1.0
 """Seconds between two looks at the executors after that."""
 PROGRESS_INTERVAL: Final = 5.0
 """Seconds that a batch takes before its progress is reported, and between two reports."""
+SIGN_INTERVAL: Final = 15.0
+"""Most seconds between two signs of life; four fit into the stall timeout."""
 
 RESOURCES_INTERVAL: Final = 60.0
 """Seconds between two log lines about the resources of the driver's JVM."""
@@ -119,6 +122,31 @@ def watch_progress(
             log.warning("the progress of the batch is not reported: %s", error)
             continue
         last = reached
+
+
+def watch_life(
+    life: Callable[[], tuple[FenceRow, int] | None],
+    *,
+    sign: Callable[[FenceRow], object],
+    stall_timeout: float,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Give a sign of life at intervals while the loop commits, or finds nothing to read: none for a loop that hangs.
+
+    Where only the driver may connect to Kafka, the operator tells an idle run from one that hangs by it.
+    """
+    last: tuple[int, int] | None = None
+    while True:
+        sleep(min(SIGN_INTERVAL, stall_timeout / 4))
+        found = life()
+        if found is None or (found[0].version, found[1]) == last:
+            continue
+        try:
+            sign(found[0])
+        except Exception as error:  # noqa: BLE001 - the database: others watch that
+            log.warning("no sign of life is written: %s", error)
+            continue
+        last = found[0].version, found[1]
 
 
 def watch_log(

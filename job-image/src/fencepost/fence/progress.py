@@ -1,4 +1,4 @@
-"""How far the batch in progress is: a report for the operator, which no decision about committing depends on."""
+"""How far the batch in progress is, or that an idle driver works: no decision about committing depends on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class BatchProgress:
     """What a driver reported inside a batch.
 
     `epoch` and `version` are those of the fence row that the batch began on: a report of other ones is about another
-    batch.  `done` counts records that are finished, of the batch.  `at` is Cassandra's time of the report.
+    batch.  `done` counts records that are finished, of the batch; a report of 0 is a sign of life between two batches.
+    `at` is Cassandra's time of the report.
     """
 
     epoch: int

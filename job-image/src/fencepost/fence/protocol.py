@@ -267,6 +267,10 @@ class Fence:
         """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
         self._table.report_progress(self._pipeline, epoch=row.epoch, version=row.version, done=done)
 
+    def give_sign(self, row: FenceRow) -> None:
+        """Say that the driver of `row` works, also while it has nothing to read. Raises FenceUnavailable."""
+        self.report_progress(row, 0)
+
     def report_loss(self, report: ReportedLoss) -> None:
         """Record a loss for as long as the patience; done twice, it is done once. Raises FenceError."""
         self._patience.ask(lambda: self._table.report_loss(self._pipeline, report))

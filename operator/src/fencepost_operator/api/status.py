@@ -91,7 +91,8 @@ class CommittedStatus(Model):
     A new partition that the growth barrier holds back does not count as waiting.
     `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
     a driver for the outage of what it depends on.  `done` is what the driver reported of the batch that begins at
-    `version`, and `done_at` when that last grew.
+    `version`, and `done_at` when that last grew.  Where only the driver may connect to Kafka, `signed` is Cassandra's
+    time of its newest sign of life, and `alive_at` when that, or a commit after it, was first seen.
     """
 
     version: int
@@ -102,6 +103,8 @@ class CommittedStatus(Model):
     offsets: Mapping[str, int] = field(default_factory=dict)
     done: int | None = None
     done_at: datetime | None = None
+    signed: datetime | None = None
+    alive_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,9 @@ def committed(
     now, moved = observation.now, before is None or dict(before.offsets) != dict(row.offsets)
     since = before.since if before is not None else None
     done, done_at = _progress(before, row, observation)
+    signed, alive_at = (
+        _life(before, row, observation, moved=moved) if observation.source.value.by_driver else (None, None)
+    )
     observable_since = before.observable_since if before is not None and observation.clock_is_steady else None
     return CommittedStatus(
         version=row.version,
@@ -73,6 +76,8 @@ def committed(
         offsets=dict(row.offsets),
         done=done,
         done_at=min(done_at, now) if done_at is not None else None,
+        signed=signed,
+        alive_at=min(alive_at, now) if alive_at is not None else None,
     )
 
 
@@ -86,6 +91,20 @@ def _progress(
         return known
     grown = progress.done > (known[0] or 0)
     return (progress.done, observation.now) if grown else known
+
+
+def _life(
+    before: CommittedStatus | None, row: FenceRow, observation: Observation, *, moved: bool
+) -> tuple[datetime | None, datetime | None]:
+    """Return the newest sign of life, and when the driver was last seen to work; None before its first sign.
+
+    A driver without one is not judged by them: its reports may not be readable.
+    """
+    signed, alive_at = (before.signed, before.alive_at) if before is not None else (None, None)
+    report = observation.progress.value if isinstance(observation.progress, Known) else None
+    if report is not None and report.epoch == row.epoch and report.at != signed:
+        return report.at, observation.now
+    return signed, observation.now if moved and alive_at is not None else alive_at
 
 
 def open_transactions(before: tuple[OpenTransaction, ...], observation: Observation) -> tuple[OpenTransaction, ...]:

@@ -24,7 +24,7 @@ from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
 from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.throughput import is_falling_behind
-from fencepost_operator.observation import Known, Unknown, UnknownReason, may_report_progress
+from fencepost_operator.observation import Known, Unknown, UnknownReason, reports_matter
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
@@ -96,8 +96,9 @@ def unreadable_progress(context: Context) -> str:
     An observation that did not look, as between two batches, or that got no answer, changes nothing.
     """
     fence, progress = context.observation.fence, context.observation.progress
-    row = fence.value if isinstance(fence, Known) else None
-    if row is None or not may_report_progress(row) or is_silent(progress):
+    row, source = fence.value if isinstance(fence, Known) else None, context.observation.source
+    by_driver = isinstance(source, Known) and source.value.by_driver
+    if row is None or not reports_matter(row, by_driver=by_driver) or is_silent(progress):
         return _told_before(context, PROGRESS_UNREADABLE)
     if why := refusal(progress):
         effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"

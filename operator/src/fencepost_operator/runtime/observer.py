@@ -48,7 +48,7 @@ from fencepost_operator.observation import (
     UnknownReason,
     UnreadRecords,
     Watermarks,
-    may_report_progress,
+    reports_matter,
 )
 from fencepost_operator.ports import (
     Clock,
@@ -111,7 +111,7 @@ class Observer:
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
         key = pipeline.key
-        references, release, cluster, runs, (fence, progress), source = await asyncio.gather(
+        references, release, cluster, runs, fence, source = await asyncio.gather(
             self._references(pipeline),
             self._see(self.ports.releases.release(key)),
             self._see(self.ports.releases.cluster(key)),
@@ -122,14 +122,14 @@ class Observer:
         (
             (run_node, silent_nodes),
             objects,
-            unread,
+            (unread, progress),
             loss,
             durability,
             (snapshots, stored, began, stable, (rewinds, rewind), ends),
         ) = await asyncio.gather(
             asyncio.gather(self._run_node(pipeline.status.run, runs), self._silent_nodes(pipeline, runs, cluster)),
             self._cluster_objects(pipeline, runs, cluster),
-            self._unread(pipeline, source, fence),
+            asyncio.gather(self._unread(pipeline, source, fence), self._progress(pipeline, fence, source)),
             self._loss(pipeline, runs, fence),
             self._durability(pipeline, fence, source),
             asyncio.gather(
@@ -183,19 +183,25 @@ class Observer:
         urgent = _is_held_up(pipeline, runs, cluster)
         return await self._see(self.ports.releases.objects(pipeline.key, pipeline.uid, urgent=urgent))
 
-    async def _checkpoint(self, pipeline: Pipeline) -> tuple[Fact[FenceRow | None], Fact[BatchProgress | None]]:
-        """Look at the row, and at the progress of its batch while one is planned: otherwise nobody reports any."""
+    async def _checkpoint(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
         if pipeline.checkpoint is None:
-            return UNREADABLE, UNREADABLE
-        key, fences = pipeline.key, self.ports.fences
-        connection = cassandra_connection(key, pipeline.checkpoint)
-        name = names.fence_key(self.config.scope, key.namespace, key.name)
-        fence = await self._see(fences.read(connection, name))
-        if isinstance(fence, Unknown):
-            return fence, fence
-        if fence.value is None or not may_report_progress(fence.value):
-            return fence, Known(None)
-        return fence, await self._see(fences.read_progress(connection, name))
+            return UNREADABLE
+        connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
+        return await self._see(self.ports.fences.read(connection, self._row_of(pipeline)))
+
+    async def _progress(
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None]
+    ) -> Fact[BatchProgress | None]:
+        """Look at the driver's reports where they matter; a Cassandra that does not answer is not waited for twice."""
+        if isinstance(fence, Unknown) or pipeline.checkpoint is None:
+            return fence if isinstance(fence, Unknown) else UNREADABLE
+        if fence.value is None or not reports_matter(fence.value, by_driver=source == Known(None)):
+            return Known(None)
+        connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
+        return await self._see(self.ports.fences.read_progress(connection, self._row_of(pipeline)))
+
+    def _row_of(self, pipeline: Pipeline) -> str:
+        return names.fence_key(self.config.scope, pipeline.key.namespace, pipeline.key.name)
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
@@ -208,9 +214,7 @@ class Observer:
             return fence
         if fence.value is None:
             return Known(None)
-        key = pipeline.key
-        connection = cassandra_connection(key, pipeline.spec.checkpoint)
-        name = names.fence_key(self.config.scope, key.namespace, key.name)
+        connection, name = cassandra_connection(pipeline.key, pipeline.spec.checkpoint), self._row_of(pipeline)
         committed_ms = commit_ms(fence.value.committed_at)
         return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
 
@@ -263,9 +267,8 @@ class Observer:
             return Known(None)
         if isinstance(fence, Unknown):
             return fence  # a Cassandra that does not answer is not waited for twice
-        key = pipeline.key
-        name = names.fence_key(self.config.scope, key.namespace, key.name)
-        return await self._see(self.ports.fences.snapshots(cassandra_connection(key, pipeline.spec.checkpoint), name))
+        connection = cassandra_connection(pipeline.key, pipeline.spec.checkpoint)
+        return await self._see(self.ports.fences.snapshots(connection, self._row_of(pipeline)))
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool]:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""
@@ -391,7 +394,7 @@ def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) 
         return Known(source.value)
     if isinstance(fence, Unknown):
         return fence
-    return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}))
+    return Known(Watermarks(ends=dict(fence.value.log_ends) if fence.value is not None else {}, by_driver=True))
 
 
 def _is_held_up(pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]) -> bool:

@@ -69,7 +69,9 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
     run = context.active_run
     if run is None:
         return None
-    diagnosis = _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run)
+    diagnosis = (
+        _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run) or _lifeless(context, run)
+    )
     return _give_up(context, run, diagnosis) if diagnosis is not None else None
 
 
@@ -159,6 +161,25 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
         f"{format_duration(timeout.total_seconds())}",
         detail=unreadable,
         special=f"{progress.REMEDY}; {remedy_of(Reason.UNRESPONSIVE)}" if unreadable else "",
+    )
+
+
+def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
+    """Return why a run counts as hung that says nothing, where nobody else may ask Kafka whether records wait."""
+    committed, source, row = context.status.committed, context.observation.source, context.row
+    if not isinstance(source, Known) or not source.value.by_driver or row.planned != row.offsets:
+        return None
+    if run.claimed_at is None or committed is None or committed.alive_at is None:
+        return None
+    if progress.refusal(context.observation.progress):
+        return None
+    timeout = stall_timeout(context)
+    if not _elapsed(context, timeout, committed.alive_at, run.claimed_at):
+        return None
+    return Diagnosis(
+        category=Reason.UNRESPONSIVE,
+        summary=f"{run.name} has neither committed nor given a sign of life for "
+        f"{format_duration(timeout.total_seconds())}",
     )
 
 
