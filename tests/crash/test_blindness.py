@@ -68,7 +68,7 @@ async def test_ready_is_not_true_on_facts_that_are_too_old_and_somebody_is_paged
     await stage.run(20)
     assert (ready(stage).status, ready(stage).reason) == ("False", reason)
     assert "has not been observed since" in ready(stage).message
-    assert [page.reason for page in stage.pipeline.status.pages] == [Reason.NOT_READY]
+    assert [page.reason for page in stage.pipeline.status.pages] == [Reason.UNOBSERVED]
     assert stage.paging is not None
     assert stage.paging.heard[0].at - began < NOT_READY_FOR + timedelta(seconds=30)
 
@@ -137,5 +137,9 @@ async def test_signs_of_another_epoch_prove_nothing() -> None:
 async def test_a_driver_whose_signs_cannot_be_read_is_not_replaced(error: Exception) -> None:
     stage, gate = await driver_only()
     gate.unseen, gate.error = frozenset({"progress"}), error
+    await stage.run(NOT_READY_FOR.total_seconds() - 10)
+    assert ready(stage).status == "True"
     await stage.run(300)
+    assert (ready(stage).status, ready(stage).reason) == ("False", Reason.PROGRESS_UNREADABLE)
+    assert [page.reason for page in stage.pipeline.status.pages] == [Reason.UNOBSERVED]
     assert stage.world.table.rows[ROW].epoch == 1

@@ -11,7 +11,13 @@ from typing import Final
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
-from fencepost_operator.decision.conditions import FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED
+from fencepost_operator.decision.blindness import UNOBSERVED
+from fencepost_operator.decision.conditions import (
+    FALLING_BEHIND,
+    PARTITIONS_OFFLINE,
+    PROGRESS_UNREADABLE,
+    TRANSACTION_STALLED,
+)
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.incidents import WHILE_PAUSED
 from fencepost_operator.decision.pausing import PAUSED, is_paused
@@ -24,7 +30,8 @@ FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "ref
 TYPES: Final = frozenset(
     {
         "Ready", "Stalled", "Reconciling", "Streaming", PAUSED,
-        FALLING_BEHIND, PROGRESS_UNREADABLE, TRANSACTION_STALLED, DURABILITY_AT_RISK, RETENTION_RISK,
+        FALLING_BEHIND, PARTITIONS_OFFLINE, PROGRESS_UNREADABLE, TRANSACTION_STALLED, UNOBSERVED,
+        DURABILITY_AT_RISK, RETENTION_RISK,
     }
 )  # fmt: skip
 REASONS: Final = frozenset(Reason)

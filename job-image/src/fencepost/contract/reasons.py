@@ -37,6 +37,7 @@ class Reason(StrEnum):
     CATCHING_UP = "CatchingUp"
     FALLING_BEHIND = "FallingBehind"
     PARTITIONS_OFFLINE = "PartitionsOffline"
+    UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"
     PAUSED = "Paused"
     # A person must correct it

@@ -77,7 +77,7 @@ RULES: Final[tuple[Rule, ...]] = (
     restart.failure_needs_a_person,
     restart.failure_is_backing_off,
     health.topics_are_missing,
-    health.kafka_is_unreachable,
+    health.reading_is_unobserved,
     # A run is active and up to date.
     health.run_is_starting,
     upgrade.run_is_finishing,

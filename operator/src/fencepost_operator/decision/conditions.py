@@ -1,6 +1,7 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
-PartitionsOffline while no leader answers for a partition.  TransactionStalled while a producer's open transaction keeps
+Unobserved when the facts about a run that holds the fence are too old.  PartitionsOffline while no leader answers for a
+partition.  TransactionStalled while a producer's open transaction keeps
 records from being read.  ProgressUnreadable from when the progress of a batch may not be read until it is read again;
 SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
 about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
@@ -17,6 +18,7 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision.blindness import UNOBSERVED, blindness
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
 from fencepost_operator.decision.messages import detail, listed, with_remedy, with_runbook
@@ -63,6 +65,8 @@ def with_retention_risk(context: Context, status: Status) -> tuple[Condition, ..
 
 def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
     """Yield type, reason and message of what a person should know while the pipeline goes on."""
+    if message := blindness(context):
+        yield UNOBSERVED, Reason.UNOBSERVED, message
     if message := stalled_transactions(context.config, status, context.now):
         yield TRANSACTION_STALLED, Reason.TRANSACTION_STALLED, message
     if message := offline_partitions(status, context.now):

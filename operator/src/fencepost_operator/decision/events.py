@@ -8,6 +8,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
+from fencepost_operator.decision.blindness import UNOBSERVED
 from fencepost_operator.decision.conditions import (
     FALLING_BEHIND,
     PARTITIONS_OFFLINE,
@@ -70,6 +71,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
     if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
         yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
     for kind in (
+        UNOBSERVED,
         TRANSACTION_STALLED,
         PARTITIONS_OFFLINE,
         PROGRESS_UNREADABLE,

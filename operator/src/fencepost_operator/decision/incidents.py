@@ -13,6 +13,7 @@ from typing import Final
 
 from fencepost.contract.guidance import GUIDANCE, Severity
 from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, State, Status
+from fencepost_operator.decision.blindness import UNOBSERVED
 from fencepost_operator.decision.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.events import condition_of
@@ -21,10 +22,10 @@ from fencepost_operator.decision.retention_risk import RETENTION_RISK
 
 STALLED: Final = "Stalled"
 READY: Final = "Ready"
-HELD_UP: Final = frozenset({STALLED, READY})
-"""Where incidents come from that keep a pipeline from its work."""
+HELD_UP: Final = frozenset({STALLED, READY, UNOBSERVED})
+"""Where incidents come from that keep a pipeline from its work, or may."""
 PAGED: Final = frozenset(
-    {STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK, PARTITIONS_OFFLINE}
+    {STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK, PARTITIONS_OFFLINE, UNOBSERVED}
 )
 """Conditions whose reasons page, each as urgently as its guidance says."""
 PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}

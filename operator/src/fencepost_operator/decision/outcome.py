@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, State, Status
+from fencepost_operator.decision.blindness import is_blind, unseen
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.rollout import is_rolled_out
@@ -69,26 +69,16 @@ def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: st
     """
     effect = "nothing is started until it is known"
     if context.is_streaming:
-        effect = "the run continues" if not _is_blind(context) else _unseen(context)
+        effect = unseen(context) if is_blind(context) else "the run continues"
     return Outcome(
         reason=reason,
         message=with_remedy(f"{what}: {unknown.message}; {effect}", unknown.remedy or remedy_of(reason)),
         state=context.state,
         status=context.status,
-        ready=context.is_streaming and is_rolled_out(context) and not _is_blind(context),
+        ready=context.is_streaming and is_rolled_out(context) and not is_blind(context),
         warning=True,
         requeue_after=context.config.resync_interval,
     )
-
-
-def _is_blind(context: Context) -> bool:
-    since = context.status.unobserved_since
-    return since is not None and context.now - since >= timedelta(seconds=context.config.page_not_ready_after)
-
-
-def _unseen(context: Context) -> str:
-    since = context.status.unobserved_since
-    return f"whether the run still commits has not been observed since {since:%Y-%m-%d %H:%M} UTC"
 
 
 def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> Outcome:

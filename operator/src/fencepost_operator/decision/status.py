@@ -21,6 +21,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.backoff import restart_delay
 from fencepost_operator.decision import commits, losses
+from fencepost_operator.decision.blindness import unobserved_since
 from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
@@ -54,7 +55,6 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         status,
         cluster=_cluster(status.cluster, pipeline, observation),
         fence_unreachable_since=_fence_unreachable_since(pipeline, observation),
-        unobserved_since=_unobserved_since(pipeline, observation),
     )
     if isinstance(observation.runs, Known):
         status = _run(status, pipeline, observation, row, config)
@@ -70,6 +70,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         durability=durability(pipeline, observation.durability, observation.now),
         snapshots=snapshots_seen(status.snapshots, observation),
     )
+    status = replace(status, unobserved_since=unobserved_since(pipeline, observation, status))
     status = losses.update(status, row, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
@@ -120,17 +121,6 @@ def _fence_unreachable_since(pipeline: Pipeline, observation: Observation) -> da
     if fence.reason is not UnknownReason.UNREACHABLE:
         return None
     return pipeline.status.fence_unreachable_since or observation.now
-
-
-def _unobserved_since(pipeline: Pipeline, observation: Observation) -> datetime | None:
-    """Return since when some fact is unknown that Ready is about, None while all are known."""
-    spec = pipeline.spec
-    if not isinstance(spec, Spec) or spec.suspend or pipeline.deleting_since is not None:
-        return None
-    facts = (observation.references, observation.runs, observation.fence, observation.source)
-    if not any(isinstance(fact, Unknown) for fact in facts):
-        return None
-    return min(pipeline.status.unobserved_since or observation.now, observation.now)
 
 
 def _dead_letters(row: FenceRow) -> DeadLettersStatus | None:

@@ -82,6 +82,9 @@ class PrometheusMetrics:
         self._falling_behind = self._gauge(
             "falling_behind", "1 when the pipeline's FallingBehind condition is True, else 0."
         )
+        self._unobserved = self._gauge(
+            "unobserved", "1 when the pipeline's Unobserved condition is True, else 0: the run may hang unseen."
+        )
         self._offline = self._gauge(
             "offline_partitions", "Partitions for which no leader answers; lag_records does not count them."
         )
@@ -158,6 +161,7 @@ class PrometheusMetrics:
         self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
         self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
         self._falling_behind.labels(*labels).set("FallingBehind" in true)
+        self._unobserved.labels(*labels).set("Unobserved" in true)
         self._offline.labels(*labels).set(len(status.offline_partitions))
         self._paused.labels(*labels).set("Paused" in true)
         for reason in RETENTION_REASONS:
@@ -217,7 +221,15 @@ class PrometheusMetrics:
         gauges = (self._ready, self._planned_step, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
         backlog = (self._time_lag, self._time_to_loss)
         conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
-        for gauge in (*gauges, *backlog, *conditions, self._falling_behind, self._offline, self._paused):
+        for gauge in (
+            *gauges,
+            *backlog,
+            *conditions,
+            self._falling_behind,
+            self._offline,
+            self._unobserved,
+            self._paused,
+        ):
             _drop(gauge, key.namespace, key.name)
         for setting in SETTINGS:
             _drop(self._durability_at_risk, key.namespace, key.name, setting)

@@ -124,6 +124,16 @@ RISK: Final = {
         ),
         more="FencepostPipelineLagGrowing.md",
     ),
+    Reason.UNOBSERVED: Guidance(
+        category=Category.RISK,
+        severity=Severity.CRITICAL,
+        situation="The operator has not seen for `pages.notReadyFor` whether a run that holds the fence works",
+        does="fences and replaces nothing; the run continues, and if it hangs it is not replaced",
+        remedy="restore what the operator cannot read (Kafka, Cassandra or the Jobs), and check the driver's log for "
+        "commits",
+        steps=(LOG,),
+        more="FencepostPipelineUnobserved.md",
+    ),
     Reason.PARTITIONS_OFFLINE: Guidance(
         category=Category.RISK,
         severity=Severity.CRITICAL,

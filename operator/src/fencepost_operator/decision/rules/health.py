@@ -11,6 +11,7 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision import progress
+from fencepost_operator.decision.blindness import is_blind, unknown_life
 from fencepost_operator.decision.cluster import has_another_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
@@ -247,12 +248,15 @@ def topics_are_missing(context: RunContext) -> Outcome | None:
     )
 
 
-def kafka_is_unreachable(context: RunContext) -> Outcome | None:
-    """Without Kafka a run has nothing to read, and its lag is unknown."""
+def reading_is_unobserved(context: RunContext) -> Outcome | None:
+    """Without Kafka the lag is unknown, and so is a driver's work where it alone may ask and gives no sign of life."""
     source = context.observation.source
-    if not isinstance(source, Unknown):
+    if isinstance(source, Unknown):
+        return unobservable(context, KAFKA_REASONS[source.reason], source, what="Kafka's offsets cannot be read")
+    unknown = unknown_life(context.observation, context.status)
+    if unknown is None or not context.is_streaming or not is_blind(context):
         return None
-    return unobservable(context, KAFKA_REASONS[source.reason], source, what="Kafka's offsets cannot be read")
+    return unobservable(context, Reason.PROGRESS_UNREADABLE, unknown, what="The driver's signs of life cannot be read")
 
 
 def run_is_starting(context: RunContext) -> Outcome | None:
