@@ -115,6 +115,17 @@ async def test_refusals_of_a_create(status: int, body: dict[str, Any], kind: typ
     assert "create jobs.batch n" in str(caught.value)
 
 
+@pytest.mark.parametrize("message", ['User "u" cannot list path', "no", ""])
+async def test_a_read_that_is_forbidden_is_denied_in_whatever_words(message: str) -> None:
+    """An authorizer of the cluster's own says it in its words; admission does not look at reads."""
+    async with answering(refusing(403, message=message)) as api:
+        with pytest.raises(Denied) as caught:
+            await api.list(JOBS, namespace="n")
+        with pytest.raises(Denied):
+            await api.get(JOBS, namespace="n", name="a")
+    assert caught.value.remedy == "grant the operator's ServiceAccount the verb 'list' on jobs.batch"
+
+
 async def test_metadata_is_asked_for_without_the_content() -> None:
     def respond(request: web.Request) -> web.StreamResponse:
         assert request.headers["Accept"] == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

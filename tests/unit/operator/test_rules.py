@@ -68,7 +68,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "no finalizer": (WELL.with_pipeline(finalizers=()), "Pending", AddFinalizer, State.RUNNING),
     "invalid spec": (WELL.asked(batchInterval="x"), "InvalidSpec", None, State.STALLED),
     "API server silent": (WELL.seen(runs=SILENT), "KubernetesUnreachable", None, State.RUNNING),
+    "API server refuses": (WELL.seen(runs=DENIED), "KubernetesForbidden", None, State.RUNNING),
     "references unknown": (WELL.seen(references=SILENT), "KubernetesUnreachable", None, State.RUNNING),
+    "references refused": (WELL.seen(references=DENIED), "KubernetesForbidden", None, State.RUNNING),
     "Cassandra silent": (WELL.seen(fence=SILENT), "CassandraUnreachable", None, State.RUNNING),
     "Cassandra refuses": (WELL.seen(fence=DENIED), "CassandraCredentialsRejected", None, State.RUNNING),
     "Cassandra silent at first": (NEW.seen(fence=SILENT), "CassandraUnreachable", None, State.PENDING),
@@ -170,6 +172,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         State.PROVISIONING,
     ),
     "killed, Kafka silent": (DEAD.seen(source=SILENT), "KafkaUnreachable", None, State.RESTARTING),
+    "killed, cluster refused": (FENCED.seen(cluster=DENIED), "KubernetesForbidden", None, State.RESTARTING),
     "killed, cluster unseen": (FENCED.seen(cluster=SILENT), "KubernetesUnreachable", None, State.RESTARTING),
     "first cluster": (NEW, "Provisioning", InstallCluster, State.PROVISIONING),
     "first topic missing": (
@@ -299,6 +302,7 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         DROPPED.seen(fence=replace(ROW, owner="x/y")), "Released", RemoveFinalizer,
         State.DELETING,
     ),
+    "deleted, runs refused": (DELETED.seen(runs=DENIED), "KubernetesForbidden", None, State.DELETING),
     "deleted, runs unseen": (DELETED.seen(runs=SILENT), "KubernetesUnreachable", None, State.DELETING),
 }  # fmt: skip
 

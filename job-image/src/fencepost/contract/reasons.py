@@ -68,6 +68,8 @@ class Reason(StrEnum):
     CONTRACT_MISMATCH = "ContractMismatch"
     # A dependency does not answer, or refuses
     KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
+    KUBERNETES_FORBIDDEN = "KubernetesForbidden"
+    KUBERNETES_REJECTED = "KubernetesRejected"
     CASSANDRA_UNREACHABLE = "CassandraUnreachable"
     CASSANDRA_CREDENTIALS_REJECTED = "CassandraCredentialsRejected"
     CASSANDRA_REJECTED = "CassandraRejected"

@@ -115,6 +115,10 @@ _ASKED: Final = frozenset({"tokenreviews", "subjectaccessreviews"})
 """Created to ask, and stored nowhere: a replica without the lease asks as well."""
 
 
+_READS: Final = frozenset({"get", "list"})
+"""Verbs that no admission looks at: who may not is refused by authorization."""
+
+
 class ApiServer:
     """Requests to the API server. Every method may raise PortError; `close` ends the connections.
 
@@ -321,7 +325,7 @@ def _refusal(  # noqa: PLR0911 - a table
             return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
         case 403 if any(cause.get("reason") == "NamespaceTerminating" for cause in _causes(body)):
             return NamespaceEnds(told)
-        case 403 if " cannot " in message:
+        case 403 if " cannot " in message or verb in _READS:
             return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
         case 422 if reason == "Invalid":
             return Invalid(told, places=[place for cause in _causes(body) if (place := cause.get("field"))])
@@ -330,7 +334,7 @@ def _refusal(  # noqa: PLR0911 - a table
         case 404 if not (body.get("details") or {}).get("name"):
             return NotServed(told, remedy=f"install what serves {resource}")
         case _:
-            # 403 without "cannot" is admission: quota, Pod Security.
+            # 403 of a write without "cannot" is admission: quota, Pod Security.
             return Rejected(told)
 
 

@@ -33,8 +33,9 @@ _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", r
 _SINK_NAME: Final = re.compile(r"[a-z]([-_a-z0-9]*[a-z0-9])?")
 _PLUGIN_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OBJECT_NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
-_ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _ANNOTATION: Final = re.compile(r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _RESERVED: Final = re.compile(r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|fencepost[.]dev)/|io[.](kubernetes|containerd)[.]")
 """Annotations by which Kubernetes, container runtimes and the operator take instructions: AppArmor's profile."""
@@ -87,6 +88,11 @@ def _names(raw: object) -> object:
     return tuple(part["name"] for part in raw)
 
 
+def is_object_name(text: str) -> bool:
+    """Return whether a ConfigMap or a Secret can have this name."""
+    return _OBJECT_NAME.fullmatch(text) is not None
+
+
 def with_fallback(fallback: StrEnum) -> BeforeValidator:
     """Read a word that this release does not know as the fallback: another release of the operator may have stored it.
 
@@ -129,11 +135,14 @@ GroupId = Annotated[
         "a consumer group's id: at most 249 letters, digits, dots, underscores and hyphens",
     ),
 ]
-AccountName = Annotated[str, Field(max_length=253), _matching(_ACCOUNT, "the name of a ServiceAccount")]
 AnnotationKey = Annotated[str, Field(max_length=317), AfterValidator(_annotation)]
 AnnotationText = Annotated[str, Field(max_length=1024)]
 Position = Annotated[str, _matching(re.compile("earliest|latest"), "earliest or latest")]
 SerialConsistency = Annotated[str, _matching(re.compile("SERIAL|LOCAL_SERIAL"), "SERIAL or LOCAL_SERIAL")]
+ObjectName = Annotated[
+    str, _matching(_OBJECT_NAME, "the name of an object: at most 253 lower-case letters, digits, - and .")
+]
+"""A DNS-1123 subdomain, as ConfigMaps and Secrets have it."""
 HostName = Annotated[str, Field(max_length=253), _matching(_HOST, "a host name or an address")]
 Bytes = Annotated[int, _quantity(parse_bytes)]
 """A quantity, as whole bytes."""
@@ -141,7 +150,7 @@ QuantityText = Annotated[str, _quantity(_quantity_text)]
 """A quantity as it was written."""
 Seconds = Annotated[float, BeforeValidator(_duration)]
 """A duration, as seconds."""
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+ObjectNames = Annotated[tuple[ObjectName, ...], BeforeValidator(_names)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 FailureReason = Annotated[Reason, with_fallback(Reason.RUN_FAILED)]

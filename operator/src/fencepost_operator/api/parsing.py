@@ -18,6 +18,7 @@ from fencepost.contract import kafka_properties, spark_conf
 from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index_name, is_of_records_alone
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
+from fencepost_operator.api.fields import is_object_name
 from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import (
     SINK_KINDS,
@@ -26,6 +27,7 @@ from fencepost_operator.api.spec import (
     CheckpointSpec,
     CreateTableSpec,
     DeletionPolicy,
+    JobSpec,
     KafkaSinkSpec,
     KafkaSpec,
     PurgeIndexSpec,
@@ -174,6 +176,7 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
+    yield from _env_violations(spec.job)
     yield from _batch_contradictions(spec.source)
     if spec.cluster.worker.memory < SMALLEST_WORKER:
         yield Violation("spec.cluster.worker.memory", "is less than 1Gi", "give a worker at least 1Gi")
@@ -181,6 +184,27 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
         yield Violation("spec.snapshots.every", "is less than 1m", "set 0s for no schedule, or 1m and more")
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
+
+
+def _env_violations(job: JobSpec) -> Iterator[Violation]:
+    """Yield a violation for each name of a ConfigMap or a Secret that no object can have."""
+    for index, source in enumerate(job.env_from):
+        yield from _name_violations(source, ("configMapRef", "secretRef"), f"spec.job.envFrom[{index}]")
+    for index, variable in enumerate(job.env):
+        kinds, place = ("configMapKeyRef", "secretKeyRef"), f"spec.job.env[{index}].valueFrom"
+        yield from _name_violations(variable.get("valueFrom"), kinds, place)
+
+
+def _name_violations(source: object, kinds: Sequence[str], place: str) -> Iterator[Violation]:
+    for kind in kinds:
+        reference = source.get(kind) if isinstance(source, Mapping) else None
+        name = reference.get("name") if isinstance(reference, Mapping) else None
+        if reference is not None and not (isinstance(name, str) and is_object_name(name)):
+            yield Violation(
+                f"{place}.{kind}.name",
+                "is not the name of an object: at most 253 lower-case letters, digits, - and .",
+                "write the name of a ConfigMap or a Secret in the pipeline's namespace",
+            )
 
 
 def _batch_contradictions(source: KafkaSpec) -> Iterator[Violation]:

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from fencepost.contract import SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
 from fencepost_operator.api.fields import (
-    AccountName,
     AnnotationKey,
     AnnotationText,
     At,
@@ -28,7 +27,8 @@ from fencepost_operator.api.fields import (
     HostName,
     Identifier,
     Model,
-    Names,
+    ObjectName,
+    ObjectNames,
     PluginName,
     Position,
     Positive,
@@ -83,8 +83,8 @@ class JobSpec(Model):
     image: Text
     entrypoint: Entrypoint
     image_pull_policy: str | None = None
-    image_pull_secrets: Names = ()
-    code_config_map: Annotated[str | None, At("codeFrom", "configMapName")] = None
+    image_pull_secrets: ObjectNames = ()
+    code_config_map: Annotated[ObjectName | None, At("codeFrom", "configMapName")] = None
     args: tuple[str, ...] = ()
     env: tuple[Plain, ...] = ()
     env_from: tuple[Plain, ...] = ()
@@ -126,7 +126,7 @@ class ClusterSpec(Model):
     tolerations: tuple[Plain, ...] = ()
     affinity: Plain = field(default_factory=dict)
     priority_class: Annotated[str | None, At("priorityClassName")] = None
-    service_account_name: AccountName | None = None
+    service_account_name: ObjectName | None = None
     pod_annotations: Annotated[Mapping[AnnotationKey, AnnotationText], Field(max_length=32)] = field(
         default_factory=dict
     )
@@ -150,7 +150,7 @@ class KafkaSpec(Model, KafkaEndpoint):
     max_bytes_per_batch: Bytes | None = None
     split_partitions: bool = True
     mirror_to_group: GroupId | None = None
-    properties_secret: Annotated[str | None, At("propertiesFrom", "secretName")] = None
+    properties_secret: Annotated[ObjectName | None, At("propertiesFrom", "secretName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class CassandraSinkSpec(Model):
 class SecretReference(Model):
     """A Secret in the pipeline's namespace."""
 
-    secret_name: Text
+    secret_name: ObjectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +257,7 @@ SINK_KINDS: Final = ("cassandra", "kafka", "function", "plugin")
 class CassandraTlsSpec(Model, CassandraTls):
     """How the connection to Cassandra is encrypted, and the Secret with the certificates."""
 
-    secret_name: Text
+    secret_name: ObjectName
     server_name: HostName | None = None
     verify_hostname: bool = True
 
@@ -276,7 +276,7 @@ class CheckpointSpec(Model, CassandraEndpoint):
     tls: CassandraTlsSpec | None = None
     replication_class: Annotated[str, At("replication", "class")] = "NetworkTopologyStrategy"
     replication_factor: Annotated[Positive | None, At("replication", "replicationFactor")] = None
-    credentials_secret: Annotated[str | None, At("credentialsFrom", "secretName")] = None
+    credentials_secret: Annotated[ObjectName | None, At("credentialsFrom", "secretName")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

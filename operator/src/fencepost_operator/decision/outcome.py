@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
@@ -11,7 +12,7 @@ from fencepost_operator.decision.blindness import is_blind, unseen
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.rollout import is_rolled_out
-from fencepost_operator.observation import Unknown
+from fencepost_operator.observation import Unknown, UnknownReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,14 @@ def reconciling(
         warning=warning,
         requeue_after=context.config.poll_interval if requeue_after is None else requeue_after,
     )
+
+
+KUBERNETES_REASONS: Final = {
+    UnknownReason.UNREACHABLE: Reason.KUBERNETES_UNREACHABLE,
+    UnknownReason.DENIED: Reason.KUBERNETES_FORBIDDEN,
+    UnknownReason.REJECTED: Reason.KUBERNETES_REJECTED,
+}
+"""The reason for each way in which the API server does not show something; a refusal is not an outage."""
 
 
 def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: str) -> Outcome:

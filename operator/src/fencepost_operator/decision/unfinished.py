@@ -19,7 +19,7 @@ from fencepost_operator.decision import losses
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.messages import detail
-from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
 from fencepost_operator.desired.hashes import fingerprints, optional_references
 from fencepost_operator.observation import Began, References, Unknown, UnknownReason
@@ -209,7 +209,7 @@ def _old_code(context: RunContext) -> _OldCode | str | Outcome:
         if began.reason is UnknownReason.REJECTED:
             return began.message
         what = "The revision of the code that began the open batch cannot be read"
-        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, began, what=what)
+        return unobservable(context, KUBERNETES_REASONS[began.reason], began, what=what)
     if began.value is None:
         return reconciling(context, Reason.PROVISIONING, f"Looking for revision {name}, which began the open batch")
     return _usable(context, name, began.value)

@@ -25,16 +25,33 @@ DEPENDENCY: Final = {
     Reason.KUBERNETES_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,
         severity=Severity.CRITICAL,
-        situation="The API server does not answer the operator, or refuses it",
+        situation="The API server does not answer the operator",
         does="starts and replaces nothing; runs continue",
-        remedy="check the API server's health and the operator's RBAC",
+        remedy="check the API server's health and the operator's network",
+        steps=(Step("Its health", "kubectl get --raw /readyz?verbose"),),
+    ),
+    Reason.KUBERNETES_FORBIDDEN: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="The API server refuses the operator a permission, or its token",
+        does="starts and replaces nothing; runs continue; tries again",
+        remedy="grant the operator's ServiceAccount the verb on the resource that the message names: install the "
+        "chart's RBAC again",
         steps=(
-            Step("Its health", "kubectl get --raw /readyz?verbose"),
             Step(
                 "What the operator may do",
                 "kubectl auth can-i --list -n NAMESPACE --as system:serviceaccount:fencepost-system:fencepost",
             ),
         ),
+    ),
+    Reason.KUBERNETES_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="The API server answers that it cannot give the operator what it asks for",
+        does="starts and replaces nothing; runs continue; tries again",
+        remedy="correct what the message names: a CustomResourceDefinition that is missing, or an object that cannot "
+        "be read",
+        steps=(Step("The CustomResourceDefinitions", "kubectl get crds -o name | grep fencepost"),),
     ),
     Reason.CASSANDRA_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,

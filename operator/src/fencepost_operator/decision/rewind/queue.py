@@ -10,7 +10,7 @@ from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, Rewind, RewindSpec
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.messages import detail, with_remedy
-from fencepost_operator.decision.outcome import Outcome, unobservable
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, unobservable
 from fencepost_operator.decision.rewind.machine import RewindContext, advance, is_set
 from fencepost_operator.decision.rewind.progress import Progress, RewindUpdate, failed, waiting
 from fencepost_operator.decision.rules import preconditions
@@ -100,7 +100,8 @@ def _unlisted(context: Context, prepared: RunContext | Outcome, unknown: Unknown
     """Start nothing while it is unknown whether a rewind is in progress."""
     if isinstance(prepared, Outcome) or context.active_run is not None:
         return None
-    return unobservable(context, Reason.KUBERNETES_UNREACHABLE, unknown, what="The PipelineRewinds cannot be listed")
+    reason = KUBERNETES_REASONS[unknown.reason]
+    return unobservable(context, reason, unknown, what="The PipelineRewinds cannot be listed")
 
 
 def _after(rewind: Rewind, current: Rewind | None, now: datetime) -> RewindUpdate:

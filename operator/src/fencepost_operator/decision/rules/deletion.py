@@ -9,7 +9,7 @@ from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, T
 from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, Reason, Spec, State, Status, asks_to_abandon
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
-from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling
 from fencepost_operator.desired.hashes import checkpoint_secrets
 from fencepost_operator.observation import Known, Run, Unknown
 
@@ -40,9 +40,8 @@ def _stop_runs(context: Context) -> Outcome | None:
     observation = context.observation
     if isinstance(observation.runs, Unknown):
         message = f"The driver's Jobs cannot be listed: {observation.runs.message}"
-        return reconciling(
-            context, Reason.KUBERNETES_UNREACHABLE, message, remedy=observation.runs.remedy, warning=True
-        )
+        reason = KUBERNETES_REASONS[observation.runs.reason]
+        return reconciling(context, reason, message, remedy=observation.runs.remedy, warning=True)
     living = [run for run in context.runs if not has_ended(run) and not run.orphaned]
     not_asked = [run for run in living if not run.deleting]
     if not_asked:
@@ -77,7 +76,8 @@ def _uninstall(context: Context) -> Outcome | None:
     release = context.observation.release
     if isinstance(release, Unknown):
         message = f"The Helm release cannot be read: {release.message}"
-        return reconciling(context, Reason.KUBERNETES_UNREACHABLE, message, remedy=release.remedy, warning=True)
+        reason = KUBERNETES_REASONS[release.reason]
+        return reconciling(context, reason, message, remedy=release.remedy, warning=True)
     if release.value is None:
         return None
     return reconciling(context, Reason.DELETING, "Uninstalling the Spark cluster", action=UninstallCluster())

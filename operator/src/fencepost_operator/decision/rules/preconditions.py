@@ -11,7 +11,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import AddFinalizer, CreateFence
 from fencepost_operator.api import ADOPT_ANNOTATION, Reason, Spec, State
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
-from fencepost_operator.decision.outcome import Outcome, reconciling, stalled, unobservable
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, stalled, unobservable
 from fencepost_operator.desired.hashes import fingerprints, optional_references
 from fencepost_operator.observation import References, Unknown, UnknownReason
 
@@ -26,7 +26,8 @@ def kubernetes_is_unreachable(context: Context) -> Outcome | None:
     """Nothing can be concluded without the list of runs."""
     runs = context.observation.runs
     if isinstance(runs, Unknown):
-        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, runs, what="The driver's Jobs cannot be listed")
+        reason = KUBERNETES_REASONS[runs.reason]
+        return unobservable(context, reason, runs, what="The driver's Jobs cannot be listed")
     return None
 
 
@@ -60,7 +61,7 @@ def require_fence(context: SpecContext) -> RunContext | Outcome:
     references, fence = context.observation.references, context.observation.fence
     if isinstance(references, Unknown):
         what = "The ConfigMaps and Secrets that the spec names cannot be read"
-        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, references, what=what)
+        return unobservable(context, KUBERNETES_REASONS[references.reason], references, what=what)
     if outcome := references_are_missing(context, references.value):
         return outcome
     if isinstance(fence, Unknown):

@@ -12,7 +12,7 @@ from fencepost_operator.api import FailureStatus, Reason, Revision, Rollback, Ro
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import ENVIRONMENT, Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.messages import detail
-from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
 from fencepost_operator.decision.rules.restart import current_failure
 from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.unfinished import CANNOT_START, START_PATIENCE
@@ -39,7 +39,7 @@ def new_spec_has_failed(context: RunContext) -> Outcome | None:
         return None
     seen = context.observation.stable
     if isinstance(seen, Unknown) and seen.reason is not UnknownReason.REJECTED:
-        return unobservable(context, Reason.KUBERNETES_UNREACHABLE, seen, what="The stable spec cannot be read")
+        return unobservable(context, KUBERNETES_REASONS[seen.reason], seen, what="The stable spec cannot be read")
     if seen == Known(None):
         return reconciling(
             context, Reason.PROVISIONING, f"Looking for revision {stable.revision}, which is stable", requeue_after=0.0

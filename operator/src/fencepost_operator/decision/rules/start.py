@@ -13,7 +13,7 @@ from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, v
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.diagnosis import pod_issue
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
-from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
 from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.decision.rules.upgrade import damage_is_repaired
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
@@ -83,9 +83,8 @@ def require_cluster(context: RunContext) -> ClusterStatus | Outcome:
     """Return the cluster that the run will use, or bring it up; what it will be is recorded first."""
     for fact in (context.observation.cluster, context.observation.release):
         if isinstance(fact, Unknown):
-            return unobservable(
-                context, Reason.KUBERNETES_UNREACHABLE, fact, what="The Spark cluster cannot be observed"
-            )
+            reason = KUBERNETES_REASONS[fact.reason]
+            return unobservable(context, reason, fact, what="The Spark cluster cannot be observed")
     target, recorded = target_cluster(context), context.status.cluster
     if target is None:
         return reconciling(context, Reason.PROVISIONING, "Looking for the Spark cluster")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fencepost_operator.actions import TakeOverFence, UninstallCluster
 from fencepost_operator.api import ClusterStatus, Reason, State
 from fencepost_operator.decision.context import SpecContext
-from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.desired import names
 from fencepost_operator.observation import Known, Unknown
@@ -83,7 +83,7 @@ def _uninstall(context: SpecContext) -> Outcome | None:
     if isinstance(release, Unknown):
         return reconciling(
             context,
-            Reason.KUBERNETES_UNREACHABLE,
+            KUBERNETES_REASONS[release.reason],
             f"{message}: {release.message}",
             remedy=release.remedy,
             state=State.SUSPENDED,
