@@ -134,6 +134,19 @@ true
 {{- end -}}
 {{- end }}
 
+{{- /* Prometheus' job of the pods of pipelines, empty where this chart has them scraped by nobody. */}}
+{{- define "fencepost.podsJob" -}}
+{{- if include "fencepost.wanted" (list . (dig "podMonitor" "enabled" false .Values.metrics) "PodMonitor") -}}
+{{- printf "%s/%s-pipelines" .Release.Namespace (include "fencepost.fullname" .) -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Matchers of a job, as all that a selector has and as what it begins with; nothing where the job is empty. */}}
+{{- define "fencepost.ofJob" -}}
+{{- $matcher := ternary (printf "job=%q" .) "" (ne . "") -}}
+{{- dict "only" (ternary (printf "{%s}" $matcher) "" (ne . "")) "and" (ternary (printf "%s," $matcher) "" (ne . "")) | toYaml -}}
+{{- end }}
+
 {{- /* Seconds of one of Prometheus' durations with a single unit. */}}
 {{- define "fencepost.seconds" -}}
 {{- $factor := dict "s" 1 "m" 60 "h" 3600 "d" 86400 | dig (regexFind "[smhd]$" .) 1 -}}

@@ -56,6 +56,20 @@ def test_no_alert_of_a_pipeline_is_of_one_pod_of_the_operator(rule: dict[str, st
     assert "fencepost_pipeline_" not in OF_PIPELINES.sub("", rule["expr"])
 
 
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_an_alert_is_of_what_the_chart_has_scraped(rule: dict[str, str]) -> None:
+    """Whoever runs a pod that Prometheus scrapes can serve series of these names: they would page, or hide a page."""
+    selectors = re.findall(r"\b(?:fencepost|jvm)_\w+(?:\{[^}]*\})?", rule["expr"])
+    jobs = {re.search(r'job="([^"]+)"', each)[1] if "job=" in each else each for each in selectors}  # type: ignore[index]
+    assert jobs <= {"fencepost-metrics", "fencepost-system/fencepost-pipelines"}
+
+
+def test_without_a_job_of_the_chart_the_alerts_are_of_all() -> None:
+    values = {"metrics.prometheusRule.enabled": True, "metrics.serviceMonitor.enabled": False}
+    groups = one(objects("fencepost", values=values), "PrometheusRule", "fencepost")["spec"]["groups"]
+    assert not [rule["alert"] for group in groups for rule in group["rules"] if "job=" in rule["expr"]]
+
+
 def test_the_prometheus_operators_kinds_are_installed_where_the_cluster_knows_them() -> None:
     assert not [item for item in objects("fencepost") if item["kind"] in MONITORING]
     known = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in MONITORING]

@@ -30,6 +30,14 @@ def test_prometheus_sends_a_secrets_token_where_it_may_read_no_files() -> None:
     assert one(older, "ServiceMonitor", "fencepost")["spec"]["endpoints"][0].keys() == {*usual, "bearerTokenFile"}
 
 
+LIMITS = {"sampleLimit", "bodySizeLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit", "targetLimit"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("PodMonitor", "fencepost-pipelines"), ("ServiceMonitor", "fencepost")])
+def test_a_scrape_is_bounded_in_all_that_a_tenant_can_make_large(kind: str, name: str) -> None:
+    assert one(FULL, kind, name)["spec"].keys() >= LIMITS
+
+
 def test_the_documented_policy_lets_prometheus_reach_what_the_pod_monitor_names_and_nothing_else() -> None:
     text = (REPOSITORY / "docs" / "operations.md").read_text()
     (documented,) = re.findall(r"^```yaml\n([^`]*kind: NetworkPolicy\n[^`]*)```", text, re.MULTILINE)
