@@ -140,13 +140,17 @@ def test_a_condition_of_a_replica_whose_clock_is_ahead_pages_at_once() -> None:
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
 
 
-def test_a_weak_setting_pages_after_an_hour() -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("DurabilityAtRisk", Reason.DURABILITY_AT_RISK), ("RetentionRisk", Reason.RETENTION_TOO_SHORT)],
+)
+def test_a_weak_setting_pages_after_an_hour(kind: str, reason: Reason) -> None:
     story = Story()
-    weak = (*ready(), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK))
+    weak = (*ready(), condition(kind, reason))
     story.goes(weak, after=59 * MINUTE)
     assert story.open() == []
     story.goes(weak)
-    assert [(page.reason, page.severity) for page in story.status.pages] == [("DurabilityAtRisk", "warning")]
+    assert [(page.reason, page.severity) for page in story.status.pages] == [(reason, "warning")]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,6 @@ def test_a_weak_setting_pages_after_an_hour() -> None:
         (condition("Ready", Reason.SUSPENDED),),
         (condition("Ready", Reason.SUSPENDED), condition("TransactionStalled", Reason.TRANSACTION_STALLED)),
         (condition("Ready", Reason.SUSPENDED), condition("DurabilityAtRisk", Reason.DURABILITY_AT_RISK)),
-        (*ready(), condition("RetentionRisk", Reason.RETENTION_TOO_SHORT)),
         (*ready(), condition("SnapshotsUnreadable", Reason.SNAPSHOTS_UNREADABLE)),
         on_its_way(),
     ],

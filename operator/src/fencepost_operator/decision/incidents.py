@@ -28,8 +28,12 @@ PAGED: Final = frozenset(
     {STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK, PARTITIONS_OFFLINE, UNOBSERVED}
 )
 """Conditions whose reasons page, each as urgently as its guidance says."""
-PATIENCE: Final = {DURABILITY_AT_RISK: timedelta(hours=1)}
-"""How long a condition lasts before it pages: a setting that is being changed is nobody's night."""
+SETTINGS: Final = frozenset(
+    {(DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK), (RETENTION_RISK, Reason.RETENTION_TOO_SHORT)}
+)
+"""Conditions with reasons that warn of a setting: nothing is at stake yet."""
+PATIENCE: Final = timedelta(hours=1)
+"""How long those last before they page: a setting that is being changed is nobody's night."""
 WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
 """The others have nothing to say of a pipeline that a person stopped."""
 WHILE_PAUSED: Final = frozenset({RETENTION_RISK})
@@ -111,8 +115,8 @@ _REASONS: Final = frozenset(str(reason) for reason in Reason)
 def _pages(condition: Condition, now: datetime, *, suspended: bool) -> bool:
     if condition.type not in PAGED or condition.status != "True":
         return False
-    patience = PATIENCE.get(condition.type)  # without one, the clock of the operator that saw it first does not count
-    if patience is not None and now - condition.last_transition_time < patience:
+    is_setting = (condition.type, condition.reason) in SETTINGS  # else it counts for nothing whose clock saw it first
+    if is_setting and now - condition.last_transition_time < PATIENCE:
         return False
     if suspended and condition.type not in WHILE_SUSPENDED:
         return False

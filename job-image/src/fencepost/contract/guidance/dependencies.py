@@ -206,9 +206,9 @@ RISK: Final = {
     ),
     Reason.RETENTION_TOO_SHORT: Guidance(
         category=Category.RISK,
-        severity=Severity.NONE,
+        severity=Severity.WARNING,
         situation="A topic keeps its records for less than 72 hours",
-        does="goes on; this is a standing warning without an alert",
+        does="continues to stream, and pages after an hour",
         remedy="extend the retention: a pipeline that fails on Friday evening may be looked at on Monday",
         steps=(Step("How long each topic keeps them", "fencepost retention show NAMESPACE/NAME"),),
         more="FencepostRetentionRisk.md",
