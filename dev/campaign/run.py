@@ -1,0 +1,167 @@
+"""One campaign: load, users and faults side by side, then peace, and what the checker finds."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from campaign.checker import differences, expected
+from campaign.faults import Faults
+from campaign.log import Record, read_log
+from campaign.producer import Load
+from campaign.users import Users
+from campaign.watch import Watch
+from campaign.world import World, world
+from fencepost.fence import FenceError
+from flights.sink import CassandraDownError
+from harness.kubectl import Kubectl
+from harness.pipelines import helm_revisions, summary
+from harness.waiting import NotInTimeError, eventually
+from testbed.environment import Environment
+from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+from testbed.release import RELEASE
+
+DRAIN_SECONDS: Final = 600.0
+"""How long the pipeline may take for what is left once the last fault is over."""
+GONE_SECONDS: Final = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was seen. `broken` are the promises that do not hold, each as a sentence."""
+
+    broken: tuple[str, ...]
+    records: int
+    letters: int
+    epochs: int
+    commits: int
+    faults: Counter[str]
+    missed: Counter[str]
+    actions: Counter[str]
+
+
+def run(environment: Environment, *, seed: int, minutes: float, report: Callable[[str], None]) -> Result:
+    """Play one campaign. Raises KubectlError, NodeError, LoadError where the testbed itself does not work."""
+    chance = random.Random(seed)
+    with world(environment, seed) as made, _two_operators(made.kubectl):
+        load = Load(made.bootstrap, made.topic, random.Random(chance.random()))
+        users = Users(made, load, random.Random(chance.random()), report)
+        faults = Faults(made, random.Random(chance.random()), report)
+        watch = Watch(made, load, faults, report)
+        users.apply()
+        made.pipeline.wait_ready()
+        report("the pipeline is Ready: load, users and faults begin")
+        with _beside(watch.look):
+            with load.flowing(), _beside(users.act):
+                faults.inject(until=time.monotonic() + minutes * 60)
+            users.apply(suspend=False)
+            report("peace: no record, no fault and no user from now on")
+            log = read_log(made.bootstrap, made.topic)
+            stuck = [*_drained(made, log), *_recovered(made)]
+        broken = [*users.failures, *watch.broken, *stuck]
+        with made.cassandra() as opened:
+            broken += differences(made.output(opened), expected(log))
+            history = made.history(opened)
+            broken += history.violations
+        broken += _left_over(made)
+    return Result(
+        broken=tuple(broken),
+        records=len(log),
+        letters=len(expected(log).letters),
+        epochs=history.last_epoch,
+        commits=history.commits,
+        faults=faults.injected,
+        missed=faults.missed,
+        actions=users.acted,
+    )
+
+
+@contextmanager
+def _beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `act` in a thread of its own until the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=act, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _two_operators(kubectl: Kubectl) -> Iterator[None]:
+    """Run two replicas of the operator; afterwards there are as many as before."""
+    operator = kubectl.within(OPERATOR_NAMESPACE)
+    deployment = operator.get("deployment", RELEASE)
+    assert deployment is not None, "the operator is not installed: make up"
+
+    def scale(replicas: int) -> None:
+        operator.run("scale", f"deployment/{RELEASE}", f"--replicas={replicas}")
+        operator.run("rollout", "status", f"deployment/{RELEASE}", "--timeout=180s", seconds=190)
+
+    scale(2)
+    try:
+        yield
+    finally:
+        scale(int(deployment["spec"]["replicas"]))
+
+
+def _recovered(made: World) -> list[str]:
+    """Return when the pipeline is Ready again, or what to report when it is not."""
+    try:
+        made.pipeline.wait_ready(seconds=DRAIN_SECONDS)
+    except NotInTimeError as error:
+        return [f"not Ready after the last fault: {error}"]
+    return []
+
+
+def _drained(made: World, log: list[Record]) -> list[str]:
+    """Return when each record of the log is behind the committed offsets, or what to report when it is not."""
+    ends: dict[str, int] = {}
+    for record in log:
+        key = f"{made.topic}/{record.partition}"
+        ends[key] = max(ends.get(key, 0), record.offset + 1)
+
+    def drained() -> bool:
+        left = _left(made, ends)
+        assert not left, f"records to go: {left}; {summary(made.pipeline.object())}"
+        return True
+
+    try:
+        eventually("everything is committed", drained, seconds=DRAIN_SECONDS, pause=2)
+    except NotInTimeError as error:
+        return [str(error)]
+    return []
+
+
+def _left(made: World, ends: dict[str, int]) -> dict[str, Any]:
+    try:
+        with made.cassandra() as opened:
+            row = made.fence(opened)
+    except (CassandraDownError, FenceError) as error:
+        return {"Cassandra": str(error)}
+    offsets = row.offsets if row is not None else {}
+    return {key: end - offsets.get(key, 0) for key, end in ends.items() if offsets.get(key, 0) < end}
+
+
+def _left_over(made: World) -> list[str]:
+    """Delete the pipeline; return what is there of it afterwards."""
+    made.pipeline.delete(seconds=GONE_SECONDS)
+
+    def gone() -> bool:
+        left = [*made.pipeline.owned(), *(one["metadata"]["name"] for one in helm_revisions(made.kubectl, "campaign"))]
+        assert not left, f"left over: {', '.join(left)}"
+        return True
+
+    try:
+        eventually("nothing is left over", gone, seconds=GONE_SECONDS)
+    except NotInTimeError as error:
+        return [str(error)]
+    return []
