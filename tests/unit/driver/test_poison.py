@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -414,14 +415,18 @@ def test_what_was_begun_is_forgotten_once_it_is_committed() -> None:
     assert scene.world.row().begun == {}
 
 
-def test_a_server_that_refuses_every_row_sets_no_record_aside() -> None:
-    """Each record passed its rehearsal, which reaches no server, so good records were set aside."""
-    scene = Scene(world=World())
-    loop, engine = scene.loop()
+@pytest.mark.parametrize("limit", [10, 1])
+@pytest.mark.parametrize("committed", [0, 5])
+def test_a_server_that_refuses_every_row_sets_no_record_aside(limit: int, committed: int) -> None:
+    """Each record passes its rehearsal, which reaches no server, so good records were set aside."""
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": committed, "t/1": 0})))
+    scene.loop(isolate=False)[0].run()
+    scene.world.log.ends = {"t/0": 30, "t/1": 20}
+    loop, engine = scene.loop(limit=limit)
     refused: list[Batch] = []
 
     def refuse(batch: Batch, row: FenceRow) -> Written:
-        assert row.driver
+        assert all(part.until <= {**row.planned, **row.written_until}[part.key] for part in batch.ranges)
         refused.append(batch)
         raise PoisonRecord("the server refuses the row")
 
@@ -430,5 +435,50 @@ def test_a_server_that_refuses_every_row_sets_no_record_aside() -> None:
         loop.run()
     assert scene.letters is not None
     assert not scene.letters.kept
-    assert not scene.world.row().offsets.get("t/0")
+    assert scene.world.row().offsets == {"t/0": committed, "t/1": 0}
     assert len(refused) > 2
+    scene.loop(limit=limit)[0].run()
+    scene.assert_complete()
+
+
+@dataclass
+class FilteringEngine(PoisonousEngine):
+    """Its transform lets a few records pass; `refused` are those that the server refuses."""
+
+    passing: set[Place] = field(default_factory=set)
+    refused: set[Place] = field(default_factory=set)
+
+    def write(self, batch: Batch, row: FenceRow) -> Written:
+        rows = 0
+        for part in batch.ranges:
+            for offset in range(part.start, part.until):
+                self._check(part.key, offset)
+                if (part.key, offset) in self.refused:
+                    raise PoisonRecord(f"{part.key}@{offset} is refused")
+                if (part.key, offset) in self.passing:
+                    self.store.put(part.key, offset, row.write_timestamp, "")
+                    rows += 1
+        return Written({"s": SinkWork(rows)})
+
+
+@pytest.mark.parametrize("where", ["transform", "server"])
+@pytest.mark.parametrize(
+    ("bad", "passing"),
+    [(("t/0", 1), ("t/1", 4)), (("t/1", 4), ("t/0", 2)), (("t/0", 1), ("t/0", 17)), (("t/0", 0), ("t/1", 14))],
+    ids=["later in the batch", "before it in the batch", "in a later batch", "at the end of a later batch"],
+)
+def test_a_filter_that_lets_few_records_pass_leaves_no_batch_that_fails_forever(
+    where: str, bad: Place, passing: Place
+) -> None:
+    """Of the eight single witnesses none may have a row."""
+    scene = Scene(poison={bad} if where == "transform" else set())
+    loop, engine = scene.loop()
+    engine.__class__ = FilteringEngine
+    filtering = cast(FilteringEngine, engine)
+    filtering.passing, filtering.refused = {passing}, {bad} if where == "server" else set()
+    loop.run()
+    assert set(scene.world.store.cells) == {passing}
+    assert scene.letters is not None
+    assert set(scene.letters.kept) == {bad}
+    assert scene.world.row().offsets == scene.world.log.ends
+    assert scene.world.row().written_until == {}

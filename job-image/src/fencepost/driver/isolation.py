@@ -75,6 +75,19 @@ def witnesses(suspect: Range, batch: Sequence[Range], log: Watermarks) -> Iterat
     return islice(_windows(suspect, batch, log), WITNESSES)
 
 
+def following(batch: Sequence[Range], log: Watermarks) -> Iterator[Piece]:
+    """Yield what comes after a batch, WITNESSES stretches of its size at most."""
+    for number in range(WITNESSES):
+        found = [
+            Range(part.topic, part.partition, start, min(start + part.records, log.ends.get(part.key, 0)))
+            for part in batch
+            if (start := part.until + number * part.records) < log.ends.get(part.key, 0)
+        ]
+        if not found:
+            return
+        yield tuple(found)
+
+
 def _windows(suspect: Range, batch: Sequence[Range], log: Watermarks) -> Iterator[Range]:
     for part in sorted(batch, key=lambda part: part.key == suspect.key):
         if part.key != suspect.key:

@@ -298,6 +298,11 @@ class Loop:
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         return batch
 
+    @property
+    def may_reach_further(self) -> bool:
+        """Whether this run may begin more than the batch that failed: not if it only finishes what its code began."""
+        return not self._config.finish_until
+
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
         """Move the offsets past a piece."""
         took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0

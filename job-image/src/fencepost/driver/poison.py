@@ -2,17 +2,21 @@
 
 A record is poison when it fails alone, another record passes after that, and it fails alone again.  So neither code
 that fails for every record nor an outage makes records poison: whatever else goes wrong meanwhile ends the run as
-itself.  Every piece is recorded at the fence before it is written, and committed in order.
+itself.  The other record, the witness, must get as far as the one that fails: where that fails only at a sink's server,
+a row of another one must be stored there.  Every piece is recorded at the fence before it is written, and committed in
+order.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Final, Protocol
 
 from fencepost.batch import Batch, Range, Written, between
-from fencepost.driver.isolation import Isolation, Piece, witnesses
+from fencepost.driver.isolation import Isolation, Piece, following, witnesses
 from fencepost.driver.ports import Engine, Letters, Log, Records
 from fencepost.errors import DataLoss, DriverError, PoisonRecord, RecordFailed, suspects_record
 from fencepost.fence import FenceRow
@@ -35,6 +39,11 @@ class Steps(Protocol):
 
     def begin(self, piece: Piece) -> Batch:
         """Record the piece as the planned batch, and return it."""
+        ...
+
+    @property
+    def may_reach_further(self) -> bool:
+        """Whether this run may begin more than the batch that failed."""
         ...
 
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
@@ -112,7 +121,10 @@ class Isolator:
 
     def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
         """Try a record that failed alone once more, after another one has passed; set it aside if it fails again."""
-        self._find_witness(suspect, batch, steps.row)
+        row = steps.row
+        self._find_witness(suspect, batch, steps, by_writing=not self._has_stored and not self._fails_unwritten(part))
+        if steps.row is not row:
+            part = steps.begin((suspect,))
         try:
             written = self._engine.write(part, steps.row)
         except DriverError as failure:
@@ -124,29 +136,38 @@ class Isolator:
             steps.commit(part, written)
             self.passed(part)
 
-    def _find_witness(self, suspect: Range, batch: Sequence[Range], row: FenceRow) -> None:
-        """Return once another record passes. Raises RecordFailed when none does.
+    def _fails_unwritten(self, part: Batch) -> bool:
+        """Return whether a record fails before anything of it reaches a sink's server."""
+        try:
+            self._engine.rehearse(part)
+        except DriverError as failure:
+            if not suspects_record(failure):
+                raise
+            return True
+        return False
 
-        A server may refuse each row, which no rehearsal shows.  So until a row of this batch is stored, records of the
-        batch are written for it: the fence row names their end since the batch began, and they are written again.
-        """
+    def _find_witness(self, suspect: Range, batch: Sequence[Range], steps: Steps, *, by_writing: bool) -> None:
+        """Return once another record passes: its rehearsal, or `by_writing` a row of it. Raises RecordFailed else."""
+        log = self._source.state()
+        # A transform may let few records pass, so that no single one has a row.
+        stretches = chain((_rest(suspect, batch, steps.row),), following(batch, log)) if by_writing else ()
+        for stretch in stretches:
+            if stretch and self._written(stretch, steps) is None:
+                break
+            if self._has_stored:
+                return
         tried: set[tuple[str, int]] = set()
-        for window in witnesses(suspect, batch, self._source.state()):
+        for window in witnesses(suspect, batch, log):
             try:
                 record = self._records.first(window)
                 if record is None or (window.key, record.offset) in tried:
                     continue
                 tried.add((window.key, record.offset))
                 one = Range(window.topic, window.partition, record.offset, record.offset + 1)
-                if not self._passes(one, batch, row):
-                    continue
+                if self._stores(one, steps) if by_writing else self._is_rehearsed(one):
+                    return
             except DataLoss:
                 continue  # retention may delete what is committed while we look at it
-            except DriverError as failure:
-                if not suspects_record(failure):
-                    raise
-            else:
-                return
         others = (
             f"none of the {len(tried)} others that were tried could be written"
             if tried
@@ -157,17 +178,41 @@ class Isolator:
             remedy="Correct the transform: it may fail for every record. Nothing was set aside.",
         )
 
-    def _passes(self, one: Range, batch: Sequence[Range], row: FenceRow) -> bool:
-        """Try a record; return whether it shows that others pass. Raises DriverError."""
-        alone = between({one.key: one.start}, {one.key: one.until})
-        is_open = any(part.key == one.key and row.offsets[one.key] <= one.start < part.until for part in batch)
-        if self._has_stored or sum(part.records for part in batch) == 1:
-            self._engine.rehearse(alone)
-            return True
-        if not is_open:
+    def _is_rehearsed(self, one: Range) -> bool:
+        """Return whether a record passes without being written. Raises DriverError."""
+        try:
+            self._engine.rehearse(between({one.key: one.start}, {one.key: one.until}))
+        except DriverError as failure:
+            if not suspects_record(failure):
+                raise
             return False
-        self._has_stored = _stored(self._engine.write(alone, row))
-        return self._has_stored
+        return True
+
+    def _stores(self, one: Range, steps: Steps) -> bool:
+        """Return whether a record that is not committed is written, and has a row. Raises DriverError."""
+        is_open = one.start >= steps.row.offsets[one.key]
+        return is_open and self._written((one,), steps) is not None and self._has_stored
+
+    def _written(self, parts: Piece, steps: Steps) -> Written | None:
+        """Write records that are not committed, as a witness; None where they fail. Raises DriverError.
+
+        They are written again in their turn; their end is at the fence before the first row.
+        """
+        row = steps.row
+        ends = row.written_until
+        further = [part for part in parts if part.until > ends.get(part.key, 0)]
+        if further and not steps.may_reach_further:
+            return None
+        if further:
+            steps.begin(tuple(replace(part, start=row.offsets[part.key]) for part in further))
+        try:
+            written = self._engine.write(_batch(parts), steps.row)
+        except DriverError as failure:
+            if not suspects_record(failure):
+                raise
+            return None
+        self._has_stored |= _stored(written)
+        return written
 
     def _letter(self, suspect: Range, error: DriverError, row: FenceRow) -> None:
         """Store the record, before the offsets move past it. Raises PoisonRecord when it is not to be set aside."""
@@ -192,6 +237,17 @@ class Isolator:
         self._letters.write(record, suspect, error, row)
         self._allowance.set_aside()
         log.warning("a record is set aside", extra={"fields": {"record": place, "error": error.message}})
+
+
+def _rest(suspect: Range, batch: Sequence[Range], row: FenceRow) -> Piece:
+    """Return what of a batch is not committed, without the record that fails."""
+    starts = {**row.offsets, suspect.key: suspect.until}
+    left = (replace(part, start=max(part.start, starts[part.key]), leader_epoch=None) for part in batch)
+    return tuple(part for part in left if part.records > 0)
+
+
+def _batch(parts: Piece) -> Batch:
+    return between({part.key: part.start for part in parts}, {part.key: part.until for part in parts})
 
 
 def _stored(written: Written) -> bool:
