@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 COORDINATES: Final = ("topic", "partition", "offset")
+NO_TASK: Final = -1
+"""The task of a row with a number of its own, which is the same in each task."""
 OPTIONS: Final = frozenset({"dsn", "table"})
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS fencepost_epochs (
@@ -30,9 +33,9 @@ CREATE TABLE IF NOT EXISTS fencepost_offsets (
 STAGING: Final = """
 CREATE TABLE IF NOT EXISTS {staging} (
   LIKE {table}, fencepost_pipeline text, fencepost_sink text, fencepost_epoch bigint, fencepost_version bigint,
-  fencepost_topic text, fencepost_partition int, fencepost_offset bigint, fencepost_i bigint,
+  fencepost_topic text, fencepost_partition int, fencepost_offset bigint, fencepost_task int, fencepost_i bigint,
   PRIMARY KEY (fencepost_pipeline, fencepost_sink, fencepost_epoch, fencepost_version,
-    fencepost_topic, fencepost_partition, fencepost_offset, fencepost_i))
+    fencepost_topic, fencepost_partition, fencepost_offset, fencepost_task, fencepost_i))
 """
 MOVE: Final = """
 INSERT INTO {table} ({columns})
@@ -206,6 +209,36 @@ def _one(cursor: psycopg.Cursor[Any], query: sql.Composed, values: list[Any]) ->
     return int(found[0]) if found is not None else 0
 
 
+class _Places:
+    """The keys of a task's rows: the record, and a number of the row among those of its record.
+
+    The number is the column `i`.  Without it the task counts: its rows are staged in one transaction, so what a
+    repeated task numbers in another order is either all there or not at all.  Another task may have rows of the same
+    record, which is why the task's own number is part of such a key.
+    """
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+        self._seen: Counter[tuple[Any, ...]] = Counter()
+
+    def of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return topic, partition, offset, task and number of the next row."""
+        record = tuple(row[name] for name in COORDINATES)
+        if row.get("i") is not None:
+            return (*record, NO_TASK, row["i"])
+        number = self._seen[record]
+        self._seen[record] += 1
+        return (*record, self._task, number)
+
+
+def _task_number() -> int:
+    """Return the number of this Spark task, which a repetition keeps; 0 outside of Spark."""
+    from pyspark import TaskContext  # noqa: PLC0415 - an import of a second, in a worker only
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
 @dataclass(frozen=True, slots=True)
 class StagingTask:
     """Stages a task's rows in one transaction."""
@@ -216,23 +249,19 @@ class StagingTask:
         """Insert into the staging table; rows that another attempt of the task has left there stay."""
         marks = [batch.pipeline, self.target.sink, batch.epoch, batch.version]
         names = sql.SQL(", ").join(map(sql.Identifier, self.target.columns))
-        values = sql.SQL(", ").join(sql.Placeholder() * (len(self.target.columns) + len(marks) + 4))
+        values = sql.SQL(", ").join(sql.Placeholder() * (len(self.target.columns) + len(marks) + 5))
         insert = sql.SQL(
             "INSERT INTO {} ({}, fencepost_pipeline, fencepost_sink, fencepost_epoch, fencepost_version,"
-            " fencepost_topic, fencepost_partition, fencepost_offset, fencepost_i) VALUES ({}) ON CONFLICT DO NOTHING"
+            " fencepost_topic, fencepost_partition, fencepost_offset, fencepost_task, fencepost_i)"
+            " VALUES ({}) ON CONFLICT DO NOTHING"
         ).format(self.target.staging, names, values)
+        places = _Places(_task_number())
         with self.target.transaction() as cursor:
             for rows in batches:
                 if batch.is_warm_up:
                     continue
                 found = [
-                    [
-                        *(row[name] for name in self.target.columns),
-                        *marks,
-                        *(row[name] for name in COORDINATES),
-                        row.get("i") or 0,
-                    ]
-                    for row in rows.to_pylist()
+                    [*(row[name] for name in self.target.columns), *marks, *places.of(row)] for row in rows.to_pylist()
                 ]
                 cursor.executemany(insert, found)
                 yield len(found)

@@ -79,6 +79,39 @@ def test_options_are_named(database: str) -> None:
         PostgresqlSink({"dsn": database, "table": "absent"}, CONTEXT)
 
 
+def token(version: int = 1) -> BatchToken:
+    return BatchToken(pipeline="test/test/test", epoch=1, version=version, token=100, offsets={"t/0": (5, 7)})
+
+
+def twin_rows(*values: str, i: list[int | None] | None = None) -> pa.RecordBatch:
+    """Rows of one record, offset 5."""
+    rows = [{"topic": "t", "partition": 0, "offset": 5, "value": value} for value in values]
+    found = pa.RecordBatch.from_pylist(rows, SCHEMA)
+    return found if i is None else found.append_column("i", pa.array(i, pa.int64()))
+
+
+@pytest.mark.parametrize("numbers", [None, [0, 1, 2], [None, None, None]], ids=["no i", "i", "null"])
+def test_several_rows_of_a_record_are_all_stored(database: str, numbers: list[int | None] | None) -> None:
+    """Found: without a column i, all rows of a record but one were dropped in silence."""
+    sink = opened(database)
+    sink.begin(token())
+    for _ in range(2):  # Spark repeats the task
+        list(sink.task().write(iter([twin_rows("a", "b", "b", i=numbers), batch(6, "c")]), token()))
+    sink.finish(token())
+    assert sorted(row["value"] for row in stored(database)) == ["a", "b", "b", "c"]
+
+
+def test_rows_of_a_record_in_two_tasks_are_all_stored(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: the transform repartitions its rows; the numbers of Spark's tasks."""
+    sink = opened(database)
+    sink.begin(token())
+    for number, value in ((0, "a"), (1, "b"), (1, "b")):
+        monkeypatch.setattr(module, "_task_number", lambda number=number: number)
+        list(sink.task().write(iter([twin_rows(value)]), token()))
+    sink.finish(token())
+    assert sorted(row["value"] for row in stored(database)) == ["a", "b"]
+
+
 BATCHES = ((0, 3), (3, 8))
 """Offsets of both partitions, batch by batch."""
 OTHER_CUTS = ((0, 5), (5, 8))
