@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-UV_VERSION := 0.13.8
+UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' uv.txt)
 # The first Python that runs and that the lock is for; a name on PATH alone may be another tool's shim.
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && { command -v $$name; break; }; done)
@@ -29,7 +29,7 @@ $(UV):
 	@test -n "$(PYTHON)" || { echo "python: needs Python 3.11 to 3.13. Remedy: apt-get install python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./dev/testbed/install-python-venv
 	@$(PYTHON) -m venv $(UV_VENV)
-	@$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r uv.txt
 
 $(VENV)/.synced: uv.lock pyproject.toml operator/pyproject.toml job-image/pyproject.toml cli/pyproject.toml | $(UV)
 	@echo "python: installing the locked packages into $(VENV)"

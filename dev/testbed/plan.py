@@ -69,7 +69,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         repository="fencepost-job",
         dockerfile=REPOSITORY / "job-image" / "Dockerfile",
         context=REPOSITORY,
-        sources=("job-image", "uv.lock", "pyproject.toml"),
+        sources=("job-image", "uv.lock", "uv.txt", "pyproject.toml"),
         needs=("debian-bookworm",),
         keys=keys,
     )
@@ -86,6 +86,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
             "job-image/pyproject.toml",
             "job-image/src",
             "uv.lock",
+            "uv.txt",
             "pyproject.toml",
         ),
         needs=("debian-bookworm", "golang"),

@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a script of the image build, no package
 """Reduce the jars of a pyspark wheel to what a Fencepost cluster runs, behind one class path jar.
 
-usage: jars.py SPARK_HOME
+usage: jars.py [--keep-mllib={true,false}] SPARK_HOME
 
 Spark's launcher puts `jars/*` on the class path of executors, in the order of the directory, which differs from machine
 to machine; a class-data-sharing archive needs the same path each time.  So the real jars move to `lib/`, and
@@ -10,13 +10,14 @@ to machine; a class-data-sharing archive needs the same path each time.  So the 
 
 from __future__ import annotations
 
+import argparse
 import platform
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+MLLIB = "MLlib and GraphX: 41 MB; the image can be built with them"
 NOT_NEEDED = {
     "Hive's metastore and its Thrift server: the catalog is in memory": (
         "hive-beeline-", "hive-cli-", "hive-common-", "hive-exec-", "hive-jdbc-", "hive-metastore-", "hive-serde-",
@@ -28,7 +29,7 @@ NOT_NEEDED = {
         "kubernetes-", "spark-kubernetes", "vertx-", "volcano-", "zjsonpatch-", "snakeyaml-engine-", "spark-yarn",
     ),
     "ZooKeeper: the master recovers from a volume": ("zookeeper-", "curator-"),
-    "MLlib and GraphX": (
+    MLLIB: (
         "spark-mllib", "spark-graphx", "breeze", "spire", "cats-kernel", "algebra_", "JTransforms-", "JLargeArrays-",
         "arpack", "blas-", "lapack-",
     ),
@@ -42,12 +43,12 @@ NOT_NEEDED = {
 CLASS_PATH_JAR = "fencepost-class-path.jar"
 
 
-def main(spark_home: Path) -> None:
+def main(spark_home: Path, *, keep_mllib: bool) -> None:
     """Move the needed jars to lib/, and leave only the class path jar in jars/."""
     jars, lib = spark_home / "jars", spark_home / "lib"
     lib.mkdir(exist_ok=True)
     for path in sorted(jars.iterdir()):
-        if is_needed(path.name):
+        if is_needed(path.name, keep_mllib=keep_mllib):
             path.rename(lib / path.name)
         elif path.is_dir():
             shutil.rmtree(path)
@@ -60,9 +61,10 @@ def main(spark_home: Path) -> None:
     write_class_path_jar(jars / CLASS_PATH_JAR, lib)
 
 
-def is_needed(name: str) -> bool:
+def is_needed(name: str, *, keep_mllib: bool = False) -> bool:
     """Return whether a jar stays: not in NOT_NEEDED, and not another platform's native code."""
-    if any(name.startswith(beginnings) for beginnings in NOT_NEEDED.values()):
+    removed = (beginnings for group, beginnings in NOT_NEEDED.items() if not (keep_mllib and group == MLLIB))
+    if any(name.startswith(beginnings) for beginnings in removed):
         return False
     native = name.startswith(("netty-tcnative-boringssl-", "netty-transport-native-epoll", "netty-transport-native-kq"))
     return not native or name.endswith(f"-linux-{maven_machine()}.jar")
@@ -106,4 +108,8 @@ def write_class_path_jar(path: Path, lib: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keep-mllib", choices=["true", "false"], default="false")
+    parser.add_argument("spark_home", type=Path)
+    given = parser.parse_args()
+    main(given.spark_home, keep_mllib=given.keep_mllib == "true")
