@@ -405,6 +405,8 @@ class Access(StrEnum):
     DENIED = "denied"
     UNKNOWN = "unknown"
     """Nobody knows who it is."""
+    LIMITED = "limited"
+    """Its address has sent too many tokens that nobody knew."""
 
 
 class Metrics(Protocol):

@@ -101,17 +101,17 @@ async def test_an_answer_counts_for_a_minute(kubectl: Kubectl, plane: ControlPla
     api = await ApiServer.connect(plane.kubeconfig)
     reviews = Reviews(api, now=lambda: clock[0])
     bearer = token(kubectl, "prometheus")
-    assert await reviews.access(bearer) is Access.GRANTED
+    assert await reviews.access(bearer, "192.0.2.1") is Access.GRANTED
     kubectl.run("delete", "clusterrolebinding", "reader")
     try:
-        assert await reviews.access(bearer) is Access.GRANTED
+        assert await reviews.access(bearer, "192.0.2.1") is Access.GRANTED
         clock[0] = 61.0
         for _ in range(100):  # the authorizer of the API server follows its own watch
-            if await reviews.access(bearer) is Access.DENIED:
+            if await reviews.access(bearer, "192.0.2.1") is Access.DENIED:
                 break
             clock[0] += 61.0
             await asyncio.sleep(0.1)
-        assert await reviews.access(bearer) is Access.DENIED
+        assert await reviews.access(bearer, "192.0.2.1") is Access.DENIED
     finally:
         kubectl.run(
             "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:prometheus"

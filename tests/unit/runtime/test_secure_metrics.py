@@ -40,7 +40,7 @@ def test_authentication_needs_a_certificate() -> None:
 async def test_the_token_is_the_bearers(header: str, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def access(found: str) -> Access:
+    async def access(found: str, _source: str) -> Access:
         asked.append(found)
         return Access.UNKNOWN
 
@@ -51,7 +51,7 @@ async def test_the_token_is_the_bearers(header: str, token: str, monkeypatch: py
 
 
 async def test_nobody_reads_while_the_api_server_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def access(_: str) -> Access:
+    async def access(_token: str, _source: str) -> Access:
         raise Unreachable("no answer", remedy="wait")
 
     monkeypatch.setattr(secure_metrics, "Certificate", lambda _: None)

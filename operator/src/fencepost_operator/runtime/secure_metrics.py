@@ -50,14 +50,14 @@ class Certificate:
 
 
 class SecureMetrics:
-    """Serves `exposition`. `access` says who may read it, None lets everybody."""
+    """Serves `exposition`. `access` says by token and address who may read it, None lets everybody."""
 
     def __init__(
         self,
         exposition: Callable[[web.Request], Awaitable[web.Response]],
         *,
         folder: Path,
-        access: Callable[[str], Awaitable[Access]] | None,
+        access: Callable[[str, str], Awaitable[Access]] | None,
         check: float = CHECK,
     ) -> None:
         self._exposition = exposition
@@ -83,13 +83,13 @@ class SecureMetrics:
             await runner.cleanup()
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Return the metrics, 401 without a valid token, 403 without the right, 503 while nobody can tell."""
+        """Return the metrics; 401 without a valid token, 403 without the right, 429 after many, 503 if unknown."""
         if self._access is None:
             return await self._exposition(request)
         header = request.headers.get("Authorization", "")
         token = header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
         try:
-            found = await self._access(token)
+            found = await self._access(token, request.remote or "")
         except PortError as error:
             log.warning("a scrape is refused, because its token cannot be reviewed: %s", error)
             return web.Response(status=503, text="the API server cannot be asked\n")
@@ -98,6 +98,8 @@ class SecureMetrics:
                 return await self._exposition(request)
             case Access.DENIED:
                 return web.Response(status=403, text="grant the verb get on the nonResourceURL /metrics\n")
+            case Access.LIMITED:
+                return web.Response(status=429, text="this address has sent too many tokens that are not valid\n")
             case Access.UNKNOWN:
                 challenge = {"WWW-Authenticate": "Bearer"}
                 return web.Response(status=401, text="send a token of this cluster\n", headers=challenge)
