@@ -15,7 +15,7 @@ from fakes.paging import Paging
 from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Condition, Reason
-from fencepost_operator.errors import Denied, Unreachable
+from fencepost_operator.errors import Busy, Denied, Unreachable
 
 T = TypeVar("T")
 
@@ -25,6 +25,9 @@ SIDES: Final = {
     "Kafka refuses": (frozenset({"source"}), Denied("refused", remedy="x"), Reason.KAFKA_CREDENTIALS_REJECTED),
     "Cassandra silent": (frozenset({"fence"}), Unreachable("no answer", remedy="x"), Reason.CASSANDRA_UNREACHABLE),
     "Cassandra refuses": (frozenset({"fence"}), Denied("refused", remedy="x"), Reason.CASSANDRA_CREDENTIALS_REJECTED),
+    "Kafka's turn does not come": (frozenset({"source"}), Busy("no turn", remedy="x"), Reason.OPERATOR_BUSY),
+    "Cassandra's turn does not come": (frozenset({"fence"}), Busy("no turn", remedy="x"), Reason.OPERATOR_BUSY),
+    "the API server's turn does not come": (frozenset({"runs"}), Busy("no turn", remedy="x"), Reason.OPERATOR_BUSY),
 }
 
 

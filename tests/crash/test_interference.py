@@ -18,7 +18,7 @@ from fakes.world import RefusedError, World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
-from fencepost_operator.errors import Conflict, Rejected, Unreachable
+from fencepost_operator.errors import Busy, Conflict, Rejected, Unreachable
 from fencepost_operator.observation import ClusterObject, References
 from fencepost_operator.runtime.reconciler import Reconciler
 
@@ -125,6 +125,24 @@ async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_r
     assert ready(stage) == ("False", reason)
     assert "somebody else writes it at the same time (tried" in stage.pipeline.status.message
     stage.gate.before = lambda _number, _name: None
+    await stage.running()
+
+
+async def test_an_action_that_waits_for_its_turn_has_not_failed_and_is_tried_until_it_comes() -> None:
+    """A hundred deletions at once wait for Helm: none of them fails, and each keeps its pipeline under observation."""
+    stage, tries = await running(), 0
+
+    def queue(_number: int, name: str) -> None:
+        nonlocal tries
+        if name == "start":
+            tries += 1
+            if tries < 20:
+                raise Busy("no turn at Helm within 60 s")
+
+    stage.gate.before = queue
+    stage.world.kill_driver()
+    await stage.until(lambda: tries >= 20)
+    assert "StartFailed" not in [reason for reason, _ in stage.world.events]
     await stage.running()
 
 

@@ -35,6 +35,8 @@ class UnknownReason(StrEnum):
     UNREACHABLE = "Unreachable"
     DENIED = "Denied"
     REJECTED = "Rejected"
+    BUSY = "Busy"
+    """It waits for its turn within the operator, which blames no server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,11 @@ class Unknown:
     reason: UnknownReason
     message: str
     remedy: str = ""
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether there was no answer, so that nothing is refused either."""
+        return self.reason in {UnknownReason.UNREACHABLE, UnknownReason.BUSY}
 
 
 Fact: TypeAlias = Known[T_co] | Unknown

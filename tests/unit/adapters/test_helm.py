@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.adapters.helm import Helm, ReleaseLocked, translated
+from fencepost_operator.adapters.helm import Helm, ReleaseLocked, helm_turns, translated
 from fencepost_operator.adapters.post_renderer import Expected
-from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreachable
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,19 @@ async def test_a_cancelled_call_kills_helm_and_its_children(tmp_path: Path) -> N
     with pytest.raises(asyncio.CancelledError):
         await task
     await assert_ended(int(child.read_text()))
+
+
+async def test_helm_goes_round_among_namespaces_and_a_long_queue_is_no_failure_of_helm(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    binary = script(tmp_path, f'echo "$2" >> {done}; sleep 0.1')
+    helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, turns=helm_turns(patience=0.4))
+    many = [asyncio.create_task(helm.uninstall(release=f"a{n}", namespace="n", tenant="greedy")) for n in range(30)]
+    await asyncio.sleep(0)
+    await helm.uninstall(release="b", namespace="n", tenant="small")
+    assert done.read_text().split().count("a0") == 1
+    assert len(done.read_text().split()) <= 3
+    outcomes = await asyncio.gather(*many, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {type(None), Busy}
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     SINK_INVALID = "SinkInvalid"
     CONTRACT_MISMATCH = "ContractMismatch"
     # A dependency does not answer, or refuses
+    OPERATOR_BUSY = "OperatorBusy"
     KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
     KUBERNETES_FORBIDDEN = "KubernetesForbidden"
     KUBERNETES_REJECTED = "KubernetesRejected"

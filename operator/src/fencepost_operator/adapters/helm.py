@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 from fencepost_operator.adapters import post_renderer
 from fencepost_operator.adapters.post_renderer import Expected, json_line
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+from fencepost_operator.turns import LONGEST_WAIT, Turns
 
 HISTORY: Final = 3
 """Revisions that Helm keeps."""
@@ -51,11 +51,14 @@ class ReleaseLocked(Unreachable):
     """Helm finds an operation pending that it did not finish."""
 
 
+def helm_turns(*, patience: float = LONGEST_WAIT) -> Turns:
+    """Return turns for two processes at a time, since each takes some 60 MB, and one of a namespace."""
+    return Turns("Helm", limit=2, per_tenant=1, patience=patience)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Helm:
-    """Runs one helm binary with one chart; at most `limit` at a time, since each takes some 60 MB.
-
-    A namespace of pipelines has one of them at most, in the queue as well: others do not wait for all that it wants.
+    """Runs one helm binary with one chart, in turns.  Whoever waits too long gets Busy, and keeps its place.
 
     `kubeconfig` None means the pod's service account.  `timed` is told the operation and its seconds.
     """
@@ -68,8 +71,7 @@ class Helm:
     timed: Callable[[str, float], None] = lambda _operation, _seconds: None
     may_write: Callable[[], None] = lambda: None
     """Asked when the turn has come, which may be minutes after the action began. Raises NotLeading."""
-    limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
-    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    turns: Turns = field(default_factory=helm_turns)
 
     async def install(
         self,
@@ -115,14 +117,14 @@ class Helm:
         """
         sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", KUBE_VERSION)
         arguments = (*sample, "--values", "-")
-        async with self.limit:
+        async with self.turns.turn(""):
             code, stdout, stderr = await self._finish(arguments, json_line(values), stdout=asyncio.subprocess.PIPE)
         if code:
             raise translated(stderr, code=code)
         return stdout
 
     async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
-        async with self._turn(tenant), self.limit:
+        async with self.turns.turn(tenant):
             self.may_write()
             started = time.monotonic()
             try:
@@ -131,13 +133,6 @@ class Helm:
                 self.timed(operation, time.monotonic() - started)
         if code:
             raise translated(stderr, code=code)
-
-    def _turn(self, tenant: str) -> asyncio.Lock:
-        """Return the lock of a namespace; it lives as long as somebody holds it or waits for it."""
-        turn = self._turns.get(tenant)
-        if turn is None:
-            turn = self._turns[tenant] = asyncio.Lock()
-        return turn
 
     async def _finish(
         self, arguments: Sequence[str], stdin: str, *, stdout: int = asyncio.subprocess.DEVNULL

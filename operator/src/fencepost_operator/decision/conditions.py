@@ -26,7 +26,7 @@ from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
 from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.throughput import is_falling_behind
-from fencepost_operator.observation import Known, Unknown, UnknownReason, reports_matter
+from fencepost_operator.observation import Known, Unknown, reports_matter
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
@@ -116,7 +116,7 @@ def unreadable_snapshots(context: Context) -> str:
     An observation that did not look, or that got no answer, changes nothing.
     """
     spec, fence, seen = context.pipeline.spec, context.observation.fence, context.observation.snapshots
-    is_silent = isinstance(seen, Unknown) and seen.reason is UnknownReason.UNREACHABLE
+    is_silent = isinstance(seen, Unknown) and seen.is_silence
     if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_silent or seen == Known(None):
         return _told_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):

@@ -25,7 +25,6 @@ from fencepost_operator.observation import (
     Known,
     TopicSettings,
     Unknown,
-    UnknownReason,
 )
 from fencepost_operator.text import single_line
 
@@ -103,7 +102,7 @@ def weak_settings(status: Status) -> str:
 
 
 def _is_silent(fact: object) -> bool:
-    return isinstance(fact, Unknown) and fact.reason is UnknownReason.UNREACHABLE
+    return isinstance(fact, Unknown) and fact.is_silence
 
 
 def _of_side(side: str, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:

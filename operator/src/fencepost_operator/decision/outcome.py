@@ -67,8 +67,9 @@ KUBERNETES_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KUBERNETES_UNREACHABLE,
     UnknownReason.DENIED: Reason.KUBERNETES_FORBIDDEN,
     UnknownReason.REJECTED: Reason.KUBERNETES_REJECTED,
+    UnknownReason.BUSY: Reason.OPERATOR_BUSY,
 }
-"""The reason for each way in which the API server does not show something; a refusal is not an outage."""
+"""The reason for each way in which the API server does not show something; a refusal is not an outage, nor a queue."""
 
 
 def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: str) -> Outcome:
@@ -88,6 +89,11 @@ def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: st
         warning=True,
         requeue_after=context.config.resync_interval,
     )
+
+
+def unless_busy(reason: Reason, unknown: Unknown) -> Reason:
+    """Return the reason, or OperatorBusy where the operator did not even ask: a queue is nobody's outage."""
+    return Reason.OPERATOR_BUSY if unknown.reason is UnknownReason.BUSY else reason
 
 
 def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Final
 
 from fencepost.fence import BatchProgress
 from fencepost_operator.decision.messages import detail
-from fencepost_operator.observation import Fact, Unknown, UnknownReason
+from fencepost_operator.observation import Fact, Unknown
 
 STALL_FACTOR: Final = 2
 """Times the stall timeout that a run has while its progress may not be read: its batch may well progress unseen."""
@@ -17,7 +17,7 @@ REMEDY: Final = (
 
 def is_silent(progress: Fact[BatchProgress | None]) -> bool:
     """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
-    return isinstance(progress, Unknown) and progress.reason is UnknownReason.UNREACHABLE
+    return isinstance(progress, Unknown) and progress.is_silence
 
 
 def refusal(progress: Fact[BatchProgress | None]) -> str:

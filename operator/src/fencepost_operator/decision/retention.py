@@ -29,7 +29,6 @@ from fencepost_operator.observation import (
     Observation,
     Retention,
     Unknown,
-    UnknownReason,
     UnreadRecords,
     Watermarks,
 )
@@ -251,7 +250,7 @@ def _noise(risk: DataRisk) -> timedelta:
 def _unknown(unread: UnreadRecords) -> str | None:
     """Return which topic's retention cannot be known until somebody acts, and how."""
     for fact in unread.retention.values():
-        if isinstance(fact, Unknown) and fact.reason is not UnknownReason.UNREACHABLE:
+        if isinstance(fact, Unknown) and not fact.is_silence:
             return with_remedy(fact.message, fact.remedy)
     return None
 

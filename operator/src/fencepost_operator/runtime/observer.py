@@ -30,7 +30,7 @@ from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.errors import Conflict, Denied, PortError, Rejected
+from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Began,
@@ -364,14 +364,21 @@ class Observer:
                 message=f"no answer within {self.config.observation_timeout:.0f} s",
                 remedy="check that it runs and that the operator can reach it",
             )
-        except Denied as error:
-            return Unknown(reason=UnknownReason.DENIED, message=str(error), remedy=error.remedy)
-        except Rejected as error:
-            return Unknown(reason=UnknownReason.REJECTED, message=str(error), remedy=error.remedy)
-        except PortError as error:
-            return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error), remedy=error.remedy)
-        except Conflict as error:
-            return Unknown(reason=UnknownReason.UNREACHABLE, message=str(error))
+        except (PortError, Conflict) as error:
+            remedy = error.remedy if isinstance(error, PortError) else ""
+            return Unknown(reason=_why_unknown(error), message=str(error), remedy=remedy)
+
+
+def _why_unknown(error: FencepostError) -> UnknownReason:
+    match error:
+        case Busy():
+            return UnknownReason.BUSY
+        case Denied():
+            return UnknownReason.DENIED
+        case Rejected():
+            return UnknownReason.REJECTED
+        case _:
+            return UnknownReason.UNREACHABLE
 
 
 def _loss_of(status: Status, runs: Fact[tuple[Run, ...]]) -> str:

@@ -28,7 +28,7 @@ from fencepost_operator.decision.page_text import page_of
 from fencepost_operator.decision.pages import due_pages, with_pages
 from fencepost_operator.decision.rewind.progress import RewindUpdate
 from fencepost_operator.decision.rewind.queue import without_pipeline
-from fencepost_operator.errors import Conflict, NotLeading, PortError
+from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.paging.page import NoPager, Pager
 from fencepost_operator.ports import (
@@ -56,6 +56,9 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 0.0
 AFTER_CONFLICT: Final = 0.1
 """Seconds: somebody else has just written, and may be about to write more."""
+
+AFTER_BUSY: Final = 1.0
+"""Seconds: an action's turn has not come; the pipeline is observed again before it goes back to the queue."""
 
 CONFLICT_REMEDY: Final = "find out who else writes this object, and stop that"
 
@@ -271,13 +274,16 @@ class Reconciler:
     ) -> tuple[float, str]:
         """Do it. A failure is reported in the status and by an Event, and waits longer each time.
 
-        The first Conflict is only a race.  Whoever writes all the time must not keep the loop busy.
+        A queue is no failure, and a first Conflict is a race.  A constant writer must not keep the loop busy.
         """
         name, now = type(action).__name__, observation.now
         try:
             await Executor(self.ports, self.config).execute(pipeline, action)
         except NotLeading:
             raise
+        except Busy as error:
+            log.info("%s: %s waits: %s", pipeline.key, name, error)
+            return AFTER_BUSY, "queued"
         except (PortError, Conflict) as error:
             if isinstance(error, Conflict) and attempts.last(action) is None:
                 attempts.conflicted(action, now)

@@ -22,6 +22,19 @@ AT_RISK: Final = Step(
 )
 
 DEPENDENCY: Final = {
+    Reason.OPERATOR_BUSY: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="A fact or a change waits for its turn within the operator for more than a minute",
+        does="tries again; turns go round among namespaces; runs continue, and Ready turns False after "
+        "`pages.notReadyFor`",
+        remedy="see which namespace asks for so much, and give the operator more CPU, or its pipelines an installation "
+        "of their own",
+        steps=(
+            Step("The operator's CPU", "kubectl top pod -n fencepost-system"),
+            Step("Pipelines by namespace", "kubectl get spl -A --no-headers | awk '{print $1}' | sort | uniq -c"),
+        ),
+    ),
     Reason.KUBERNETES_UNREACHABLE: Guidance(
         category=Category.DEPENDENCY,
         severity=Severity.CRITICAL,

@@ -9,7 +9,7 @@ from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, T
 from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, Reason, Spec, State, Status, asks_to_abandon
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.liveness import has_ended, stop_timeout
-from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.desired.hashes import checkpoint_secrets
 from fencepost_operator.observation import Known, Run, Unknown
 
@@ -178,7 +178,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s without an answer"
     return reconciling(
         context,
-        Reason.CASSANDRA_UNREACHABLE,
+        unless_busy(Reason.CASSANDRA_UNREACHABLE, fence),
         f"The checkpoint cannot be reached, and {_why_needed(context)}: {fence.message}",
         remedy=remedy,
         warning=True,

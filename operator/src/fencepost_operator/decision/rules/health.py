@@ -44,6 +44,7 @@ KAFKA_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.KAFKA_UNREACHABLE,
     UnknownReason.DENIED: Reason.KAFKA_CREDENTIALS_REJECTED,
     UnknownReason.REJECTED: Reason.KAFKA_REJECTED,
+    UnknownReason.BUSY: Reason.OPERATOR_BUSY,
 }
 
 

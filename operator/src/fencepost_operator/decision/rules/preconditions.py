@@ -19,6 +19,7 @@ CHECKPOINT_REASONS: Final = {
     UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
     UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
     UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
+    UnknownReason.BUSY: Reason.OPERATOR_BUSY,
 }
 
 

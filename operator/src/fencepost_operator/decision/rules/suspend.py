@@ -7,7 +7,7 @@ from dataclasses import replace
 from fencepost_operator.actions import TakeOverFence, UninstallCluster
 from fencepost_operator.api import ClusterStatus, Reason, State
 from fencepost_operator.decision.context import SpecContext
-from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling
+from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.decision.stop import stop_run
 from fencepost_operator.desired import names
 from fencepost_operator.observation import Known, Unknown
@@ -31,7 +31,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
     if isinstance(fence, Unknown):
         return reconciling(
             context,
-            Reason.CASSANDRA_UNREACHABLE,
+            unless_busy(Reason.CASSANDRA_UNREACHABLE, fence),
             f"Suspending: {run.name} did not stop in time and the checkpoint cannot be reached to fence it: "
             f"{fence.message}",
             remedy=fence.remedy,
