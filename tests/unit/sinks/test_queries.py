@@ -26,6 +26,8 @@ class Cassandra:
     """A session that fails as `failures` say, first come first served, and whose time passes by sleeping."""
 
     failures: list[Exception] = field(default_factory=list)
+    pages: list[list[Any]] = field(default_factory=lambda: [[]])
+    """Of each answer."""
     prepared: Counter[str] = field(default_factory=Counter)
     asked: list[tuple[str, list[Any]]] = field(default_factory=list)
     time: float = 0.0
@@ -35,10 +37,14 @@ class Cassandra:
         self._fail()
         return SimpleNamespace(text=text)
 
-    def execute(self, statement: SimpleNamespace, values: list[Any]) -> list[Any]:
+    def execute(
+        self, statement: SimpleNamespace, values: list[Any], paging_state: bytes | None = None
+    ) -> SimpleNamespace:
         self.asked.append((statement.text, values))
         self._fail()
-        return []
+        number = int(paging_state or b"0")
+        following = None if number + 1 == len(self.pages) else str(number + 1).encode()
+        return SimpleNamespace(current_rows=self.pages[number], paging_state=following)
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
@@ -75,6 +81,17 @@ def test_a_short_outage_is_outlived(failure: Exception, times: int) -> None:
     session.queries().tell("DELETE")
     assert [text for text, _ in session.asked] == ["DELETE"] * len(session.asked)
     assert not session.failures
+
+
+def test_a_short_outage_between_two_pages_repeats_one_page() -> None:
+    """Found: a purge that reads the partitions of a large table ended at the first page that failed."""
+    session = Cassandra(pages=[[1, 2], [3], [4, 5]])
+    answer = session.queries().ask("SELECT DISTINCT")
+    found = [next(answer)]
+    session.failures = [DOWN, DENIED, DOWN]
+    found += answer
+    assert found == [1, 2, 3, 4, 5]
+    assert len(session.asked) == 3 + 3
 
 
 @pytest.mark.parametrize(

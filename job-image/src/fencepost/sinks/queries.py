@@ -29,8 +29,8 @@ AT_ONCE: Final = 64
 class Queries:
     """Requests for one sink in one keyspace, at the session's consistency level.
 
-    Each may be repeated, and is for as long as the patience.  A later page of an answer is not: whoever reads a long
-    answer begins over.  They raise BadSpec, DependencyDown.
+    Each may be repeated, and is for as long as the patience; so is each page of an answer.
+    They raise BadSpec, DependencyDown.
     """
 
     session: Session
@@ -41,9 +41,13 @@ class Queries:
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Yield the rows of the answer, page by page."""
-        answer = self._patiently(lambda: self.session.execute(self._statement(statement), values))
-        with self._translated():
-            yield from answer
+        state: bytes | None = None
+        while True:
+            page = self._patiently(partial(self._page, statement, values, state))
+            yield from page.current_rows
+            state = page.paging_state
+            if state is None:
+                return
 
     def tell(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Change something."""
@@ -72,6 +76,9 @@ class Queries:
         for is_done, answer in answers:  # in the order of the requests
             request = sent.popleft()
             yield answer if is_done else self._patiently(partial(self.session.execute, request))
+
+    def _page(self, statement: str, values: Sequence[Any], state: bytes | None) -> Any:  # noqa: ANN401
+        return self.session.execute(self._statement(statement), values, paging_state=state)
 
     def _statement(self, text: str) -> Any:  # noqa: ANN401 - the library is untyped
         """Return the statement, prepared once for the session: each node is asked to prepare it."""
