@@ -56,6 +56,10 @@ class Range:
         """'topic/partition'."""
         return offset_key(self.topic, self.partition)
 
+    def after(self, start: int) -> Range:
+        """Return what is left of the range from an offset on; the epoch is that of the record before its own start."""
+        return self if start == self.start else Range(self.topic, self.partition, start, self.until)
+
     @property
     def records(self) -> int:
         """Offsets in the range; at least the number of records (compaction and transactions leave gaps)."""
@@ -148,12 +152,14 @@ class Written:
     """What a batch did: the work by sink, milliseconds per phase, and what it read.
 
     `records` and `size` (bytes of keys, values and headers) count each record once, whatever the number of sinks.
+    `reached` has partitions of which the log was seen to have no record from the batch's end up to an offset.
     """
 
     work: Mapping[str, SinkWork]
     phases: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     size: int = 0
+    reached: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, int]:

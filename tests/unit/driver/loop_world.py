@@ -120,6 +120,8 @@ class FakeEngine:
     after: Callable[[], None] = lambda: None
     warmed: int = 0
     record_size: int = 0
+    gaps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By partition: offsets [start, until) without a record."""
     batches: list[Batch] = field(default_factory=list)
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
@@ -127,11 +129,22 @@ class FakeEngine:
         self.batches.append(batch)
         name = repr(sorted(batch.spans().items()))
         for part in batch.ranges:
-            for offset in range(part.start, part.until):
+            start, until = self.gaps.get(part.key, (0, 0))
+            for offset in [*range(part.start, min(start, part.until)), *range(max(until, part.start), part.until)]:
                 self.store.put(part.key, offset, row.write_timestamp, name)
             self.midway()
         self.after()
-        return Written({"s": SinkWork(batch.records)}, records=batch.records, size=batch.records * self.record_size)
+        reached = {
+            part.key: self.gaps[part.key][1]
+            for part in batch.ranges
+            if part.key in self.gaps and self.gaps[part.key][0] <= part.until < self.gaps[part.key][1]
+        }
+        return Written(
+            {"s": SinkWork(batch.records)},
+            records=batch.records,
+            size=batch.records * self.record_size,
+            reached=reached,
+        )
 
     def rehearse(self, batch: Batch) -> None:
         raise AssertionError(f"only an isolation rehearses {batch}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 
-from fencepost.fence import Fenced
+from fencepost.fence import Fenced, FenceRow
+from fencepost.fence.memory import MemoryFenceTable
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
 
@@ -226,3 +228,69 @@ def test_a_row_of_another_owner_is_not_claimed() -> None:
     with pytest.raises(Fenced, match="belongs to"):
         loop.run()
     assert engine.batches == []
+
+
+def test_a_stretch_without_records_is_passed_at_once() -> None:
+    """Each batch in a gigabyte of aborted records would read all of it, up to the next record."""
+    world = World(log=FakeLog(ends={"t/0": 5_000, "t/1": 20}))
+    loop, engine = world.loop(world.take_over())
+    engine.gaps = {"t/0": (12, 4_990)}
+    loop.run()
+    assert len(engine.batches) == 5
+    assert {offset for key, offset in world.store.cells if key == "t/0"} == {*range(12), *range(4_990, 5_000)}
+    assert world.row().offsets == world.log.ends
+    history = [row for row in world.table.history if row.driver is not None]
+    for before, after in pairwise(history):  # each commit ends where the change before it planned
+        assert dict(after.offsets) in (dict(before.offsets), dict(before.planned))
+
+
+def test_a_stretch_that_was_not_in_the_log_at_the_plan_is_left_for_the_next_one() -> None:
+    """The leader epochs of a commit were seen together with the ends of the log."""
+    world = World(log=FakeLog(ends={"t/0": 100}))
+    loop, engine = world.loop(world.take_over())
+    engine.gaps = {"t/0": (5, 4_000)}
+
+    def grow() -> None:
+        world.log.ends["t/0"], world.log.epoch = 5_000, 5
+
+    engine.before = grow
+    loop.run()
+    assert world.row().offsets == {"t/0": 5_000}
+    committed = [(row.offsets["t/0"], row.leader_epochs["t/0"]) for row in world.table.history if row.leader_epochs]
+    assert (100, 4) in committed
+    assert [offset for offset, epoch in committed if epoch == 4 and offset > 100] == []
+
+
+def test_a_finishing_run_does_not_pass_a_stretch_beyond_its_end() -> None:
+    world = World(log=FakeLog(ends={"t/0": 5_000}))
+    loop, engine = world.loop(world.take_over(), finish_until={"t/0": 8})
+    engine.gaps = {"t/0": (5, 4_000)}
+    loop.run()
+    assert world.row().offsets == {"t/0": 8}
+
+
+class DiesOnce(MemoryFenceTable):
+    """The process dies before the change that follows a plan."""
+
+    def __init__(self, *, before: Mapping[str, int]) -> None:
+        super().__init__()
+        self._plan = dict(before)
+
+    def swap(self, before: FenceRow, after: FenceRow) -> bool:
+        if self._plan and before.planned == self._plan:
+            self._plan = {}
+            raise Crash
+        return super().swap(before, after)
+
+
+def test_a_crash_while_a_stretch_is_passed_loses_nothing() -> None:
+    world = World(log=FakeLog(ends={"t/0": 5_000}), table=DiesOnce(before={"t/0": 4_000}))
+    loop, engine = world.loop(world.take_over())
+    engine.gaps = {"t/0": (12, 4_000)}
+    with pytest.raises(Crash):
+        loop.run()
+    loop, engine = world.loop(world.take_over())
+    engine.gaps = {"t/0": (12, 4_000)}
+    loop.run()
+    assert set(world.store.cells) == {("t/0", offset) for offset in (*range(12), *range(4_000, 5_000))}
+    assert world.row().offsets == {"t/0": 5_000}

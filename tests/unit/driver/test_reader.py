@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -71,11 +72,24 @@ def end(partition: int, offset: int) -> Message:
     return Message(partition, offset, KafkaError._PARTITION_EOF)
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """A report of librdkafka's: the next offset to fetch of partition 0."""
+
+    offset: int
+
+    def to_json(self) -> str:
+        return json.dumps({"topics": {"t": {"partitions": {"0": {"next_offset": self.offset}}}}})
+
+
 @dataclass
 class Consumer:
-    """Messages that arrive at a time each; `consume` waits as librdkafka does: for all that it was asked for."""
+    """Messages that arrive at a time each; `consume` waits as librdkafka does: for all that it was asked for.
 
-    arriving: list[tuple[float, Message]]
+    Reports are made once it was opened for them: by `reporting`.
+    """
+
+    arriving: list[tuple[float, Message | Fetched]]
     now: float = 0.0
     calls: int = 0
     unassigned: list[int] = field(default_factory=list)
@@ -85,6 +99,16 @@ class Consumer:
     asked: int = 0
     is_down: bool = False
     complaining: dict[float, KafkaError] = field(default_factory=dict)
+    report: Callable[[str], None] | None = None
+    assigned: list[TopicPartition] = field(default_factory=list)
+    is_closed: bool = False
+
+    def reporting(self, _properties: Any, _complaints: Any, report: Callable[[str], None]) -> Consumer:
+        self.report = report
+        return self
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         assert timeout > 0
@@ -96,7 +120,7 @@ class Consumer:
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
-        self.is_assigned = bool(parts)
+        self.is_assigned, self.assigned = bool(parts), list(parts)
 
     def unassign(self) -> None:
         self.is_assigned = False
@@ -114,6 +138,10 @@ class Consumer:
         while len(taken) < num_messages and self.arriving and self.arriving[0][0] <= deadline:
             at, message = self.arriving.pop(0)
             self.now = max(self.now, at)
+            if isinstance(message, Fetched):
+                if self.report is not None:
+                    self.report(message.to_json())
+                continue
             taken.append(message)
         if len(taken) < num_messages:
             self.now = deadline
@@ -128,13 +156,18 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Read ranges from a consumer that gets these bursts: {second: messages}."""
 
     def start(
-        ranges: Sequence[Range], bursts: Mapping[float, Sequence[Message]], **state: Any
+        ranges: Sequence[Range],
+        bursts: Mapping[float, Sequence[Message | Fetched]],
+        reached: dict[str, int] | None = None,
+        **state: Any,
     ) -> tuple[Consumer, list[Any]]:
         consumer = Consumer([(at, message) for at, some in bursts.items() for message in some], **state)
         client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
         monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)
+        monkeypatch.setattr(reader, "_reporting", consumer.reporting)
         monkeypatch.setattr(reader, "time", consumer)
-        found: Iterator[pa.RecordBatch] = reader.read(ranges, PROPERTIES, patience=PATIENCE)
+        report = None if reached is None else reached.__setitem__
+        found: Iterator[pa.RecordBatch] = reader.read(ranges, PROPERTIES, patience=PATIENCE, reached=report)
         return consumer, list(found)
 
     return start
@@ -221,6 +254,58 @@ def test_a_silent_kafka_is_waited_for_from_its_last_record_on(read: Any) -> None
     assert "waiting for t/0 [1, 3)" in found.message
 
 
+def fetched(start: int, *, until: int, step: int) -> dict[float, Sequence[Fetched]]:
+    """A report per second, each a step further, from the sixth second on."""
+    offsets = range(start, until, step)
+    return {6.0 + second: [Fetched(offset)] for second, offset in enumerate(offsets)}
+
+
+def test_aborted_records_that_librdkafka_skips_count_as_an_answer(read: Any) -> None:
+    """A stretch that takes longer than the patience was KafkaUnreachable, and so was each repetition of the batch."""
+    skipping = fetched(100, until=100 + 150 * 100, step=100)
+    _, batches = read([Range("t", 0, 0, 20_000)], {**skipping, 200.0: records(0, [19_999])})
+    assert offsets(batches) == [(0, 19_999)]
+
+
+def test_a_range_ends_once_kafka_is_read_beyond_it(read: Any) -> None:
+    """Among aborted records, with no record in sight: its end is where nothing more is to come."""
+    reached: dict[str, int] = {}
+    consumer, batches = read(
+        [Range("t", 0, 0, 1000, 7)], {0.01: records(0, range(3)), **fetched(500, until=10_000, step=400)}, reached
+    )
+    assert offsets(batches) == [(0, 0), (0, 1), (0, 2)]
+    assert reached == {"t/0": 1300}
+    assert consumer.now < 12
+    assert consumer.is_closed
+
+
+def test_what_is_fetched_and_not_given_yet_is_waited_for(read: Any) -> None:
+    """A report counts records that are still queued."""
+    bursts = {6.0: [Fetched(1000)], 6.5: records(0, [10]), 7.0: [Fetched(1000)], 7.5: records(0, [20, 999])}
+    _, batches = read([Range("t", 0, 0, 1000)], bursts)
+    assert offsets(batches) == [(0, 10), (0, 20), (0, 999)]
+
+
+def test_reading_continues_after_the_records_that_came(read: Any) -> None:
+    """The epoch belongs to the range's start: with a later offset it would look like a truncated log."""
+    consumer, _ = read([Range("t", 0, 5, 20, 7)], {0.01: records(0, [5, 6]), **fetched(7, until=50, step=10)})
+    (assigned,) = consumer.assigned
+    assert (assigned.offset, assigned.leader_epoch) == (7, None)
+
+
+def test_where_the_next_record_is_is_reported(read: Any) -> None:
+    reached: dict[str, int] = {}
+    ranges = [Range("t", 0, 0, 3), Range("t", 1, 0, 3), Range("t", 2, 0, 3)]
+    read(ranges, {0.01: [*records(0, [0, 1, 40]), end(1, 60), *records(2, [2, 3])]}, reached)
+    assert reached == {"t/0": 40, "t/1": 60}
+
+
+def test_a_kafka_that_is_silent_after_a_stretch_of_aborted_records_is_given_up(read: Any) -> None:
+    found = failure(read, [Range("t", 0, 0, 20_000)], fetched(100, until=1_000, step=100))
+    assert isinstance(found, DependencyDown)
+    assert found.reason == "KafkaUnreachable"
+
+
 def failure(read: Any, *arguments: Any, **state: Any) -> Any:
     with pytest.raises(WorkerError) as caught:
         read(*arguments, **state)
@@ -270,6 +355,7 @@ def test_a_kafka_that_is_down_is_given_up_within_one_request_after_the_patience(
     consumer = Consumer([], is_down=True)
     client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
     monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)
+    monkeypatch.setattr(reader, "_reporting", consumer.reporting)
     monkeypatch.setattr(reader, "time", consumer)
     with pytest.raises(WorkerError):
         list(reader.read([Range(f"t{n}", 0, 0, 3) for n in range(20)], PROPERTIES, patience=12.0))

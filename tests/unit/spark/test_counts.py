@@ -57,12 +57,13 @@ def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
             from fencepost.batch import Range  # noqa: PLC0415
             from fencepost.spark import source as in_worker  # noqa: PLC0415
 
-            def read(ranges: Any, _properties: Any, *, patience: float) -> Iterator[pa.RecordBatch]:
+            def read(ranges: Any, _properties: Any, *, patience: float, reached: Any) -> Iterator[pa.RecordBatch]:
                 assert patience
                 for part in ranges:
                     half = (part.start + part.until) // 2
                     yield arrow(part, half)
                     yield arrow(Range(part.topic, part.partition, half, part.until), part.until)
+                    reached(part.key, part.until + 7)
 
             in_worker.read = read  # type: ignore[assignment, attr-defined]
             yield from in_worker._read_slices(parts, {}, counter, patience, rows)
@@ -88,6 +89,7 @@ def both(batch: DataFrame, context: BatchContext) -> dict[str, DataFrame]:
 def test_each_record_counts_once_whatever_reads_it(unread: SparkSession) -> None:
     written = engine(unread, both, "one", "two").write(BATCH, row())
     assert (written.records, written.size) == (3002, 3002 * EACH)
+    assert written.reached == {"t/0": 3007, "t/1": 16}
 
 
 def test_the_next_batch_begins_at_zero(unread: SparkSession) -> None:
@@ -130,6 +132,12 @@ def test_a_repeated_task_counts_once() -> None:
     second = counts.begin()
     second.add(0, 1, 7)
     late.add(1, 5, 50)
+    late.reach("t/0", 99)
+    assert counts.total() == (1, 7)
+    assert counts.reached() == {}
+    second.reach("t/0", 40)
+    second.reach("t/0", 30)
+    assert counts.reached() == {"t/0": 40}
     assert counts.total() == (1, 7)
     assert _Largest().zero({(1, 1): (1, 1)}) == {}
 

@@ -31,8 +31,10 @@ PER_BATCH = 2
 """Records in each Arrow batch of these tests."""
 
 
-def reading(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Iterator[pa.RecordBatch]:
-    """One record per offset."""
+def reading(
+    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float, reached: Callable[[str, int], object]
+) -> Iterator[pa.RecordBatch]:
+    """One record per offset, and nothing for 7 offsets after a range."""
     from fencepost.testing import record_batch  # noqa: PLC0415
 
     assert patience == CONFIG.task_patience
@@ -45,6 +47,7 @@ def reading(ranges: Sequence[Range], properties: Mapping[str, str], *, patience:
                     for offset in range(start, min(one.until, start + PER_BATCH))
                 ]
             )
+        reached(one.key, one.until + 7)
 
 
 @pytest.fixture
@@ -131,6 +134,10 @@ def test_each_record_is_written_once(make: Callable[..., SparkEngine], tmp_path:
     assert offsets(tmp_path / "rows") == [7, 8, 100, 101, 102]
     made.keep_warm()
     assert len(sink.schemas) == 1
+
+
+def test_what_follows_a_batch_without_a_record_reaches_the_driver(make: Callable[..., SparkEngine]) -> None:
+    assert make(same).write(BATCH, row()).reached == {key: end + 7 for key, end in BATCH.until.items()}
 
 
 def test_each_batch_has_its_own_ranges_and_token(make: Callable[..., SparkEngine], tmp_path: Any) -> None:

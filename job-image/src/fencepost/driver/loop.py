@@ -288,7 +288,7 @@ class Loop:
         return following
 
     def begin(self, piece: Piece) -> Batch:
-        """Record a piece of the batch that failed as the planned batch, and return it.
+        """Record ranges as the planned batch, and return it: a piece of a batch that failed, or ranges without records.
 
         The row's `begun` keeps the end of the whole batch, of which rows may exist, until all of it is committed.
         """
@@ -327,7 +327,8 @@ class Loop:
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
         self._limit.measure(batch, written, seconds=watch.phases["write"] / 1000)
-        following, trouble = self._looked_ahead(batch.until)
+        gap = self._without_records(batch, written)
+        following, trouble = (None, None) if gap else self._looked_ahead(batch.until)
         offsets = batch.until if following is None else following.position.offsets
         backlog = following is not None and following.batch.records >= self._limit.records
         with watch.phase("commit"):
@@ -348,11 +349,26 @@ class Loop:
             self._seen_epochs = following.batch.leader_epochs
         phases = {**watch.phases, **written.phases, "total": watch.total()}
         self._tell(batch, written, phases, lag=None if following is None else following.lag)
+        if gap:
+            self.commit(self.begin(gap), Written({}))
         if trouble is not None:
             if isinstance(trouble, DependencyDown):
                 self._looks.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
+
+    def _without_records(self, batch: Batch, written: Written) -> Piece:
+        """Return what follows a batch and has no record, where that is as long as a batch; a finishing run ends before.
+
+        Each further batch would read such a stretch again, up to the next record: aborted transactions and compaction
+        leave it.  Not beyond the end that the log had when the batch was planned: the leader epochs are of that moment.
+        """
+        ends: Mapping[str, int] = {} if self._config.finish_until else self.row.log_ends
+        found = [
+            replace(part, start=part.until, until=min(written.reached.get(part.key, 0), ends.get(part.key, 0)))
+            for part in batch.ranges
+        ]
+        return tuple(part for part in found if part.records >= self._limit.records)
 
     def _tell(
         self,

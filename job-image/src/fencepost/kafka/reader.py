@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka import header_names
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
+from fencepost.kafka.fetch_positions import INTERVAL, FetchPositions
 from fencepost.kafka.log import refused, unreachable
 
 ARROW_SCHEMA: Final = pa.schema([
@@ -79,12 +80,19 @@ batches of 16 kB; a batch of the producer's comes whole, whatever its size).
 _SIZED_BY_AUTHOR: Final = frozenset({"fetch.message.max.bytes", "max.partition.fetch.bytes", "queued.min.messages"})
 
 
-def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> Generator[pa.RecordBatch]:
+Reached = Callable[[str, int], object]
+"""Takes a partition's key and an offset: from a range's end up to there the log has no record for this reader."""
+
+
+def read(
+    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float, reached: Reached | None = None
+) -> Generator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
     Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log), of DependencyDown
-    when Kafka gives nothing for `patience` seconds or refuses the credentials. A topic that does not exist gives
-    nothing: whether it is gone for good is for the next run's plan to decide, which knows its id.
+    when Kafka gives nothing for `patience` seconds or refuses the credentials. Records of aborted transactions count as
+    given. A topic that does not exist gives nothing: whether it is gone for good is for the next run's plan to decide,
+    which knows its id.
     """
     todo = [part for part in ranges if part.records > 0]
     key = tuple(sorted(properties.items()))
@@ -93,7 +101,7 @@ def read(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: fl
     if not todo:
         return
     try:
-        for batch in _Reading(client, todo, properties["bootstrap.servers"], patience).batches():
+        for batch in _Reading(client, todo, properties, patience, reached).batches():
             _record_bytes[key] = batch.nbytes / batch.num_rows
             yield batch
     except DriverError as error:
@@ -110,7 +118,7 @@ def check(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: f
     complaints: deque[KafkaError] = deque(maxlen=20)
     client = _Client(_consumer(properties, None, complaints), complaints)
     try:
-        for _ in _Reading(client, ranges, properties["bootstrap.servers"], patience).batches():
+        for _ in _Reading(client, ranges, properties, patience).batches():
             pass
     finally:
         client.consumer.close()
@@ -132,7 +140,7 @@ def _client(properties: Mapping[str, str], fetch_bytes: int | None) -> _Client:
     return _clients[key]
 
 
-def _consumer(properties: Mapping[str, str], fetch_bytes: int | None, complaints: deque[KafkaError]) -> Consumer:
+def _consumer(properties: Mapping[str, Any], fetch_bytes: int | None, complaints: deque[KafkaError]) -> Consumer:
     # The next fetch of a partition is sent when nothing of it is queued.
     sized = {} if fetch_bytes is None else {"max.partition.fetch.bytes": str(fetch_bytes), "queued.min.messages": "1"}
     return Consumer(
@@ -142,6 +150,8 @@ def _consumer(properties: Mapping[str, str], fetch_bytes: int | None, complaints
             "queued.min.messages": "20000",
             # The default of 64 MB does not fit in a worker of the default size.
             "queued.max.messages.kbytes": "16384",
+            # librdkafka doubles a fetch up to this wherever it finds nothing but aborted records; its default is 50 MB.
+            "fetch.max.bytes": "16777216",
             # A partition whose queue is full is asked again after this; the default of one second outlasts whole
             # batches (p90 of 1,000 records: 1,033 ms, and 36 with this).
             "fetch.queue.backoff.ms": "5",
@@ -158,6 +168,12 @@ def _consumer(properties: Mapping[str, str], fetch_bytes: int | None, complaints
     )
 
 
+def _reporting(properties: Mapping[str, str], complaints: deque[KafkaError], report: Callable[[str], None]) -> Consumer:
+    """Return a consumer that reports how far it has fetched."""
+    reports = {"statistics.interval.ms": str(round(INTERVAL * 1000)), "stats_cb": report}
+    return _consumer({**properties, **reports}, None, complaints)
+
+
 def content_bytes(records: pa.RecordBatch) -> int:
     """Return the bytes of keys, values and headers in a batch of ARROW_SCHEMA."""
     headers = records.column("headers").flatten()
@@ -168,13 +184,24 @@ def content_bytes(records: pa.RecordBatch) -> int:
 class _Reading:
     """One task's read: where each partition is, and which are done."""
 
-    def __init__(self, client: _Client, ranges: Sequence[Range], servers: str, patience: float) -> None:
+    def __init__(
+        self,
+        client: _Client,
+        ranges: Sequence[Range],
+        properties: Mapping[str, str],
+        patience: float,
+        reached: Reached | None = None,
+    ) -> None:
         self._consumer = client.consumer
         self._complaints = client.complaints
         self._ranges = {(part.topic, part.partition): part for part in ranges}
         self._left = {key: part.records for key, part in self._ranges.items()}
-        self._servers = servers
+        self._properties = properties
+        self._servers = properties["bootstrap.servers"]
         self._patience = patience
+        self._reached = reached
+        self._fetched: FetchPositions | None = None
+        """How far the consumer has fetched, once it reports that."""
         self._missing: set[str] = set()
         self._truncated: dict[tuple[str, int], tuple[int | None, int]] = {}
 
@@ -189,6 +216,8 @@ class _Reading:
                     yield _to_arrow(records)
         finally:
             self._consumer.unassign()
+            if self._fetched is not None:
+                self._consumer.close()
 
     def _chunk(self) -> list[Message]:
         """Return the next records: as many as make a full Arrow batch, fewer when the ranges are done."""
@@ -202,18 +231,41 @@ class _Reading:
             accepted = self._accept(messages)
             if self._truncated:
                 raise self._truncation()
+            if messages and self._fetched is not None:
+                self._fetched.given()
             if accepted:
                 records += accepted
                 with header_names.replaced():
                     size += sum(map(_content_bytes, accepted))
                 quiet_since, ask_at = time.monotonic(), time.monotonic() + ASK_AFTER
                 self._complaints.clear()
+            elif self._fetched is not None and self._skips(self._fetched):
+                quiet_since, ask_at = time.monotonic(), time.monotonic() + ASK_AFTER
             elif time.monotonic() - quiet_since > self._patience:
                 raise self._silence()
             elif time.monotonic() > ask_at:
                 self._ask_why()
+                if self._fetched is None:
+                    self._follow()
                 ask_at = time.monotonic() + ASK_AFTER
         return records
+
+    def _follow(self) -> None:
+        """Read on with a consumer that reports how far it has fetched: it may be skipping aborted records."""
+        starts = {key: self._ranges[key].until - left for key, left in self._left.items()}
+        fetched = FetchPositions(starts)
+        following = _reporting(self._properties, self._complaints, fetched.report)
+        self._consumer.unassign()
+        self._consumer, self._fetched = following, fetched
+        following.assign([_position(self._ranges[key].after(start)) for key, start in starts.items()])
+
+    def _skips(self, fetched: FetchPositions) -> bool:
+        """Return whether the consumer fetches on although it gives nothing; finish the ranges that it has passed."""
+        for key in list(self._left):
+            passed = fetched.passed(key)
+            if passed is not None and passed >= self._ranges[key].until:
+                self._finish(key, passed)
+        return fetched.moved()
 
     def _ask_why(self) -> None:
         """Ask about the topics that give nothing, up to a question without an answer.
@@ -277,7 +329,7 @@ class _Reading:
             if offset < until:
                 records.append(message)
             if offset + 1 >= until:
-                self._finish(key)
+                self._finish(key, max(offset, until))
             else:
                 self._left[key] = until - offset - 1
         return records
@@ -288,8 +340,9 @@ class _Reading:
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's own spelling
             # Transaction markers and compaction leave no record at the end of a range; the log's end proves it.
             part = self._ranges.get(key)
-            if part is not None and key in self._left and (message.offset() or 0) >= part.until:
-                self._finish(key)
+            end = message.offset() or 0
+            if part is not None and key in self._left and end >= part.until:
+                self._finish(key, end)
         elif _TRUNCATION in error.str():
             if key in self._left:
                 self._truncated[key] = self._lost(key, error.str())
@@ -302,9 +355,13 @@ class _Reading:
         # Everything else passes by itself or ends the patience: a coordinator that refuses a group that nobody joins, a
         # broker that has just started and does not know the topic yet.
 
-    def _finish(self, key: tuple[str, int]) -> None:
+    def _finish(self, key: tuple[str, int], at: int) -> None:
+        """End a range; before `at` there is no other record."""
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
+        part = self._ranges[key]
+        if self._reached is not None and at > part.until:
+            self._reached(part.key, at)
 
     def _lost(self, key: tuple[str, int], report: str) -> tuple[int | None, int]:
         """Return the offsets of one partition that were read and are no longer in the log; None if Kafka hides it."""

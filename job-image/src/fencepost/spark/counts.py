@@ -7,7 +7,7 @@ the largest, so that each record counts once whoever reads it how often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,8 +16,8 @@ from pyspark.accumulators import AccumulatorParam
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
-Figures: TypeAlias = dict[tuple[int, int], tuple[int, int]]
-"""{(batch, slice): (records, bytes)}"""
+Figures: TypeAlias = dict[tuple[int, int | str], tuple[int, int]]
+"""{(batch, slice): (records, bytes)}, and {(batch, 'topic/partition'): (offset, 0)} of what is known beyond a range."""
 
 
 class _Largest(AccumulatorParam[Figures]):
@@ -45,6 +45,10 @@ class SliceCounter:
         """Report the records and bytes that one read of the slice `index` has given so far."""
         self._accumulator.add({(self.batch, index): (records, size)})
 
+    def reach(self, key: str, offset: int) -> None:
+        """Report that a partition has no record from the slice's end up to `offset`."""
+        self._accumulator.add({(self.batch, key): (offset, 0)})
+
 
 class ReadCounts:
     """The driver's side. One accumulator for all batches: PySpark never forgets one."""
@@ -66,6 +70,16 @@ class ReadCounts:
 
     def total(self) -> tuple[int, int]:
         """Return the records and bytes that the tasks of the newest batch have read."""
-        figures: Mapping[tuple[int, int], tuple[int, int]] = dict(self._accumulator.value)
-        found = [figure for (batch, _), figure in figures.items() if batch == self._batch]
+        found = [figure for part, figure in self._newest().items() if isinstance(part, int)]
         return sum(records for records, _ in found), sum(size for _, size in found)
+
+    def reached(self) -> dict[str, int]:
+        """Return up to which offset partitions have no record after the newest batch, as far as its tasks saw it.
+
+        A partition is in several slices; that the last record of one is followed by none holds for the later ones too.
+        """
+        return {key: offset for key, (offset, _) in self._newest().items() if isinstance(key, str)}
+
+    def _newest(self) -> dict[int | str, tuple[int, int]]:
+        figures: Figures = dict(self._accumulator.value)
+        return {part: figure for (batch, part), figure in figures.items() if batch == self._batch}

@@ -147,7 +147,7 @@ class SparkEngine:
             "job": round((time.monotonic() - prepared) * 1000),
         }
         read, size = self._counts.total()
-        return Written(work, phases=phases, records=read, size=size)
+        return Written(work, phases=phases, records=read, size=size, reached=self._counts.reached())
 
     def _frame(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         with self._translated(context, check=check):

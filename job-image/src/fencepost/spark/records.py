@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -29,12 +29,18 @@ from fencepost.spark.source import counted
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
+    from fencepost.kafka.reader import Reached
     from fencepost.sinks import SinkTask
     from fencepost.spark.counts import SliceCounter
     from fencepost.spark.fan_out import Write
 
-Read = Callable[[Sequence[Range]], Iterator[pa.RecordBatch]]
-"""Yields the records of some ranges."""
+
+class Read(Protocol):
+    """Yields the records of some ranges, as `fencepost.kafka.reader.read` does."""
+
+    def __call__(self, ranges: Sequence[Range], *, reached: Reached) -> Iterator[pa.RecordBatch]:
+        """Yield them."""
+        ...
 
 
 def empty() -> pa.RecordBatch:
@@ -127,7 +133,7 @@ class BatchWork:
         yield from write_all(outputs, self.writes)
 
     def _records(self, number: int) -> Iterator[pa.RecordBatch]:
-        yield from counted(self.read(self.slices[number]), self.counter, number)
+        yield from counted(self.read(self.slices[number], reached=self.counter.reach), self.counter, number)
         if not self.context.offsets:  # of a warm-up
             yield empty()
 

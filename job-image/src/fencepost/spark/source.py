@@ -52,7 +52,8 @@ def _read_slices(
     """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
-            yield from counted(read(slices[index], properties, patience=patience), counter, index)
+            records = read(slices[index], properties, patience=patience, reached=counter.reach)
+            yield from counted(records, counter, index)
 
 
 def counted(batches: Iterable[pa.RecordBatch], counter: SliceCounter, index: int) -> Iterator[pa.RecordBatch]:
