@@ -55,6 +55,7 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         offsets={"a/0": 1, "b.c/11": 2**40},
         planned={"a/0": 2},
         begun={"a/0": 2**34},
+        accepted_until={"a/0": 2**35},
         topic_ids={"a": "id"},
         leader_epochs={"a/0": 3},
         growth_barrier={"a/0": 2**33},
@@ -169,6 +170,7 @@ def test_a_loss_comes_back_as_it_went_and_keeps_its_acceptance(table: FenceTable
     assert {each.loss.id: each for each in found} == {LOSS.id: report, other.loss.id: other}
     assert [each.loss.committed_ms for each in table.read_losses(row.pipeline, 0)] == [0]
     assert table.read_losses(row.pipeline, 5) == ()
+    assert [each.loss.committed_ms for each in table.read_losses(row.pipeline, None)] == [LOSS.committed_ms] * 2 + [0]
     acceptance = Acceptance(by="kim", choice="a/0:5,b.c/11:0", at=datetime(2026, 1, 3, tzinfo=UTC))
     table.accept_loss(row.pipeline, LOSS, acceptance)
     table.report_loss(row.pipeline, replace(report, epoch=9))  # found again

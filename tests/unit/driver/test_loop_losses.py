@@ -18,7 +18,7 @@ from fencepost.contract import (
     TopicChange,
 )
 from fencepost.driver import plan
-from fencepost.driver.losses import Open, without_expired
+from fencepost.driver.losses import without_expired
 from fencepost.errors import BatchFailed, DataLoss, as_worker_error
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.history import AcceptedLoss, check_history
@@ -377,11 +377,50 @@ def test_an_open_acceptance_covers_its_topics_alone() -> None:
     assert lost.loss is not None
     given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
     report = ReportedLoss(loss=lost.loss, epoch=1, at=datetime(2026, 1, 1, tzinfo=UTC), acceptance=given)
-    held = Open(report=report, until={"t/0": 1000, "other/0": 1000})
-    row = replace(world.row(), offsets={"t/0": 10, "other/0": 5}, topic_ids={"t": "id", "other": "id"})
+    row = replace(
+        world.row(),
+        offsets={"t/0": 10, "other/0": 5},
+        topic_ids={"t": "id", "other": "id"},
+        accepted_until={"t/0": 1000, "other/0": 1000},
+    )
     both = Watermarks(begins={"t/0": 20, "other/0": 6}, ends={"t/0": 30, "other/0": 30}, topic_ids={})
-    assert without_expired(row, (held,), both) is None
+    assert without_expired(row, (report,), both) is None
     one = replace(both, begins={"t/0": 20, "other/0": 5})
-    found = without_expired(row, (held,), one)
+    found = without_expired(row, (report,), one)
     assert found is not None
     assert found.row.offsets == {"t/0": 20, "other/0": 5}
+
+
+@pytest.mark.parametrize("step", ["before", "midway", "after"])
+@pytest.mark.parametrize("batch", [1, 2, 4])
+def test_an_open_acceptance_survives_the_run_that_claimed_under_it(step: str, batch: int) -> None:
+    """Found: after a crash the next segment that expired was another loss, and another page."""
+    world = expiring()
+    accept_whatever_is_gone(world, losing(world))
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+    crash_at(engine, step, batch)
+    with pytest.raises(Crash):
+        loop.run()
+    assert set(world.row().accepted_until.values()) == {1000}
+    world.log.begins["t/1"] = 500
+    died_at = world.row().offsets["t/1"]
+    again, _ = world.loop(world.take_over(), driver="third", limit=50)
+    again.run()
+    assert world.row().offsets == world.log.ends
+    assert world.row().accepted_until == {}
+    assert world.table.skipped[PIPELINE, "t/1", died_at] == 500
+    assert check_history(world.table.history, accepted=accepted_in(world)).violations == ()
+
+
+def test_a_rewind_ends_an_open_acceptance() -> None:
+    """What is read again was read before, and its rows are gone: nobody has accepted that it is lost."""
+    world = expiring()
+    accept_whatever_is_gone(world, losing(world))
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+    crash_at(engine, "before", 4)
+    with pytest.raises(Crash):
+        loop.run()
+    world.take_over()
+    world.fence().rewind(world.row(), offsets=dict.fromkeys(world.log.ends, 25), leader_epochs={}, growth_barrier={})
+    world.log.begins["t/1"] = 500
+    assert losing(world).loss is not None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fencepost.batch import Watermarks, between
-from fencepost.contract import DriverConfig, Reason
+from fencepost.contract import DriverConfig, Reason, ReportedLoss
 from fencepost.driver import losses, plan
 from fencepost.driver.looks import Looks
 from fencepost.errors import DependencyDown
@@ -43,7 +43,7 @@ class Claiming:
         self.row: FenceRow | None = None
         self.written_until: Mapping[str, int] = {}
         """Up to where an earlier run may have written output beyond the committed offsets."""
-        self._open: tuple[losses.Open, ...] = ()
+        self._reported: tuple[ReportedLoss, ...] = ()
         self.leader_epochs: Mapping[str, int] = {}
         """Under which the log was seen to hold what comes next."""
 
@@ -57,7 +57,14 @@ class Claiming:
         if going_on.accepted:
             state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
             going_on = losses.without_accepted(row, reported, state)
-        self._note(going_on.open)
+        self._reported = reported
+        self._note(going_on)
+        if going_on.row.accepted_until:
+            self._reported += self._fence.read_newest_losses()
+            continued = losses.without_expired(going_on.row, self._reported, state)
+            if continued is not None:  # a run before this one claimed under that acceptance
+                self._note(continued)
+                going_on = replace(going_on, row=continued.row)
         self.row, self.leader_epochs = going_on.row, state.leader_epochs
         found = plan.starting(
             going_on.row,
@@ -80,20 +87,19 @@ class Claiming:
 
     def without_expired(self, row: FenceRow, log: Watermarks) -> FenceRow | None:
         """Return the row after what retention has deleted since the claim; None where nobody accepted that."""
-        going_on = losses.without_expired(row, self._open, log)
+        going_on = losses.without_expired(row, self._reported, log)
         if going_on is None:
             return None
-        self._note(going_on.open)
+        self._note(going_on)
         return going_on.row
 
-    def _note(self, found: tuple[losses.Open, ...]) -> None:
+    def _note(self, found: losses.Continued) -> None:
         """Record what open acceptances are used for, before the offsets move past it: done twice, it is done once."""
-        for each in found:
-            if each.skipped:
-                self._fence.record_skipped(each.report, each.skipped)
-                fields = {**losses.log_fields(each.report), "skipped": dict(each.skipped)}
+        for each in found.skipped:
+            if each.ranges:
+                self._fence.record_skipped(each.report, each.ranges)
+                fields = {**losses.log_fields(each.report), "skipped": dict(each.ranges)}
                 log.warning("skipping what retention has deleted, as was accepted", extra={"fields": fields})
-        self._open = found
 
     def _resolved(self, row: FenceRow) -> Watermarks:
         """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""

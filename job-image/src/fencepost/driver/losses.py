@@ -40,27 +40,23 @@ Ranges = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
-    """An acceptance of whatever retention deletes of some topics, up to the ends that the log had at the claim.
-
-    `skipped` are the ranges that it has been used for, to be recorded.
-    """
+class Skipped:
+    """What an acceptance of whatever retention deletes is used for, to be recorded."""
 
     report: ReportedLoss
-    until: Mapping[str, int]
-    skipped: Ranges = field(default_factory=dict)
+    ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
     """The fence row without what is accepted as lost, which losses these were, and where replaced topics start.
 
-    `open` are those of the acceptances that reach further than the loss that was reported.
+    `skipped` is what acceptances were used for that reach further than the loss that was reported.
     """
 
     row: FenceRow
     accepted: tuple[ReportedLoss, ...] = ()
-    open: tuple[Open, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     starts: Mapping[str, StartingOffsets] = field(default_factory=dict)
 
 
@@ -176,20 +172,30 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
     return found
 
 
-def without_expired(row: FenceRow, accepted: Iterable[Open], log: Watermarks) -> Continued | None:
-    """Return how the run that claimed with open acceptances goes on after what retention deleted since.
+def without_expired(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued | None:
+    """Return how a run goes on after what retention deleted up to where the row says that a person accepted that.
 
-    None where it deleted nothing that is still to be read, or records that came after the claim, which nobody accepted.
+    None where retention deleted nothing that is still to be read, or records that came later, which nobody accepted.
     """
-    found, opens = Continued(row=row), []
-    for each in accepted:
-        ranges = _expired(found.row, log, each.report.loss.topics)
-        covered = {key: bounds for key, bounds in ranges.items() if bounds[1] <= each.until.get(key, 0)}
-        opens.append(replace(each, skipped=covered))
-        found = replace(found, row=_moved_on(found.row, {key: until for key, (_, until) in covered.items()}))
-    if not any(each.skipped for each in opens) or _expired(found.row, log, row.topic_ids):
+    expired = _expired(row, log, row.topic_ids)
+    if not expired or any(until > row.accepted_until.get(key, 0) for key, (_, until) in expired.items()):
         return None
-    return replace(found, open=tuple(opens))
+    opened = sorted(filter(_is_open, reported), key=lambda report: report.epoch, reverse=True)
+    skipped: dict[str, tuple[ReportedLoss, dict[str, tuple[int, int]]]] = {}
+    for key, bounds in expired.items():
+        topic, _ = split_offset_key(key)
+        found = next((each for each in opened if _names(each.loss, topic, row)), None)
+        if found is None:
+            return None  # who accepted it is not known any more
+        skipped.setdefault(found.loss.id, (found, {}))[1][key] = bounds
+    return Continued(
+        row=_moved_on(row, {key: until for key, (_, until) in expired.items()}),
+        skipped=tuple(Skipped(report=report, ranges=ranges) for report, ranges in skipped.values()),
+    )
+
+
+def _names(loss: Loss, topic: str, row: FenceRow) -> bool:
+    return topic in loss.topics and loss.topics[topic].old_id == row.topic_ids.get(topic)
 
 
 def _is_open(report: ReportedLoss) -> bool:
@@ -207,11 +213,12 @@ def _opened(found: Continued, report: ReportedLoss, log: Watermarks) -> Continue
     }
     skipped = {**reported, **_expired(found.row, log, report.loss.topics)}
     held = {key: log.high_watermark(key) for key in log.ends if split_offset_key(key)[0] in report.loss.topics}
+    row = replace(found.row, accepted_until={**found.row.accepted_until, **held})
     return replace(
         found,
-        row=_moved_on(found.row, {key: until for key, (_, until) in skipped.items()}),
+        row=_moved_on(row, {key: until for key, (_, until) in skipped.items()}),
         accepted=(*found.accepted, report),
-        open=(*found.open, Open(report=report, until=held, skipped=skipped)),
+        skipped=(*found.skipped, Skipped(report=report, ranges=skipped)),
     )
 
 
@@ -322,7 +329,15 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
     gone = set(topics)
     keys = {
         key
-        for known in (row.offsets, row.planned, row.begun, row.leader_epochs, row.growth_barrier, row.log_ends)
+        for known in (
+            row.offsets,
+            row.planned,
+            row.begun,
+            row.accepted_until,
+            row.leader_epochs,
+            row.growth_barrier,
+            row.log_ends,
+        )
         for key in known
         if split_offset_key(key)[0] in gone
     }
@@ -331,6 +346,7 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
         offsets=_without(row.offsets, keys),
         planned=_without(row.planned, keys),
         begun=_without(row.begun, keys),
+        accepted_until=_without(row.accepted_until, keys),
         topic_ids={topic: name for topic, name in row.topic_ids.items() if topic not in gone},
         leader_epochs=_without(row.leader_epochs, keys),
         growth_barrier=_without(row.growth_barrier, keys),

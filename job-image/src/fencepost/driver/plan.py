@@ -226,6 +226,7 @@ def starting(
         offsets=offsets,
         planned=planned,
         begun=begun(row, offsets, planned, topics),
+        accepted_until=row.accepted_after(offsets),
         topic_ids={**row.topic_ids, **{topic: log.topic_ids[topic] for topic in topics if topic in log.topic_ids}},
         leader_epochs={
             **{key: epoch for key, epoch in log.leader_epochs.items() if key in offsets},

@@ -203,17 +203,22 @@ class CassandraFenceTable:
             )
             self.session.execute(insert, tuple(values.values()))
 
-    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
-        """Return the losses of that commit, none when their table does not exist yet; what is no loss is left out."""
+    def read_losses(self, pipeline: str, committed_ms: int | None) -> tuple[ReportedLoss, ...]:
+        """Return the losses of that commit, or the newest ones; none when their table does not exist yet.
+
+        What is no loss is left out.
+        """
+        which, values = (
+            ("ORDER BY committed_ms DESC", ()) if committed_ms is None else ("AND committed_ms = ?", (committed_ms,))
+        )
         try:
             with self._asking("reading the losses", schema.LOSSES):
                 columns = ", ".join(schema.LOSSES.all_columns)
                 select = self._prepare(
-                    f"SELECT {columns} FROM {self._table(schema.LOSSES)} WHERE pipeline = ? AND committed_ms = ?"
-                    f" LIMIT {MOST_LOSSES}"
+                    f"SELECT {columns} FROM {self._table(schema.LOSSES)} WHERE pipeline = ? {which} LIMIT {MOST_LOSSES}"
                 )
                 # One page: a Cassandra that a tenant runs could go on with pages forever.
-                found = self.session.execute(select, (pipeline, committed_ms)).current_rows[:MOST_LOSSES]
+                found = self.session.execute(select, (pipeline, *values)).current_rows[:MOST_LOSSES]
         except FenceSchemaMissing:
             return ()
         reports = (stored_losses.reported_loss(row) for row in found)

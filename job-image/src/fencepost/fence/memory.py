@@ -100,15 +100,16 @@ class MemoryFenceTable:
             self.losses[pipeline, report.loss.id] = replace(report, acceptance=accepted)
         self.after("report_loss")
 
-    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
-        """Return the losses of that commit."""
+    def read_losses(self, pipeline: str, committed_ms: int | None) -> tuple[ReportedLoss, ...]:
+        """Return the losses of that commit, or the newest ones."""
         self.before("read_losses")
         with self._lock:
             found = [
                 report
                 for (owner, _), report in sorted(self.losses.items())
-                if owner == pipeline and report.loss.committed_ms == committed_ms
+                if owner == pipeline and committed_ms in {None, report.loss.committed_ms}
             ]
+            found.sort(key=lambda report: report.loss.committed_ms, reverse=True)
         self.after("read_losses")
         return tuple(found[:MOST_LOSSES])
 

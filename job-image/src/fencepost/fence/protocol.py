@@ -143,6 +143,7 @@ class Fence:
             offsets=dict(starting.offsets),
             planned=dict(starting.planned),
             begun=dict(starting.begun),
+            accepted_until=dict(starting.accepted_until),
             topic_ids=dict(starting.topic_ids),
             leader_epochs=dict(starting.leader_epochs),
             growth_barrier=dict(starting.growth_barrier),
@@ -233,6 +234,7 @@ class Fence:
             offsets=dict(offsets),
             planned=dict(offsets),
             begun={},
+            accepted_until={},
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(growth_barrier),
         )
@@ -279,6 +281,10 @@ class Fence:
         """Record what an open acceptance is used for, for as long as the patience. Raises FenceError."""
         self._patience.ask(lambda: self._table.record_skipped(self._pipeline, report, ranges))
 
+    def read_newest_losses(self) -> tuple[ReportedLoss, ...]:
+        """Return the losses of the newest commits that had some, accepted or not. Raises FenceError."""
+        return self._patience.ask(lambda: self._table.read_losses(self._pipeline, None))
+
     def read_losses(self, row: FenceRow) -> tuple[ReportedLoss, ...]:
         """Return the losses that were reported since the row's last commit, accepted or not. Raises FenceError."""
         return self._patience.ask(lambda: self._table.read_losses(self._pipeline, commit_ms(row.committed_at)))
@@ -314,6 +320,7 @@ class Fence:
             offsets=dict(offsets),
             planned=dict(planned),
             begun=before.begun_after(offsets, planned),
+            accepted_until=before.accepted_after(offsets),
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(before.growth_barrier if growth_barrier is None else growth_barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
@@ -355,6 +362,7 @@ class Starting:
     planned: Mapping[str, int]
     topic_ids: Mapping[str, str]
     begun: Mapping[str, int] = field(default_factory=dict)
+    accepted_until: Mapping[str, int] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     log_ends: Mapping[str, int] = field(default_factory=dict)

@@ -21,6 +21,8 @@ class FenceRow:
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
     that comes next (a successor repeats exactly that batch).  `begun` has, per partition, the furthest end of a batch
     that was planned and then cut, until that end is committed: output may exist up to there, beyond `planned`.
+    `accepted_until` has, per partition, up to where a person has accepted whatever retention deletes before it is read;
+    the next run continues under that acceptance, and a rewind ends it.
     `committed_at`, `duration_ms` and `records` are of the last batch.
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
@@ -39,6 +41,7 @@ class FenceRow:
     offsets: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
     begun: Mapping[str, int] = field(default_factory=dict)
+    accepted_until: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
@@ -61,6 +64,10 @@ class FenceRow:
         cut = {key: end for key, end in self.planned.items() if planned.get(key, 0) < end}
         ends = {key: max(cut.get(key, 0), self.begun.get(key, 0)) for key in {*cut, *self.begun}}
         return {key: end for key, end in ends.items() if end > offsets.get(key, 0)}
+
+    def accepted_after(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Return `accepted_until` of the change after this row."""
+        return {key: end for key, end in self.accepted_until.items() if end > offsets.get(key, 0)}
 
     @property
     def is_released(self) -> bool:

@@ -79,6 +79,7 @@ FENCE: Final = Table(
         "growth_barrier": _OFFSETS,
         "log_ends": _OFFSETS,
         "begun": _OFFSETS,
+        "accepted_until": _OFFSETS,
         "dead_letters": "bigint",
         "last_dead_letter": "text",
     },

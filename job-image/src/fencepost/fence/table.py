@@ -51,8 +51,8 @@ class FenceTable(Protocol):
         """Record a loss, unless it is recorded; an acceptance that is there stays."""
         ...
 
-    def read_losses(self, pipeline: str, committed_ms: int) -> tuple[ReportedLoss, ...]:
-        """Return the losses of the row's last commit (see `commit_ms`), MOST_LOSSES at most."""
+    def read_losses(self, pipeline: str, committed_ms: int | None) -> tuple[ReportedLoss, ...]:
+        """Return the losses of the row's last commit (see `commit_ms`), or of the newest ones; MOST_LOSSES at most."""
         ...
 
     def accept_loss(self, pipeline: str, loss: Loss, acceptance: Acceptance) -> None:
