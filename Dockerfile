@@ -59,5 +59,5 @@ ENV PATH=/opt/fencepost/venv/bin:/usr/local/bin:/usr/bin:/bin \
 # Group 0, so that an arbitrary uid works too. Nothing but /tmp is written to.
 USER 10001:0
 WORKDIR /tmp
-EXPOSE 8080
+EXPOSE 8080 8081 8443
 ENTRYPOINT ["/usr/bin/tini", "--", "python", "-m", "fencepost_operator"]

@@ -17,7 +17,7 @@ import yaml
 
 from fakes import tls_proxy
 from gitops.operators import installed, own_namespace, own_values
-from gitops.service_monitor import ServiceMonitor, forwarded
+from gitops.service_monitor import ServiceMonitor
 from harness.kubectl import Kubectl, Object
 from harness.processes import ask
 from harness.prometheus import prometheus
@@ -177,18 +177,9 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
 
             eventually("the stranger is refused", lambda: "403" in last_error(), seconds=120)
             assert not scraping.query('up{job="stranger"} == 1')
-    with forwarded(kubectl, f"service/{checked.service}", "http", folder / "plain.log") as address:
-        assert plain(address, "/healthz") == 200
-        assert plain(address, "/metrics") == 404
-
-
-def plain(address: str, path: str) -> int:
-    """Return how the port without TLS answers."""
-    try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+    service = kubectl.get("service", checked.service)
+    assert service is not None
+    assert [port["name"] for port in service["spec"]["ports"]] == ["https"], "nothing is served in the clear"
 
 
 def test_a_renewed_certificate_is_in_use_without_a_restart(

@@ -45,6 +45,7 @@ from fencepost_operator.runtime.http import Probes
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from fencepost_operator.runtime.scrapes import Scrapes
 from fencepost_operator.runtime.secure_metrics import SecureMetrics
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
@@ -75,12 +76,12 @@ class _Progress:
 async def run(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
-    probes = Probes(
-        metrics, clock=clock, unready=lambda: progress.waiting_for, with_metrics=settings.metrics_tls is None
-    )
+    probes, scrapes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for), Scrapes(metrics)
     kubeconfig = kubeconfig_path()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(probes.served(settings.metrics_port))
+        await stack.enter_async_context(probes.served(settings.probes_port))
+        if settings.metrics_tls is None:
+            await stack.enter_async_context(scrapes.served(settings.metrics_port))
         leadership = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
         may_write = leadership.require if leadership is not None else _alone
 
@@ -90,7 +91,7 @@ async def run(settings: Settings) -> None:
         metrics.leads(leading)
         api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
-        await _serve_securely(stack, settings, api, probes)
+        await _serve_securely(stack, settings, api, scrapes)
         recorder = EventRecorder(api=api, clock=clock, instance=socket.gethostname())
         pipelines = KubernetesPipelines(api, recorder)
         helm = Helm(
@@ -165,12 +166,12 @@ async def run(settings: Settings) -> None:
         log.info("stopping", extra={"reason": "Stopping"})
 
 
-async def _serve_securely(stack: AsyncExitStack, settings: Settings, api: ApiServer, probes: Probes) -> None:
+async def _serve_securely(stack: AsyncExitStack, settings: Settings, api: ApiServer, scrapes: Scrapes) -> None:
     """Serve the metrics over TLS where that is asked for."""
     if settings.metrics_tls is None:
         return
     access = Reviews(api).access if settings.metrics_authentication else None
-    secure = SecureMetrics(probes.metrics, folder=settings.metrics_tls, access=access)
+    secure = SecureMetrics(scrapes.answer, folder=settings.metrics_tls, access=access)
     await stack.enter_async_context(secure.served(settings.metrics_tls_port))
 
 

@@ -65,6 +65,7 @@ class Settings:
     chart: Path = Path("/opt/fencepost/charts/spark-cluster")
     helm: Path = Path("/usr/local/bin/helm")
     metrics_port: int = 8080
+    probes_port: int = 8081
     metrics_tls: Path | None = None
     metrics_tls_port: int = 8443
     metrics_authentication: bool = False
@@ -95,6 +96,7 @@ class Settings:
             chart=read("CHART", usual.chart, _absolute),
             helm=read("HELM", usual.helm, _absolute),
             metrics_port=read("METRICS_PORT", usual.metrics_port, _port),
+            probes_port=read("PROBES_PORT", usual.probes_port, _port),
             metrics_tls=read("METRICS_TLS", usual.metrics_tls, _absolute),
             metrics_tls_port=read("METRICS_TLS_PORT", usual.metrics_tls_port, _port),
             metrics_authentication=read("METRICS_AUTHENTICATION", usual.metrics_authentication, _switch),

@@ -97,6 +97,7 @@ class Installed:
             "FENCEPOST_HELM": str(_HELM),
             "FENCEPOST_RESYNC_SECONDS": "3",
             "FENCEPOST_METRICS_PORT": str(_free_port()),
+            "FENCEPOST_PROBES_PORT": str(_free_port()),
         }
 
     @contextmanager

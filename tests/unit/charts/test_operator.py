@@ -196,10 +196,13 @@ def test_helm_writes_where_it_may() -> None:
     assert {"name": "tmp", "mountPath": "/tmp"} in operator(DEFAULT)["volumeMounts"]  # noqa: S108
 
 
-def test_the_service_serves_what_is_probed() -> None:
+def test_the_service_serves_the_metrics_and_probes_have_a_port_of_their_own() -> None:
     container = operator(DEFAULT)
     service = one(DEFAULT, "Service", "-metrics")["spec"]
-    assert container["ports"] == [{"name": "http", "containerPort": Settings().metrics_port}]
+    assert container["ports"] == [
+        {"name": "probes", "containerPort": Settings().probes_port},
+        {"name": "http", "containerPort": Settings().metrics_port},
+    ]
     assert service["ports"] == [{"name": "http", "port": 8080, "targetPort": "http"}]
     labels = one(DEFAULT, "Deployment", "fencepost")["spec"]["template"]["metadata"]["labels"]
     assert service["selector"].items() <= labels.items()
@@ -295,3 +298,21 @@ def test_a_refusal_names_the_pipelines_and_the_way_out() -> None:
     assert "kubectl delete streamingpipelines" in said
     assert "--no-hooks" in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(("tls", "port"), [("", "http"), ("certificate", "https")])
+def test_a_network_policy_lets_its_peers_alone_scrape(tls: str, port: str) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    values = {
+        "metrics.networkPolicy.enabled": True,
+        "metrics.networkPolicy.from": [peer],
+        "metrics.tls.secretName": tls,
+    }
+    scrapes, probes = one(objects("fencepost", values=values), "NetworkPolicy", "-metrics")["spec"]["ingress"]
+    assert scrapes == {"from": [peer], "ports": [{"port": port}]}
+    assert probes == {"ports": [{"port": "probes"}]}
+
+
+def test_a_network_policy_without_peers_is_refused() -> None:
+    with pytest.raises(HelmError, match=r"metrics\.networkPolicy\.from: name who may scrape"):
+        objects("fencepost", values={"metrics.networkPolicy.enabled": True})

@@ -1,4 +1,4 @@
-"""What the kubelet and Prometheus are told."""
+"""What the kubelet sees."""
 
 from __future__ import annotations
 
@@ -60,8 +60,5 @@ async def test_ready_once_pipelines_are_watched(place: Place) -> None:
     assert await place.get("/readyz") == (200, "ok\n")
 
 
-async def test_metrics_are_served_as_prometheus_reads_them(place: Place) -> None:
-    place.metrics.reconciled(KEY, outcome="steady", seconds=0.1)
-    status, text = await place.get("/metrics")
-    assert status == 200
-    assert 'fencepost_reconcile_total{outcome="steady"} 1.0' in text
+async def test_no_metrics_are_served_beside_the_probes(place: Place) -> None:
+    assert (await place.get("/metrics"))[0] == 404

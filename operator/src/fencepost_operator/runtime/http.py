@@ -1,4 +1,7 @@
-"""HTTP for Prometheus and the kubelet, served by the loop that does the work: when it is blocked, probes fail."""
+"""HTTP for the kubelet, served by the loop that does the work: when it is blocked, probes fail.
+
+On a listener of its own: however many connections wait for metrics, a probe does not queue behind them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,11 @@ from aiohttp import web
 
 from fencepost_operator.ports import Clock
 from fencepost_operator.runtime.controller import STUCK_AFTER
-from fencepost_operator.runtime.metrics import CONTENT_TYPE, PrometheusMetrics
+from fencepost_operator.runtime.metrics import PrometheusMetrics
 
 
 class Probes:
-    """/metrics, /healthz and /readyz. `unready` returns why the operator cannot work yet, or None.
-
-    Without `with_metrics` these are served elsewhere, over TLS.
-    """
+    """/healthz and /readyz. `unready` returns why the operator cannot work yet, or None."""
 
     def __init__(
         self,
@@ -25,20 +25,16 @@ class Probes:
         clock: Clock,
         unready: Callable[[], str | None],
         stuck_after: float = STUCK_AFTER,
-        with_metrics: bool = True,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._unready = unready
         self._silence = stuck_after
-        self._with_metrics = with_metrics
 
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses while the context lasts."""
         application = web.Application()
-        if self._with_metrics:
-            application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         application.router.add_get("/readyz", self.readyz)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
@@ -48,10 +44,6 @@ class Probes:
             yield
         finally:
             await runner.cleanup()
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        """Return the metrics."""
-        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Return 503 and the names of the loops that are stuck, else 200."""

@@ -6,6 +6,7 @@ holds the lease tells of pipelines: what another one remembers may be long out o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
@@ -23,7 +24,7 @@ from fencepost_operator.decision.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.batch_metrics import BatchHistograms
 from fencepost_operator.runtime.memory_metrics import MemoryCollector
-from fencepost_operator.runtime.partition_metrics import PartitionGauge
+from fencepost_operator.runtime.partition_metrics import MOST_SERIES, PartitionGauge, SeriesBudget
 from fencepost_operator.runtime.passes import Passes
 from fencepost_operator.runtime.restart_metrics import RestartCounter
 
@@ -41,7 +42,7 @@ _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
 class PrometheusMetrics:
     """Implements the Metrics port over a registry of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_series: int = MOST_SERIES) -> None:
         self._registry = CollectorRegistry()
         self._pipelines = CollectorRegistry()
         self._is_leading: Callable[[], bool] = lambda: True
@@ -115,11 +116,12 @@ class PrometheusMetrics:
         self._time_to_loss = self._gauge(
             "time_to_data_loss_seconds", "Time until Kafka may delete the first record that is not committed."
         )
+        self._budget = SeriesBudget(self._pipelines, most=most_series)
         self._lags = PartitionGauge(
             "fencepost_pipeline_partition_lag",
             "Records past the committed offset, for the partitions with most.",
-            self._pipelines,
-        )
+            self._pipelines, self._budget,
+        )  # fmt: skip
         self._dead_letters = self._gauge(
             "dead_letters", "Records set aside as dead letters, as the fence row counts them."
         )
@@ -128,7 +130,7 @@ class PrometheusMetrics:
         )
         self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
         self._offsets = PartitionGauge(
-            "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines
+            "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines, self._budget
         )
         self.passes = Passes()
 
@@ -186,10 +188,10 @@ class PrometheusMetrics:
                 _drop(gauge, *labels)
             else:
                 gauge.labels(*labels).set(figure)
-        self._offsets.set(key, sorted(committed.items())[:MOST_PARTITIONS])
         lags = backlog.lags if backlog is not None else {}
         worst = sorted(lags.items(), key=lambda each: (-each[1], each[0]))[:MOST_LAGS]
         self._lags.set(key, worst)
+        self._offsets.set(key, sorted(committed.items())[:MOST_PARTITIONS])
 
     def committed(self, key: ObjectKey, row: FenceRow) -> None:
         """Count the last commit of the fence row, if it was not counted before."""
@@ -244,8 +246,18 @@ class PrometheusMetrics:
 
     def exposition(self) -> bytes:
         """Return the text that Prometheus scrapes."""
-        pipelines = generate_latest(self._pipelines) if self._is_leading() else b""
-        return generate_latest(self._registry) + pipelines
+        return generate_latest(self._registry) + (self._of_pipelines() if self._is_leading() else b"")
+
+    async def rendered(self) -> bytes:
+        """Return the same, with the series of pipelines rendered in a thread: there may be many thousands.
+
+        The others ask the loop's own objects for their figures.
+        """
+        own = generate_latest(self._registry)
+        return own + (await asyncio.to_thread(self._of_pipelines) if self._is_leading() else b"")
+
+    def _of_pipelines(self) -> bytes:
+        return generate_latest(self._pipelines)
 
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
         return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._pipelines)

@@ -1,7 +1,11 @@
-"""Gauges with a series per partition of a pipeline, of which the world may name any number."""
+"""Gauges with a series per partition of a pipeline, of which the world may name any number.
+
+The pipelines of a namespace share a budget of such series: a scrape has everybody's.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -14,10 +18,50 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION: Final = re.compile(r"[0-9]{1,9}")
 
 
-class PartitionGauge:
-    """A figure by topic and partition."""
+MOST_SERIES: Final = 10_000
+"""Series of partitions that the pipelines of one namespace have together, some 3 MB of a scrape."""
 
-    def __init__(self, name: str, words: str, registry: CollectorRegistry) -> None:
+
+class SeriesBudget:
+    """How many series of partitions each namespace has; `fencepost_series_dropped` says how many it lacks."""
+
+    def __init__(self, registry: CollectorRegistry, *, most: int) -> None:
+        self._most = most
+        self._taken: dict[str, dict[object, int]] = {}
+        self._lacking: dict[str, dict[object, int]] = {}
+        self._dropped = Gauge(
+            "fencepost_series_dropped",
+            "Series of partitions that are not there because the pipelines of the namespace have too many together.",
+            ["namespace"], registry=registry,
+        )  # fmt: skip
+
+    def granted(self, namespace: str, owner: object, wanted: int) -> int:
+        """Return how many of the series an owner may have, beside those that others of its namespace have."""
+        taken, lacking = self._taken.setdefault(namespace, {}), self._lacking.setdefault(namespace, {})
+        left = self._most - sum(count for other, count in taken.items() if other != owner)
+        granted = min(wanted, max(left, 0))
+        for counts, count in ((taken, granted), (lacking, wanted - granted)):
+            counts[owner] = count
+            if not count:
+                del counts[owner]
+        self._report(namespace)
+        return granted
+
+    def _report(self, namespace: str) -> None:
+        if lacking := sum(self._lacking[namespace].values()):
+            self._dropped.labels(namespace).set(lacking)
+            return
+        self._dropped.remove(namespace)
+        if not self._taken[namespace]:
+            del self._taken[namespace], self._lacking[namespace]
+
+
+class PartitionGauge:
+    """A figure by topic and partition, for the first partitions that the budget has series for."""
+
+    def __init__(self, name: str, words: str, registry: CollectorRegistry, budget: SeriesBudget) -> None:
+        self._name = name
+        self._budget = budget
         labels = ["namespace", "name", "topic", "partition"]
         self._gauge = Gauge(name, words, labels, registry=registry)
         self._known: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
@@ -29,6 +73,8 @@ class PartitionGauge:
             topic, _, partition = place.rpartition("/")
             if _TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition):
                 partitions[topic, partition] = figure
+        granted = self._budget.granted(key.namespace, (self._name, key.name), len(partitions))
+        partitions = dict(itertools.islice(partitions.items(), granted))
         for gone in self._known.get(key, frozenset()) - partitions.keys():
             self._gauge.remove(key.namespace, key.name, *gone)
         for (topic, partition), figure in partitions.items():

@@ -54,7 +54,7 @@ class SecureMetrics:
 
     def __init__(
         self,
-        exposition: Callable[[web.Request], Awaitable[web.Response]],
+        exposition: Callable[[web.Request], Awaitable[web.StreamResponse]],
         *,
         folder: Path,
         access: Callable[[str, str], Awaitable[Access]] | None,
@@ -69,7 +69,7 @@ class SecureMetrics:
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses while the context lasts."""
         application = web.Application()
-        application.router.add_get("/metrics", self.metrics)
+        application.router.add_get("/metrics", self.metrics, allow_head=False)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
         renewing = asyncio.create_task(self._renew())
@@ -82,7 +82,7 @@ class SecureMetrics:
                 await renewing
             await runner.cleanup()
 
-    async def metrics(self, request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Return the metrics; 401 without a valid token, 403 without the right, 429 after many, 503 if unknown."""
         if self._access is None:
             return await self._exposition(request)
