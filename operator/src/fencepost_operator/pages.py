@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.cluster_addresses import ClusterAddresses
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.adapters.page_receivers import SecretReceivers
 from fencepost_operator.adapters.page_sender import ProcessSender
@@ -50,6 +51,7 @@ class Pages:
                 heartbeat_key=settings.heartbeat_key if shares else "",
             ),
             sender=ProcessSender(),
+            places=ClusterAddresses(self.api),
             metrics=self._counted,
             clock=self.clock,
             may_write=self.may_write,

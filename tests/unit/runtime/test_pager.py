@@ -141,6 +141,32 @@ async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
     assert set(world.outcomes) == {("apprise", "delivered")}
 
 
+@dataclass
+class ClusterPlaces:
+    found: Sequence[str] | None
+
+    async def addresses(self) -> Sequence[str]:
+        if self.found is None:
+            raise Unreachable("no answer")
+        return self.found
+
+
+@pytest.mark.parametrize("found", [("192.168.1.10", "10.1.0.1"), None], ids=["known", "unknown"])
+async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_addresses_are_known(
+    found: Sequence[str] | None,
+) -> None:
+    world = World(
+        secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))}
+    )
+    config = PagerConfig(reserved=("10.0.0.1",))
+    async with running(world, config=config, places=ClusterPlaces(found)) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world)
+    reserved = [each.reserved for each in world.allowances if not each.trusted]
+    assert reserved == ([("10.0.0.1", *found)] if found is not None else [])
+    assert ("http://own", "[critical] shop/orders BadSpec") in world.sent, "the operator's own may lead anywhere"
+
+
 async def test_a_new_operator_tells_only_who_was_not_told() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))})
     known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=Told.OPENED)

@@ -186,9 +186,9 @@ class ApiServer:
         return items
 
     async def pages(
-        self, resource: Resource, *, namespace: str, labels: str = "", size: int
+        self, resource: Resource, *, namespace: str | None = None, labels: str = "", size: int
     ) -> AsyncIterator[Sequence[Json]]:
-        """Yield all objects of a namespace that match the selector, `size` at a time."""
+        """Yield all objects of a collection that match the selector, `size` at a time."""
         start = ""
         while True:
             query = {"labelSelector": labels, "limit": str(size), "continue": start}

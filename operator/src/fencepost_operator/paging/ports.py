@@ -25,6 +25,22 @@ class Sender(Protocol):
         ...
 
 
+class ClusterPlaces(Protocol):
+    """Where the cluster itself is."""
+
+    async def addresses(self) -> Sequence[str]:
+        """Return the addresses of the API server and of the nodes. Raises PortError."""
+        ...
+
+
+class NoPlaces:
+    """Knows no addresses: where there is no cluster."""
+
+    async def addresses(self) -> Sequence[str]:
+        """Return none."""
+        return ()
+
+
 class PageMetrics(Protocol):
     """Where the pager reports its figures."""
 

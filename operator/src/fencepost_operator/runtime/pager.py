@@ -17,12 +17,12 @@ from typing import Final
 from fencepost_operator.api import ObjectKey, PageSent, Reason
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import NotLeading, PortError
-from fencepost_operator.paging.delivery import Allowance, Answer, Outcome
+from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
 from fencepost_operator.paging.places import LaneKey, Places, turns
-from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, Sender
+from fencepost_operator.paging.ports import ClusterPlaces, NoPlaces, PageMetrics, ReceiverSource, Sender
 from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
 from fencepost_operator.paging.waits import Waits
 from fencepost_operator.ports import Clock
@@ -80,6 +80,8 @@ class QueuedPager:
 
     source: ReceiverSource
     sender: Sender
+    places: ClusterPlaces = field(default_factory=NoPlaces)
+    """Where no namespace's receiver may lead, beside what the configuration reserves."""
     metrics: PageMetrics
     clock: Clock
     config: PagerConfig = field(default_factory=PagerConfig)
@@ -308,7 +310,7 @@ class QueuedPager:
         try:
             self.may_write()
             messages = [message for part in parts for message in part]
-            answers = iter(await self.sender.send(messages, self._allowance(receiver)))
+            answers = iter(await self._sent(receiver, messages))
         except NotLeading:
             return
         finally:
@@ -355,12 +357,23 @@ class QueuedPager:
             if receipt.sent.receiver == receiver.id and (receipt.reason, receipt.opened_at) in keys
         }
 
-    def _allowance(self, receiver: Receiver) -> Allowance:
+    async def _sent(self, receiver: Receiver, messages: Sequence[Message]) -> Sequence[Answer]:
+        """Send messages; to a namespace's receiver only when it is known where it may not lead."""
+        try:
+            allowance = await self._allowance(receiver)
+        except PortError as error:
+            log.warning(
+                "no receiver of a namespace is paged, because the cluster's own addresses are not known: %s", error,
+                extra={"reason": Reason.PAGE_FAILED, "remedy": error.remedy},
+            )  # fmt: skip
+            return [Answer(outcome=Outcome.FAILED)] * len(messages)
+        return await self.sender.send(messages, allowance)
+
+    async def _allowance(self, receiver: Receiver) -> Allowance:
         if receiver.is_trusted:
             return Allowance(trusted=True)
-        return Allowance(
-            trusted=False, entries=self.config.allowed_endpoints, reserved=self.config.reserved
-        )  # fmt: skip
+        reserved = (*self.config.reserved, *await self.places.addresses())
+        return Allowance(trusted=False, entries=self.config.allowed_endpoints, reserved=reserved)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
