@@ -74,6 +74,9 @@ class FakeLog:
             leaderless=frozenset(self.leaderless),
         )
 
+    def topic_ids(self) -> dict[str, str]:
+        return {"t": self.topic_id}
+
 
 @dataclass
 class FakeRecords:

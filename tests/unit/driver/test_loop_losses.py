@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from threading import Event
 
 import pytest
 
@@ -40,6 +41,31 @@ def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
     with pytest.raises(DataLoss):
         loop.run()
     assert sum(world.row().offsets.values()) == 10
+
+
+def test_nothing_of_a_topic_that_was_recreated_while_it_was_read_is_committed() -> None:
+    """The look ahead was before that; the offsets were moved past a batch of the new log."""
+    world = World()
+    loop, engine = world.loop(world.take_over())
+    looks, looked = Counter[str](), Event()
+
+    def count() -> None:
+        looks["n"] += 1
+        if looks["n"] > 1:
+            looked.set()
+
+    def recreate() -> None:
+        assert looked.wait(20)
+        loop._looks._thread.submit(int).result()  # it has answered
+        world.log.topic_id = "another"
+
+    world.log.fault = count
+    engine.midway = recreate
+    with pytest.raises(DataLoss, match="recreated") as caught:
+        loop.run()
+    assert caught.value.reason is Reason.TOPIC_RECREATED
+    assert sum(world.row().offsets.values()) == 0
+    assert len(engine.batches) == 1
 
 
 def test_a_recreated_topic_stops_the_next_run() -> None:

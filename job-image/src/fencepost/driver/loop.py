@@ -22,7 +22,7 @@ from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver import plan
+from fencepost.driver import losses, plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.isolation import Piece
 from fencepost.driver.limit import Limit
@@ -304,7 +304,8 @@ class Loop:
         return not self._config.finish_until
 
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
-        """Move the offsets past a piece."""
+        """Move the offsets past a piece. Raises DataLoss, as `_check_topics` does."""
+        self._check_topics()
         took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0
         self._row = self._fence.commit(
             self.row,
@@ -332,6 +333,7 @@ class Loop:
         offsets = batch.until if following is None else following.position.offsets
         backlog = following is not None and following.batch.records >= self._limit.records
         with watch.phase("commit"):
+            self._check_topics()
             self._row = self._fence.commit(
                 self.row,
                 offsets=offsets,
@@ -356,6 +358,16 @@ class Loop:
                 self._looks.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
+
+    def _check_topics(self) -> None:
+        """Raise DataLoss where a topic was recreated before its batch was read: nothing of the new log is committed.
+
+        Looks at the log are from before, or from meanwhile.  A Kafka that does not answer at once holds no commit back.
+        """
+        ids = self._looks.topic_ids(self._look_ahead)
+        log = Watermarks(begins={}, ends={}, topic_ids=ids)
+        known = [topic for topic in self._config.source.topics if topic in self.row.topic_ids]
+        losses.check_topics(self.row.offsets, self.row.log_ends, self.row.topic_ids, log, known)
 
     def _without_records(self, batch: Batch, written: Written) -> Piece:
         """Return what follows a batch and has no record, where that is as long as a batch; a finishing run ends before.

@@ -114,6 +114,13 @@ class KafkaLog:
                 self._complaints.clear()
                 return found
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the ids of the topics that exist now, asked once. Raises DependencyDown."""
+        try:
+            return self._describe().ids
+        except KafkaException as error:
+            raise unreachable(self._servers, f"did not answer: {error.args[0]}") from error
+
     def _look(self) -> Watermarks:
         """List the offsets, then ask the ids: an id that is still the same proves that the offsets were of it."""
         topics = self._describe()
