@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from contract.cassandra import open_session
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.kafka.log import KafkaLog
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names, run_config
@@ -78,7 +79,8 @@ def played() -> Iterator[Scene]:
     )
     kafka.create(topic, 2)
     kafka.produce(topic, RECORDS, partitions=2)
-    row = committed(session, f"{SCOPE}/{key}", topic)
+    ids = KafkaLog({"bootstrap.servers": environment.kafka_host}, [topic], patience=60).state().topic_ids
+    row = committed(session, f"{SCOPE}/{key}", topic, ids)
     fill(session, topic)
     with described(environment, key, config_of(key, topic)):
         yield Scene(environment, key, topic, session, row)
@@ -88,7 +90,7 @@ def played() -> Iterator[Scene]:
     session.cluster.shutdown()
 
 
-def committed(session: Session, pipeline: str, topic: str) -> FenceRow:
+def committed(session: Session, pipeline: str, topic: str, topic_ids: Mapping[str, str]) -> FenceRow:
     """Commit two batches of 8 records for each partition; 4 more of each wait."""
     table = CassandraFenceTable.over(session, KEYSPACE)
     fence = Fence(table, pipeline)
@@ -97,7 +99,7 @@ def committed(session: Session, pipeline: str, topic: str) -> FenceRow:
         return {f"{topic}/{partition}": offset for partition in (0, 1)}
 
     taken = fence.take_over(fence.create("cluster/uid"), owner="cluster/uid")
-    start = Starting(offsets=at(0), planned=at(8), topic_ids={topic: "id"})
+    start = Starting(offsets=at(0), planned=at(8), topic_ids=topic_ids)
     row = fence.claim(epoch=taken.epoch, driver="pod", code="image job:transform", start=lambda _: start)
     row = fence.commit(row, offsets=at(8), planned=at(16), records=16, duration_ms=5)
     row = fence.commit(row, offsets=at(16), planned=at(16), records=16, duration_ms=5)

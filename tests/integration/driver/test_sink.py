@@ -97,6 +97,7 @@ def place(request: pytest.FixtureRequest, environment: Environment) -> Iterator[
 def table(place: Environment, session: Session) -> Iterator[Table]:
     name = f"t{uuid.uuid4().hex[:10]}"
     columns = ", ".join(f"{field} {kind}" for field, (kind, *_) in (FIELDS | SCALARS).items())
+    columns += ", steps_of_many_cells list<int>"
     session.execute(
         f"CREATE TABLE driver_tests.{name} (topic text, partition int, offset bigint, {columns},"
         " PRIMARY KEY ((topic, partition), offset))"
@@ -160,3 +161,22 @@ def test_a_row_that_cassandra_refuses_is_named_and_its_neighbours_are_written(ta
     assert caught.value.message.endswith("row topic=c, partition=0, offset=2")
     select = f"SELECT offset FROM driver_tests.{table.target.table} WHERE topic = 'c' AND partition = 0"  # noqa: S608
     assert [row.offset for row in table.session.execute(select)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("a_blob", b"x" * 17 * 1024 * 1024), ("steps_of_many_cells", list(range(900_000)))],
+    ids=["message", "mutation"],
+)
+def test_a_row_that_is_too_large_for_cassandra_suspects_a_record(table: Table, name: str, value: Any) -> None:
+    """By its request, and by the mutation that the nodes make of it: each element of a list is a cell there."""
+    kind = pa.binary() if name == "a_blob" else pa.list_(pa.int32())
+    columns = {
+        "topic": pa.array(["d"]),
+        "partition": pa.array([0], pa.int32()),
+        "offset": pa.array([1]),
+        name: pa.array([value], kind),
+    }
+    with pytest.raises(PoisonRecord) as caught:
+        list(write(table.target, 1_000, iter([pa.RecordBatch.from_pydict(columns)])))
+    assert caught.value.message.endswith("row topic=d, partition=0, offset=1")

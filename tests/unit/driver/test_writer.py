@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, WriteTimeout
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, Unavailable, WriteFailure, WriteTimeout
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown
 from cassandra.cqltypes import SetType, TupleType, UserType, lookup_casstype
@@ -382,6 +382,45 @@ def test_a_text_key_that_is_not_utf8_is_poison(session: Session) -> None:
 def test_a_row_can_be_named_whatever_its_key_holds(column: pa.Array) -> None:
     rows = batch([1], ["a"]).set_column(2, "v", column)
     assert replace(insert(), primary=("v",)).describe(rows, 0).startswith("row v=<")
+
+
+LARGE = "x" * (17 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
+def test_a_row_of_the_size_that_cassandra_refuses_suspects_a_record(
+    session: Session, time: Time, error: Exception
+) -> None:
+    """Found: nodes that do not say why they took no mutation of 16 MiB were an outage without end."""
+    session.executing = always(error)
+    found = failure(batch([1], [LARGE]))
+    assert isinstance(found, PoisonRecord)
+    assert "row of 17 MiB" in found.message
+    assert "p=1, o=0" in found.message
+    assert TARGET.patience - 2 < time.seconds <= TARGET.patience, "an outage that passes suspects nothing"
+
+
+def test_a_row_of_megabytes_that_a_replica_fails_to_apply_suspects_a_record(session: Session) -> None:
+    """Mutations have a lower limit where the commit log has smaller segments, and lists grow in a mutation."""
+    session.executing = always(WriteFailure("failed", write_type=0, failures=1))
+    assert isinstance(failure(batch([1], ["x" * 2 * 1024 * 1024])), PoisonRecord)
+    assert isinstance(failure(batch([1], ["x" * 1024])), DependencyDown)
+    session.executing = always(OperationTimedOut())
+    assert isinstance(failure(batch([1], ["x" * 2 * 1024 * 1024])), DependencyDown)
+
+
+@pytest.mark.parametrize("error", [UNAUTHORIZED, Unavailable("no replica", required_replicas=2, alive_replicas=1)])
+def test_an_outage_that_explains_itself_suspects_no_row_whatever_its_size(session: Session, error: Exception) -> None:
+    session.executing = always(error)
+    assert isinstance(failure(batch([1], [LARGE])), DependencyDown)
+
+
+def test_rows_that_are_large_together_are_an_outage(session: Session) -> None:
+    """Requests of several rows have 64 KiB; the large row has one of its own."""
+    session.executing = always(WriteFailure("failed", write_type=0, failures=1))
+    assert isinstance(failure(batch([1] * 2_000, ["x" * 1024] * 2_000)), DependencyDown)
+    session.executing = answers(OperationTimedOut())
+    assert write(batch([1], [LARGE])) == 1
 
 
 def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) -> None:

@@ -98,6 +98,11 @@ class Request:
         """How many rows."""
         return self.last - self.first
 
+    @property
+    def size(self) -> int:
+        """Bytes of the encoded rows."""
+        return len(self.rows.between(self.first, self.last))
+
     def singles(self) -> Iterator[Request]:
         """Yield each row as a request of its own."""
         for index in range(self.first, self.last):

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
-from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
+from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized, Unavailable, WriteFailure
 from cassandra.cluster import ResponseFuture, Session
 
 from fencepost.context import WARM_TOKEN
@@ -41,6 +41,10 @@ from fencepost.sinks.types import encoder
 
 IN_FLIGHT: Final = 8
 """Requests in flight in one task."""
+MOST_OF_A_MUTATION: Final = 16 * 1024 * 1024
+"""Bytes: Cassandra's own limit of a mutation, half a segment of its commit log of the usual size."""
+LARGE_ROW: Final = 1024 * 1024
+"""Bytes of a row that may be why a replica fails to apply it, which is not silence: its limits may be lower."""
 REQUEST_TIMEOUT: Final = LONGEST_REQUEST
 """Seconds for one request."""
 
@@ -294,7 +298,10 @@ class _Requests:
             except AuthenticationFailed as error:
                 raise DependencyDown(f"{table}: {error}", reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
             except UNANSWERED as error:
-                patience.pause_or_raise(error)
+                try:
+                    patience.pause_or_raise(error)
+                except DependencyDown as down:
+                    raise _too_large(request, error) or down from error
                 future = self._session.execute_async(request.statement)
 
     def _blame(self, request: Request, error: InvalidRequest) -> None:
@@ -305,3 +312,24 @@ class _Requests:
             ) from error
         for single in request.singles():
             self._settle(self._session.execute_async(single.statement), single)
+
+
+def _too_large(request: Request, error: Exception) -> PoisonRecord | None:
+    """Return the suspicion that a row is larger than the nodes take, None where only an outage explains the error.
+
+    Not each release says that a mutation is too large: some replicas fail, and some coordinators stay silent.  The run
+    that looks for a record decides: it sets one aside only while others are written.
+    """
+    size = request.size
+    explains_itself = isinstance(error, Unauthorized | Unavailable)
+    if (
+        explains_itself
+        or request.count > 1
+        or size < (LARGE_ROW if isinstance(error, WriteFailure) else MOST_OF_A_MUTATION)
+    ):
+        return None
+    return PoisonRecord(
+        f"{request.change.table} took no row of {size / 1024**2:.0f} MiB, which may be too large for Cassandra:"
+        f" {error}; {request.describe_first()}",
+        remedy="Split such rows in the transform, or raise max_mutation_size and commitlog_segment_size in Cassandra.",
+    )
