@@ -147,6 +147,7 @@ class Fence:
             topic_ids=dict(starting.topic_ids),
             leader_epochs=dict(starting.leader_epochs),
             growth_barrier=dict(starting.growth_barrier),
+            earlier_growth=before.earlier_growth_after(starting.growth_barrier),
             log_ends=dict(starting.log_ends),
         )
         return self._change(before, after)
@@ -237,6 +238,7 @@ class Fence:
             accepted_until={},
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(growth_barrier),
+            earlier_growth=before.earlier_growth_after(growth_barrier),
         )
         return self._change(before, after)
 
@@ -313,6 +315,7 @@ class Fence:
         Its clock keeps up with the wall time, so that a later batch overrules what others wrote to the sinks since the
         run began: a DELETE by hand, a backfill.
         """
+        barrier = before.growth_barrier if growth_barrier is None else growth_barrier
         return replace(
             before,
             version=before.version + 1,
@@ -322,7 +325,8 @@ class Fence:
             begun=before.begun_after(offsets, planned),
             accepted_until=before.accepted_after(offsets),
             leader_epochs=_epochs(before, offsets, leader_epochs),
-            growth_barrier=dict(before.growth_barrier if growth_barrier is None else growth_barrier),
+            growth_barrier=dict(barrier),
+            earlier_growth=before.earlier_growth_after(barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
         )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from fencepost.contract.offsets import split_offset_key
+
 UNCLAIMED: Final = None
 NOBODY: Final = ""
 """The owner of a released row."""
@@ -27,7 +29,7 @@ class FenceRow:
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
     discovery, and the new ones to 0: these are not in `offsets` before `offsets` has reached every end.  It stays until
-    the topic grows again.  `log_ends` are
+    the topic grows again, and then in `earlier_growth`.  `log_ends` are
     the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
     the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
     """
@@ -45,6 +47,7 @@ class FenceRow:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    earlier_growth: Mapping[str, int] = field(default_factory=dict)
     log_ends: Mapping[str, int] = field(default_factory=dict)
     code: str | None = None
     committed_at: datetime | None = None
@@ -68,6 +71,23 @@ class FenceRow:
     def accepted_after(self, offsets: Mapping[str, int]) -> dict[str, int]:
         """Return `accepted_until` of the change after this row."""
         return {key: end for key, end in self.accepted_until.items() if end > offsets.get(key, 0)}
+
+    def earlier_growth_after(self, barrier: Mapping[str, int]) -> dict[str, int]:
+        """Return `earlier_growth` of the change after this row: the barrier so far of each topic that grows again.
+
+        It is dropped where a rewind goes back to before the last growth, which the driver then discovers again.
+        """
+        kept: dict[str, int] = {}
+        for topic in {split_offset_key(key)[0] for key in barrier}:
+            new, old, earlier = (
+                {key: end for key, end in ends.items() if split_offset_key(key)[0] == topic}
+                for ends in (barrier, self.growth_barrier, self.earlier_growth)
+            )
+            if new.keys() == old.keys():
+                kept |= earlier
+            elif new.keys() > old.keys():
+                kept |= old
+        return kept
 
     @property
     def is_released(self) -> bool:

@@ -16,7 +16,16 @@ from fencepost.fence.row import FenceRow
 _LARGEST: Final = 2**63 - 1
 _COUNTERS: Final = ("epoch", "version", "clock")
 _FIGURES: Final = ("records", "duration_ms")
-_OFFSETS: Final = ("offsets", "planned", "begun", "accepted_until", "leader_epochs", "growth_barrier", "log_ends")
+_OFFSETS: Final = (
+    "offsets",
+    "planned",
+    "begun",
+    "accepted_until",
+    "earlier_growth",
+    "leader_epochs",
+    "growth_barrier",
+    "log_ends",
+)
 """Maps of 'topic/partition' to a number."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
 _RECORD: Final = re.compile(PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")

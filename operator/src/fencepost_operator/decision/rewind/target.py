@@ -70,13 +70,13 @@ def _of_timestamp(row: FenceRow, log: Watermarks, positions: Fact[Mapping[str, i
     if None in found.values():
         return UNCHECKED
     back = {key: at for key, at in found.items() if at is not None and NO_RECORD < at < row.offsets[key]}
-    target = ResolvedTarget(offsets={**row.offsets, **back}, growth_barrier=dict(row.growth_barrier))
+    target = _with_barrier({**row.offsets, **back}, row)
     grown = {key: log.starts.get(key, 0) for key in _grown_since(target, row)}
     return _held_again(replace(target, offsets={**target.offsets, **grown}), grown)
 
 
 def _of_offsets(given: Mapping[str, int], row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
-    target = ResolvedTarget(offsets={**row.offsets, **given}, growth_barrier=dict(row.growth_barrier))
+    target = _with_barrier({**row.offsets, **given}, row)
     grown = _grown_since(target, row)
     late = sorted(key for key in grown if target.offsets[key] > log.starts.get(key, 0))
     if late:
@@ -86,18 +86,35 @@ def _of_offsets(given: Mapping[str, int], row: FenceRow, log: Watermarks) -> Res
     return _held_again(target, grown)
 
 
+def _with_barrier(offsets: Mapping[str, int], row: FenceRow) -> ResolvedTarget:
+    """Return a target with the barrier of each topic's first growth after it.
+
+    Before both growths that the row knows that is the earlier one: the driver then discovers the last one again, and
+    holds its partitions until all others have passed the ends that they have by then.
+    """
+    again = _crossed(row.earlier_growth, offsets)
+    barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in again}
+    barrier |= {key: end for key, end in row.earlier_growth.items() if _topic(key) in again}
+    return ResolvedTarget(offsets=dict(offsets), growth_barrier=barrier)
+
+
+def _crossed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> set[str]:
+    """Return the topics of which the offsets are before a growth."""
+    return {_topic(key) for key, end in barrier.items() if offsets.get(key, end) < end}
+
+
 def _grown_since(target: ResolvedTarget, row: FenceRow) -> set[str]:
-    """Return the partitions that their topic got, at its last growth, after what the target repeats of older ones."""
-    crossed = {_topic(key) for key, end in row.growth_barrier.items() if target.offsets.get(key, end) < end}
-    return {
-        key for key, end in row.growth_barrier.items() if end == 0 and key in row.offsets and _topic(key) in crossed
-    }
+    """Return the partitions that their topic got after what the target repeats of older ones."""
+    crossed = _crossed(target.growth_barrier, target.offsets)
+    found = {key for key in row.growth_barrier if _topic(key) in crossed and key in row.offsets}
+    return {key for key in found if not target.growth_barrier.get(key, 0)}
 
 
 def _held_again(target: ResolvedTarget, grown: Iterable[str]) -> ResolvedTarget:
     """Return the target without these partitions: the driver holds them until the others have passed the barrier."""
-    starts = {key: target.offsets[key] for key in grown}
-    offsets = {key: offset for key, offset in target.offsets.items() if key not in starts}
+    without = set(grown)
+    starts = {key: target.offsets[key] for key in without & target.growth_barrier.keys()}
+    offsets = {key: offset for key, offset in target.offsets.items() if key not in without}
     return replace(target, offsets=offsets, growth_barrier={**target.growth_barrier, **starts})
 
 
@@ -114,6 +131,8 @@ def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> Resolved
     stay = {key: offset for key, offset in row.offsets.items() if _topic(key) not in topics}
     barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in topics}
     barrier |= {key: end for key, end in snapshot.growth_barrier.items() if _topic(key) in topics}
+    again = _crossed(row.earlier_growth, back)
+    barrier |= {key: end for key, end in row.earlier_growth.items() if _topic(key) in again}
     epochs = {key: epoch for key, epoch in snapshot.leader_epochs.items() if key in back}
     return ResolvedTarget(offsets={**stay, **back}, leader_epochs=epochs, growth_barrier=barrier)
 
