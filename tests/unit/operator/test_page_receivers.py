@@ -12,8 +12,9 @@ import pytest
 from apprise import Apprise
 
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.paging.delivery import Answer, Outcome, answer_line, answers
+from fencepost_operator.paging.delivery import Answer, Message, Outcome, answer_line, answers
 from fencepost_operator.paging.messages import LAPSE, harmless, messages_of
+from fencepost_operator.paging.notices import Notice
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import MOST_LINES, Kind, Receiver, SecretSource, parse_receivers
 from fencepost_operator.paging.services import SCHEMAS
@@ -123,15 +124,21 @@ def test_what_else_is_wrong() -> None:
     assert not parse_receivers(replace(SOURCE, ignored=frozenset({"heartbeat"})), {"heartbeat": "https://x"}).problems
 
 
+def messages(whom: Receiver, *pages: Page) -> list[Message]:
+    """Each page in a notice of its own."""
+    notices = [Notice(pages=(page,)) for page in pages]
+    return [each for part in messages_of(whom, notices, pagerduty=PAGERDUTY_URL, now=NOW) for each in part]
+
+
 def test_pagerduty_gets_an_event_with_a_key() -> None:
-    (message,) = messages_of(receiver(Kind.PAGERDUTY, ROUTING_KEY), [PAGE], pagerduty=PAGERDUTY_URL, now=NOW)
+    (message,) = messages(receiver(Kind.PAGERDUTY, ROUTING_KEY), PAGE)
     event = json.loads(message.body)
     assert message.url == PAGERDUTY_URL
     assert (event["routing_key"], event["event_action"], event["dedup_key"]) == (ROUTING_KEY, "trigger", PAGE.dedup_key)
     assert event["payload"]["severity"] == "critical"
     assert event["payload"]["custom_details"] == PAGE.details
     over = replace(PAGE, resolved_at=NOW, dedup_key="fencepost/" + "x" * 400)
-    (message,) = messages_of(receiver(Kind.PAGERDUTY, ROUTING_KEY), [over], pagerduty=PAGERDUTY_URL, now=NOW)
+    (message,) = messages(receiver(Kind.PAGERDUTY, ROUTING_KEY), over)
     event = json.loads(message.body)
     assert event["event_action"] == "resolve"
     assert len(event["dedup_key"]) <= 255
@@ -140,7 +147,7 @@ def test_pagerduty_gets_an_event_with_a_key() -> None:
 def test_alertmanager_gets_alerts_that_lapse() -> None:
     over = replace(PAGE, reason="NotReady", resolved_at=NOW + timedelta(minutes=3))
     am = receiver(Kind.ALERTMANAGER, "http://am.example:9093/", username="u", password="p", ca="PEM")  # noqa: S106 - a test
-    (message,) = messages_of(am, [PAGE, over], pagerduty=PAGERDUTY_URL, now=NOW)
+    (message,) = messages(am, PAGE, over)
     first, second = json.loads(message.body)
     assert message.url == "http://am.example:9093/api/v2/alerts"
     assert message.headers["Authorization"] == f"Basic {base64.b64encode(b'u:p').decode()}"
@@ -159,7 +166,7 @@ def test_alertmanager_gets_alerts_that_lapse() -> None:
 
 
 def test_apprise_gets_text_that_calls_nobody() -> None:
-    (message,) = messages_of(receiver(Kind.APPRISE, "slack://a/b/c"), [PAGE], pagerduty=PAGERDUTY_URL, now=NOW)
+    (message,) = messages(receiver(Kind.APPRISE, "slack://a/b/c"), PAGE)
     assert (message.apprise, message.title) == ("failure", "[critical] shop/orders BadSpec: it cannot work")
     assert "@everyone" not in message.body
     assert "<!channel>" not in message.body

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from fencepost_operator.api import ObjectKey, PageSent, Told
 from fencepost_operator.errors import NotLeading, Unreachable
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
-from fencepost_operator.paging.lanes import BURST, REFUSED_WAIT
+from fencepost_operator.paging.lanes import BUDGET, BUDGET_PER_HOUR, BURST, REFUSED_WAIT
 from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.page import Page, PagingProblem
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
@@ -307,14 +307,14 @@ async def test_a_page_that_was_silenced_waits_from_the_end_of_the_silence_on() -
 
 
 async def test_what_a_burst_defers_is_not_late() -> None:
-    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))})
     keys = [ObjectKey("shop", f"p{n}") for n in range(BURST + 120)]
     async with running(world) as pager:
         for key in keys:
-            pager.tell(key, [page(key=key)])
+            pager.tell(key, [page(f"Reason{key.name}", key)])
         for _ in range(40):
             await settle(pager, world, seconds=10)
-            assert pager.oldest_unsent() <= 10
+            assert max(pager.unsent_by_namespace().values(), default=0) <= 10
             if len(world.sent) == len(keys):
                 break
         assert len(world.sent) == len(keys)
@@ -416,7 +416,7 @@ async def test_a_burst_waits_and_nothing_is_dropped() -> None:
     pages = {ObjectKey("shop", f"p{n}"): n for n in range(BURST + 15)}
     async with running(world) as pager:
         for key in pages:
-            pager.tell(key, [page(key=key)])
+            pager.tell(key, [page(f"Reason{key.name}", key)])
         for _ in range(10):
             await settle(pager, world)
         assert len(world.sent) == BURST
@@ -428,7 +428,60 @@ async def test_a_burst_waits_and_nothing_is_dropped() -> None:
 
 def storm(namespace: str, pages: int, severity: str = "warning") -> dict[ObjectKey, Page]:
     keys = [ObjectKey(namespace, f"p{number:03}") for number in range(pages)]
-    return {key: replace(page("TransactionStalled", key), severity=severity) for key in keys}
+    return {key: replace(page(f"Reason{key.name}", key), severity=severity) for key in keys}
+
+
+@pytest.mark.parametrize("kind", [Kind.APPRISE, Kind.PAGERDUTY])
+async def test_many_of_a_kind_share_a_message(kind: Kind) -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("own", kind=kind),))})
+    keys = list(storm("shop", 400))
+    async with running(world) as pager:
+        for key in keys:
+            pager.tell(key, [page("NotReady", key)])
+        await settle(pager, world)
+        (body,) = world.bodies
+        assert "p000, p001" in body
+        assert "and 380 more" in body
+        assert all(pager.facts(key).receipts for key in keys), "each is told"
+        for key in keys:
+            receipts = pager.facts(key).receipts
+            pager.tell(key, [replace(page("NotReady", key), sent=tuple(each.sent for each in receipts))])
+        await settle(pager, world, seconds=3600)
+        assert len(world.bodies) == 1
+
+
+async def test_pagerduty_ends_what_was_told_together_with_the_last_of_it() -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("own", kind=Kind.PAGERDUTY),))})
+    keys = list(storm("shop", 6))
+    async with running(world) as pager:
+        for key in keys:
+            pager.tell(key, [page("NotReady", key)])
+        await settle(pager, world)
+        for number, key in enumerate(keys):
+            pager.tell(key, [replace(page("NotReady", key), resolved_at=world.moment)])
+            await settle(pager, world, seconds=5)
+            ends = [json.loads(body)["dedup_key"] for body in world.bodies[1:]]
+            own = [f"fencepost/c/{each}/NotReady" for each in keys[: number + 1]]
+            assert ends == (own if key != keys[-1] else [*own, "fencepost/c/shop/*/NotReady"])
+    assert json.loads(world.bodies[0])["dedup_key"] == "fencepost/c/shop/*/NotReady"
+
+
+async def test_a_namespace_that_pages_all_day_is_told_in_a_few_hundred_messages() -> None:
+    """Without a budget its owner had the platform's people paged 28,800 times a day."""
+    world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
+    async with running(world) as pager:
+        for minute in range(0, 6 * 60, 5):
+            keys = [ObjectKey("evil", f"p{n}") for n in range(20)]
+            for key in keys:
+                told = replace(page(f"Reason{key.name}", key), opened_at=world.moment)
+                pager.tell(key, [told])
+            await settle(pager, world, seconds=300)
+            if minute == 240:
+                pager.tell(KEY, [page()])
+                await settle(pager, world)
+                assert "shop/orders BadSpec" in world.sent[-1][1], "other namespaces have budgets of their own"
+        assert BUDGET <= len(world.sent) <= BUDGET + 6 * BUDGET_PER_HOUR + 1
+        assert pager.oldest_unsent() <= 300, "what the budget defers is not late"
 
 
 async def test_a_critical_page_waits_behind_no_storm_of_warnings() -> None:

@@ -1,17 +1,20 @@
-"""What is due to one receiver from one namespace, and when it may be sent: retries and a token bucket.
+"""What is due to one receiver from one namespace, and when it may be sent: retries and token buckets.
 
 A lane of a receiver that does not answer waits by itself, so that one namespace never delays another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 from fencepost_operator.backoff import jittered, retry_delay
+from fencepost_operator.paging.buckets import Bucket
 from fencepost_operator.paging.delivery import Answer, Outcome
 from fencepost_operator.paging.messages import BATCH, REPEAT
+from fencepost_operator.paging.notices import Notice, notices_of
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind, Receiver
 
@@ -19,8 +22,14 @@ BURST: Final = 20
 """Messages of a lane that are sent at once."""
 PER_MINUTE: Final = 20.0
 """Messages of a lane after those. What is over it waits."""
-RESERVED: Final = 10.0
-"""Tokens of the bucket that only critical pages use: a storm of warnings delays none of them."""
+RESERVED: Final = 10
+"""Of the burst, those that only critical pages use: a storm of warnings delays none of them."""
+BUDGET: Final = 60
+"""Messages that a receiver of the operator gets from one namespace, however fast."""
+BUDGET_PER_HOUR: Final = 6.0
+"""Those after that: a namespace whose incidents never cease is told in digests, and wakes nobody all day."""
+BUDGET_RESERVED: Final = 20
+"""Of the budget, those that only critical pages use."""
 REFUSED_WAIT: Final = 600.0
 """Seconds until a message that was refused is tried again, or one that only some have: somebody has to correct
 something, and who has it is told once more."""
@@ -41,15 +50,15 @@ Incident: TypeAlias = tuple[str, datetime]
 class Due(NamedTuple):
     """What there is to tell now: `repeats` only where `fresh` leaves room."""
 
-    fresh: list[Page]
-    """Urgent pages come first, then those that waited longest."""
+    fresh: list[Notice]
+    """Urgent ones come first, then those that waited longest."""
     repeats: list[Page]
     """The one that waited longest comes first."""
 
     @property
     def is_urgent(self) -> bool:
         """Whether one of them is."""
-        return any(page.is_urgent for page in self.fresh)
+        return any(notice.is_urgent for notice in self.fresh)
 
 
 @dataclass(slots=True)
@@ -69,8 +78,10 @@ class Lane:
     """Whether its last answers kept others waiting."""
     is_busy: bool = False
     last_start: datetime | None = None
-    tokens: float = BURST
-    refilled_at: datetime | None = None
+    rate: Bucket = field(default_factory=lambda: Bucket(size=BURST, per_hour=PER_MINUTE * 60, reserved=RESERVED))
+    budget: Bucket = field(
+        default_factory=lambda: Bucket(size=BUDGET, per_hour=BUDGET_PER_HOUR, reserved=BUDGET_RESERVED)
+    )
     refused: dict[Incident, datetime] = field(default_factory=dict)
     """When a page that was refused is tried again."""
     repeated: dict[Incident, datetime] = field(default_factory=dict)
@@ -82,13 +93,16 @@ class Lane:
         """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
-        self._refill(now)
+        self.rate.refill(now)
+        self.budget.refill(now)
         fresh = [page for page in pages if self._is_fresh(page, told, now)]
         fresh.sort(key=lambda page: (not page.is_urgent, page.resolved_at or page.opened_at))
-        affordable = self._affordable(fresh)
+        most = self._left(urgent=True)
+        affordable = self._affordable(notices_of(self.receiver.kind, fresh, pages, most=most))
         if not self.failures:  # otherwise it is not the bucket that keeps them
-            self.deferred |= dict.fromkeys(map(incident_of, fresh[affordable:]), now)
-        return Due(fresh[:affordable], self._repeats(pages, told, now))
+            sent = {incident_of(page) for notice in affordable for page in notice.pages}
+            self.deferred |= {incident: now for page in fresh if (incident := incident_of(page)) not in sent}
+        return Due(affordable, self._repeats(pages, told, now))
 
     def lacks(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
         """Return whether the receiver was not told yet, due or not."""
@@ -176,23 +190,35 @@ class Lane:
         last = self.repeated.get(incident_of(page))
         return now - last if last is not None else timedelta.max
 
-    def _affordable(self, fresh: list[Page]) -> int:
-        """Return how many pages, urgent ones first, have tokens: one message tells Alertmanager as many as it takes."""
-        urgent = sum(page.is_urgent for page in fresh)
+    def _affordable(self, notices: list[Notice]) -> list[Notice]:
+        """Return those that have tokens, urgent ones first: one message tells Alertmanager as many as it takes."""
         if self.receiver.kind is Kind.ALERTMANAGER:
-            return BATCH[Kind.ALERTMANAGER] if self.tokens >= (1 if urgent else RESERVED + 1) else 0
-        unreserved = max(0, int(self.tokens - RESERVED))
-        return min(urgent, int(self.tokens)) if urgent >= unreserved else unreserved
+            return notices[: BATCH[Kind.ALERTMANAGER]] if notices and self._left(urgent=notices[0].is_urgent) else []
+        found: list[Notice] = []
+        for notice in notices:
+            if len(found) < self._left(urgent=notice.is_urgent, alarms=self._alarms(notice)):
+                found.append(notice)
+        return found
 
-    def _refill(self, now: datetime) -> None:
-        passed = (now - self.refilled_at).total_seconds() if self.refilled_at is not None else 0.0
-        self.tokens = min(float(BURST), self.tokens + max(0.0, passed) * PER_MINUTE / 60)
-        self.refilled_at = now
+    def _left(self, *, urgent: bool, alarms: bool = True) -> int:
+        """Return how many messages may be sent now; only those that alarm people count for the budget."""
+        left = self.rate.left(urgent=urgent)
+        return min(left, self.budget.left(urgent=urgent)) if self._has_budget and alarms else left
 
-    def spend(self, fresh: int) -> None:
-        """Take the messages that tell that many new pages off the bucket; a repeat costs nothing."""
-        messages = min(fresh, 1) if self.receiver.kind is Kind.ALERTMANAGER else fresh
-        self.tokens = max(0.0, self.tokens - messages)
+    @property
+    def _has_budget(self) -> bool:
+        """Whether people of the platform read what the namespace causes; Alertmanager has limits of its own."""
+        return self.receiver.is_trusted and self.receiver.kind is not Kind.ALERTMANAGER
+
+    def _alarms(self, notice: Notice) -> bool:
+        """Whether a person notices the message: PagerDuty ends an incident silently."""
+        return self.receiver.kind is not Kind.PAGERDUTY or not notice.is_end
+
+    def spend(self, fresh: Sequence[Notice]) -> None:
+        """Take the messages that tell these off the buckets; a repeat costs nothing."""
+        alertmanager = self.receiver.kind is Kind.ALERTMANAGER
+        self.rate.spend(min(len(fresh), 1) if alertmanager else len(fresh))
+        self.budget.spend(sum(map(self._alarms, fresh)))
 
 
 def _refusal(answer: Answer) -> str:

@@ -10,11 +10,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fencepost_operator.paging.delivery import Message
+from fencepost_operator.paging.notices import Notice
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind, Receiver
 
@@ -24,61 +25,91 @@ REPEAT: Final = timedelta(minutes=2)
 BATCH: Final[Mapping[Kind, int]] = {Kind.APPRISE: 10, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 50}
 """Pages that one process sends."""
 _DEDUP_LIMIT: Final = 255
+_NAMED: Final = 20
+"""Pipelines that a message of many names."""
 _CALLS: Final = re.compile(r"@(?=[\w*])|<")
 _HARMLESS: Final = {"@": "\N{FULLWIDTH COMMERCIAL AT}", "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"}
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-def messages_of(receiver: Receiver, pages: Sequence[Page], *, pagerduty: str, now: datetime) -> list[Message]:
-    """Return the messages that tell a receiver these pages: one for each, or one for all (Alertmanager)."""
+def messages_of(receiver: Receiver, notices: Sequence[Notice], *, pagerduty: str, now: datetime) -> list[list[Message]]:
+    """Return the messages that tell a receiver these notices: for each its own, or one for all (Alertmanager)."""
     match receiver.kind:
         case Kind.APPRISE:
-            return [_by_apprise(receiver, page) for page in pages]
+            return [[_by_apprise(receiver, notice)] for notice in notices]
         case Kind.PAGERDUTY:
-            return [_to_pagerduty(receiver, page, pagerduty) for page in pages]
+            return [list(_to_pagerduty(receiver, notice, pagerduty)) for notice in notices]
         case Kind.ALERTMANAGER:
-            return [_to_alertmanager(receiver, pages, now)]
+            return [[_to_alertmanager(receiver, [page for notice in notices for page in notice.pages], now)]]
 
 
-def _by_apprise(receiver: Receiver, page: Page) -> Message:
-    lines = [f"{name}: {text}" for name, text in page.details.items()]
+def _by_apprise(receiver: Receiver, notice: Notice) -> Message:
+    page = notice.pages[0]
+    lines = [f"{name}: {text}" for name, text in _details(notice).items()]
     if page.runbook:
         lines.append(f"Runbook: {page.runbook}")
-    lines.append(f"Incident: {page.dedup_key}")
-    kind = "success" if page.resolved_at is not None else "failure" if page.severity == "critical" else "warning"
-    title = f"[{page.severity}] {page.summary}" if page.resolved_at is None else page.summary
+    lines.append(f"Incident: {page.dedup_key if len(notice.pages) == 1 else page.shared_key}")
+    kind = "success" if notice.is_end else "failure" if notice.is_urgent else "warning"
+    title = _summary(notice) if notice.is_end else f"[{_severity(notice)}] {_summary(notice)}"
     return Message(
         url=receiver.target, title=harmless(title), body=harmless("\n".join(lines)), apprise=kind
     )  # fmt: skip
 
 
-def _to_pagerduty(receiver: Receiver, page: Page, url: str) -> Message:
+def _to_pagerduty(receiver: Receiver, notice: Notice, url: str) -> Iterator[Message]:
+    page, alone = notice.pages[0], len(notice.pages) == 1
     event: dict[str, Any] = {
         "routing_key": receiver.target,
-        "event_action": "trigger" if page.resolved_at is None else "resolve",
-        "dedup_key": _dedup_key(page),
+        "event_action": "resolve" if notice.is_end else "trigger",
+        "dedup_key": _dedup_key(page.dedup_key if alone else page.shared_key),
         "client": "Fencepost",
         "payload": {
-            "summary": page.summary,
-            "source": str(page.key),
-            "severity": page.severity,
+            "summary": _summary(notice),
+            "source": str(page.key) if alone else page.key.namespace,
+            "severity": _severity(notice),
             "timestamp": page.opened_at.isoformat(),
-            "component": page.key.name,
+            "component": page.key.name if alone else "*",
             "group": page.key.namespace,
             "class": page.reason,
-            "custom_details": dict(page.details),
+            "custom_details": _details(notice),
         },
     }
     if page.runbook:
         event["links"] = [{"href": page.runbook, "text": "Runbook"}]
-    return Message(url=url, body=json.dumps(event), headers=_JSON)
+    yield Message(url=url, body=json.dumps(event), headers=_JSON)
+    if notice.is_last:  # also what was told together is over; PagerDuty ignores a key that it does not know
+        yield Message(url=url, body=json.dumps(event | {"dedup_key": _dedup_key(page.shared_key)}), headers=_JSON)
 
 
-def _dedup_key(page: Page) -> str:
-    """Return the page's key, as a digest where it is longer than PagerDuty takes."""
-    if len(page.dedup_key) <= _DEDUP_LIMIT:
-        return page.dedup_key
-    return f"fencepost/{hashlib.sha256(page.dedup_key.encode()).hexdigest()}"
+def _severity(notice: Notice) -> str:
+    return "critical" if any(page.severity == "critical" for page in notice.pages) else notice.pages[0].severity
+
+
+def _summary(notice: Notice) -> str:
+    page = notice.pages[0]
+    if len(notice.pages) == 1:
+        return page.summary
+    over = "Resolved: " if notice.is_end else ""
+    return f"{over}{page.key.namespace}: {len(notice.pages)} pipelines {page.reason}"
+
+
+def _details(notice: Notice) -> dict[str, str]:
+    """Return what a person reads first; of many pages, which they are, and the first one as an example."""
+    first = dict(notice.pages[0].details)
+    if len(notice.pages) == 1:
+        return first
+    names = [page.key.name for page in notice.pages]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return {
+        "Pipelines": f"{', '.join(names[:_NAMED])}{more}",
+        "Look at them": f"kubectl get spl -n {notice.pages[0].key.namespace}",
+        **{f"{name} (the first)": text for name, text in first.items()},
+    }
+
+
+def _dedup_key(key: str) -> str:
+    """Return the key, as a digest where it is longer than PagerDuty takes."""
+    return key if len(key) <= _DEDUP_LIMIT else f"fencepost/{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def _to_alertmanager(receiver: Receiver, pages: Sequence[Page], now: datetime) -> Message:

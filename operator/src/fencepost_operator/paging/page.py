@@ -35,6 +35,12 @@ class Page:
         return Told.OPENED if self.resolved_at is None else Told.RESOLVED
 
     @property
+    def shared_key(self) -> str:
+        """The key under which incidents of this reason in this namespace are told together."""
+        prefix = self.dedup_key.removesuffix(f"{self.key}/{self.reason}")
+        return f"{prefix}{self.key.namespace}/*/{self.reason}"
+
+    @property
     def is_urgent(self) -> bool:
         """Whether somebody has to get up for it."""
         return self.severity == "critical" and self.resolved_at is None

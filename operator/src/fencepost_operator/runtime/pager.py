@@ -20,6 +20,7 @@ from fencepost_operator.errors import NotLeading, PortError
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
+from fencepost_operator.paging.notices import Notice
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
 from fencepost_operator.paging.places import LaneKey, Places, turns
 from fencepost_operator.paging.ports import ClusterPlaces, NoPlaces, PageMetrics, ReceiverSource, Sender
@@ -303,13 +304,13 @@ class QueuedPager:
                 if found.fresh or found.repeats:
                     yield lane, namespace, found
 
-    async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Page]]]) -> None:
+    async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Notice]]]) -> None:
         """Send a batch, and have the loops record what was told."""
         now = self.clock.now()
-        parts = [messages_of(receiver, pages, pagerduty=self.config.pagerduty, now=now) for _, pages in batch]
+        parts = [messages_of(receiver, notices, pagerduty=self.config.pagerduty, now=now) for _, notices in batch]
         try:
             self.may_write()
-            messages = [message for part in parts for message in part]
+            messages = [message for part in parts for notice in part for message in notice]
             answers = iter(await self._sent(receiver, messages))
         except NotLeading:
             return
@@ -317,22 +318,23 @@ class QueuedPager:
             for lane, _ in batch:
                 lane.is_busy = False
         took = (self.clock.now() - now).total_seconds()
-        for (lane, pages), part in zip(batch, parts, strict=True):
+        for (lane, notices), part in zip(batch, parts, strict=True):
             lane.is_slow = not receiver.is_trusted and took > max(_SLOW, len(messages))
-            told = [next(answers) for _ in part]
-            # One message may tell all of a lane's pages.
-            self._answered(lane, receiver, pages, told * len(pages) if len(told) < len(pages) else told)
+            told = [_worst([next(answers) for _ in notice]) for notice in part]
+            # One message may tell all of a lane's notices.
+            self._answered(lane, receiver, notices, told * len(notices) if len(told) < len(notices) else told)
         self._something.set()
 
-    def _answered(self, lane: Lane, receiver: Receiver, pages: list[Page], answers: list[Answer]) -> None:
+    def _answered(self, lane: Lane, receiver: Receiver, notices: list[Notice], answers: list[Answer]) -> None:
         """Note the answers to the messages of one lane, which its receiver got as it was then."""
         now = self.clock.now()
-        for page, answer in zip(pages, answers, strict=True):
+        for notice, answer in zip(notices, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
             if answer.outcome is not Outcome.DELIVERED and lane.receiver != receiver:
                 continue  # it was corrected meanwhile
-            if lane.answered(page, answer, now):
-                self._note(page, receiver, now)
+            for page in notice.pages:
+                if lane.answered(page, answer, now):
+                    self._note(page, receiver, now)
         if (trouble := lane.trouble(now)) != lane.noticed:
             lane.noticed = trouble
             if trouble and receiver.is_trusted:
@@ -396,16 +398,20 @@ def _goes_along(lane: Lane, first: Lane) -> bool:
     return same and lane is not first and not (lane.is_busy or lane.failures or first.failures)
 
 
-def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[Page]]]:
+def _worst(answers: Sequence[Answer]) -> Answer:
+    return next((answer for answer in answers if answer.outcome is not Outcome.DELIVERED), answers[0])
+
+
+def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[Notice]]]:
     """Return what one process sends of some lanes' pages, and note that they are being sent."""
     left = BATCH[due[0][0].receiver.kind]
-    parts: list[list[Page]] = [[] for _ in due]
+    parts: list[list[Notice]] = [[] for _ in due]
     for part, (lane, found) in zip(parts, due, strict=True):
         part.extend(found.fresh[:left])
         left -= len(part)
-        lane.spend(len(part))
+        lane.spend(part)
     for part, (_, found) in zip(parts, due, strict=True):
-        repeats = found.repeats[:left]
+        repeats = [Notice(pages=(page,)) for page in found.repeats[:left]]
         part.extend(repeats)
         left -= len(repeats)
     batch = [(lane, part) for (lane, _), part in zip(due, parts, strict=True) if part]

@@ -1,0 +1,74 @@
+"""Which pages one message tells: most have one of their own, many of a kind share one.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from fencepost_operator.api import Told
+from fencepost_operator.paging.page import Page
+from fencepost_operator.paging.receivers import Kind
+
+MANY: Final = 5
+"""Pages of a kind that share a message; two do where there are more messages than may be sent."""
+
+_Sort: TypeAlias = tuple[str, Told]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Pages of one namespace and one kind that a message tells.
+
+    `is_last`: it tells that an incident is over, and none of its reason is open in the namespace any more.
+    """
+
+    pages: tuple[Page, ...]
+    is_last: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody has to get up for it."""
+        return any(page.is_urgent for page in self.pages)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it tells that incidents are over."""
+        return self.pages[0].resolved_at is not None
+
+
+def notices_of(kind: Kind, fresh: Sequence[Page], pages: Iterable[Page], *, most: int) -> list[Notice]:
+    """Return what tells the fresh ones of a namespace's pages, in their order; `most` messages may be sent now."""
+    found = _grouped(kind, fresh, MANY)
+    if len(found) > most:
+        found = _grouped(kind, fresh, 2)
+    is_open = {page.reason for page in pages if page.resolved_at is None}
+    lasts = {notice.pages[0].reason: notice for notice in found if notice.is_end}
+    last = {id(notice) for reason, notice in lasts.items() if reason not in is_open}
+    return [replace(each, is_last=id(each) in last) for each in found]
+
+
+def _grouped(kind: Kind, fresh: Sequence[Page], many: int) -> list[Notice]:
+    counts = Counter(map(_sort, fresh))
+    shared: dict[_Sort, list[Page]] = {}
+    found: list[list[Page]] = []
+    for page in fresh:
+        sort = _sort(page)
+        if counts[sort] < many or not _may_share(kind, page):
+            found.append([page])
+        elif sort in shared:
+            shared[sort].append(page)
+        else:
+            shared[sort] = [page]
+            found.append(shared[sort])
+    return [Notice(pages=tuple(each)) for each in found]
+
+
+def _sort(page: Page) -> _Sort:
+    return page.reason, page.wanted
+
+
+def _may_share(kind: Kind, page: Page) -> bool:
+    """Alertmanager groups alerts itself; PagerDuty ends an incident only by its own key."""
+    return kind is Kind.APPRISE or (kind is Kind.PAGERDUTY and page.resolved_at is None)
