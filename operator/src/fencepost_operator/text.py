@@ -10,6 +10,12 @@ _UNPRINTABLE: Final = re.compile(
 )
 """White space, control characters, line breaks of Unicode, invisible and bidirectional marks, lone surrogates."""
 _GAP: Final = " … "
+_SCHEME: Final = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*):(?=//)")
+_HOST: Final = re.compile(
+    r"\b(www)\.(?=\w)|\b(?!fencepost\.dev/)([A-Za-z0-9-]+)\.(?=[A-Za-z]{2,24}(?::[0-9]+)?[/?#])", re.IGNORECASE
+)
+"""The last dot of a host that a path follows, and the first one of those that programs take for one.  Annotations of
+fencepost.dev are left: a person copies the commands with them."""
 
 
 def single_line(text: object, *, limit: int = 1024) -> str:
@@ -25,3 +31,8 @@ def single_line(text: object, *, limit: int = 1024) -> str:
     head = (limit - len(_GAP)) // 2
     tail = limit - len(_GAP) - head
     return found[:head] + _GAP + found[-tail:]
+
+
+def without_links(text: str) -> str:
+    """Return the text so that no chat, mail program or console makes a link of it; a person can still read it."""
+    return _HOST.sub(lambda found: f"{found[1] or found[2]}[.]", _SCHEME.sub(r"\1[:]", text))

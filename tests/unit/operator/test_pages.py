@@ -538,6 +538,33 @@ def test_a_deletion_goes_on_as_soon_as_everybody_knows() -> None:
     assert not gone.events
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("see https://evil.example/login", "see https[:]//evil[.]example/login"),
+        ("[fix it](HTTP://evil.example)", "[fix it](HTTP[:]//evil.example)"),
+        ("slack://channel?id=1", "slack[:]//channel?id=1"),
+        ("www.evil.example", "www[.]evil.example"),
+        ("go to evil.example/login?a=b", "go to evil[.]example/login?a=b"),
+        ("orders.job:transform raised java.lang.Error", "orders.job:transform raised java.lang.Error"),
+        ("evil.example", "evil.example"),
+        (
+            "run kubectl annotate spl a streaming.fencepost.dev/paused-",
+            "run kubectl annotate spl a streaming.fencepost.dev/paused-",
+        ),
+    ],
+)
+def test_no_tenants_text_is_a_link_in_a_page(written: str, said: str) -> None:
+    """A message of the author's code, or a name, would look like the platform's own link to whoever is on call."""
+    page = PageStatus(
+        reason="BadSpec", condition="Stalled", severity=Severity.CRITICAL, message=written, opened_at=NOW
+    )  # fmt: skip
+    config = replace(POLICY, runbook_url="https://docs.example/runbooks")
+    found = page_of(GOOD, GOOD.status, page, None, config, NOW)
+    assert found.details["What happened"] == said
+    assert found.runbook == "https://docs.example/runbooks/BadSpec.md", "the platform's own link works"
+
+
 def test_what_a_page_says() -> None:
     risk = DataRisk(partition="orders/0", expires_at=NOW + timedelta(hours=3, minutes=10))
     failed = FailureStatus(count=2, epoch=4, at=NOW, reason=Reason.BAD_SPEC, message="m", remedy="r")

@@ -11,7 +11,7 @@ from fencepost_operator.api import PageStatus, Pipeline, Reason, ReconcileConfig
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.observation import Backlog
 from fencepost_operator.paging.page import Page
-from fencepost_operator.text import single_line
+from fencepost_operator.text import single_line, without_links
 
 _LINE: Final = 1024
 _SHORT: Final = 200
@@ -35,13 +35,18 @@ def page_of(
         dedup_key=f"fencepost/{config.cluster_uid}/{key}/{page.reason}",
         reason=page.reason,
         severity=page.severity,
-        summary=single_line(f"{over}{key} {page.reason}: {situation}", limit=_SHORT),
+        summary=_said(f"{over}{key} {page.reason}: {situation}", limit=_SHORT),
         opened_at=page.opened_at,
         resolved_at=page.resolved_at,
-        details={name: single_line(text, limit=_LINE) for name, text in _details(pipeline, status, page, backlog, now)},
+        details={name: _said(text, limit=_LINE) for name, text in _details(pipeline, status, page, backlog, now)},
         runbook=f"{config.runbook_url}/{page.reason}.md" if config.runbook_url else "",
         sent=page.sent,
     )
+
+
+def _said(text: str, *, limit: int) -> str:
+    """Return text that may be a tenant's: the only link of a page is its runbook."""
+    return single_line(without_links(text), limit=limit)
 
 
 def _details(
