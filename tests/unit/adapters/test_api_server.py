@@ -24,6 +24,7 @@ from fencepost_operator.adapters.api_server import (
     Invalid,
     NamespaceEnds,
     Resource,
+    TooLarge,
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 from fencepost_operator.turns import TENANT
@@ -293,3 +294,58 @@ def test_resources_are_named_as_rbac_names_them() -> None:
     )
     assert str(status) == "streamingpipelines.streaming.fencepost.dev/status"
     assert str(PODS) == "pods"
+
+
+def listed(request: web.Request, *, objects: int, size: int) -> web.Response:
+    """Answer a list of objects with large annotations, as many as are asked for."""
+    start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or objects)
+    end = min(start + limit, objects)
+    items = [{"metadata": {"name": f"o{number}", "annotations": {"a": "x" * size}}} for number in range(start, end)]
+    return web.json_response({"items": items, "metadata": {"continue": str(end)} if end < objects else {}})
+
+
+async def test_an_answer_beyond_the_largest_is_refused_and_the_next_request_works() -> None:
+    """26 MB of a tenant's objects took the operator's memory, and everybody's pipelines with it."""
+    async with answering(lambda request: listed(request, objects=200, size=256 * 1024)) as api:
+        with pytest.raises(TooLarge, match=r"list jobs\.batch n: the answer has more than 4096 KiB") as caught:
+            await api.list(JOBS, namespace="n")
+        assert "large annotations" in caught.value.remedy
+        assert len(await api.list(JOBS, namespace="n", limit=2)) == 2
+
+
+async def test_large_objects_are_read_in_smaller_pages() -> None:
+    sizes = list[int]()
+    async with answering(lambda request: listed(request, objects=50, size=250 * 1024)) as api:
+        names = list[str]()
+        async for page in api.pages(JOBS, namespace="n", size=100):
+            sizes.append(len(page))
+            names += [item["metadata"]["name"] for item in page]
+    assert names == [f"o{number}" for number in range(50)]
+    assert max(sizes) * 250 * 1024 < 4 * 1024 * 1024
+
+
+async def test_of_each_tenant_one_large_answer_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = {"evil": 0, "shop": 0}
+    seen = dict(reading)
+    read = api_server._text
+
+    async def watched(answer: aiohttp.ClientResponse, *, most: int) -> bytes | None:
+        tenant = TENANT.get()
+        is_large = most > api_server._SMALL
+        reading[tenant] += is_large
+        seen[tenant] = max(seen[tenant], reading[tenant])
+        try:
+            return await read(answer, most=most)
+        finally:
+            reading[tenant] -= is_large
+
+    monkeypatch.setattr(api_server, "_text", watched)
+
+    async def of(tenant: str, api: ApiServer) -> int:
+        TENANT.set(tenant)
+        return len(await api.list(JOBS, namespace=tenant))
+
+    async with answering(lambda request: listed(request, objects=4, size=250 * 1024)) as api:
+        tenants = ["evil"] * 10 + ["shop"]
+        assert set(await asyncio.gather(*(asyncio.create_task(of(tenant, api)) for tenant in tenants))) == {4}
+    assert seen == {"evil": 1, "shop": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from typing import Any, cast
 
 import pytest
@@ -22,11 +22,13 @@ class Server(ApiServer):
     def __init__(self, *, closed: Collection[str] = (), gone: Collection[str] = ()) -> None:
         self.closed, self.gone = closed, gone
 
-    async def list(self, resource: Resource, *, namespace: str | None = None, **_: Any) -> list[dict[str, Any]]:
+    async def pages(
+        self, resource: Resource, *, namespace: str | None = None, **_: Any
+    ) -> AsyncIterator[list[dict[str, Any]]]:
         if namespace in {*self.closed, *self.gone}:
             raise Denied(f"cannot list {resource.plural} in {namespace}", remedy="restore the RoleBinding")
         status = {"plannedRestartSince": "2026-01-01T12:00:00Z"}
-        return [{"metadata": {"namespace": namespace, "name": "orders"}, "status": status}]
+        yield [{"metadata": {"namespace": namespace, "name": "orders"}, "status": status}]
 
     async def get(self, resource: Resource, *, name: str, **_: Any) -> dict[str, Any] | None:
         assert resource.plural == "namespaces"

@@ -7,7 +7,7 @@ from typing import Any, cast
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import FINALIZER, ObjectKey
 
 KEY = ObjectKey("shop", "orders")
 
@@ -38,3 +38,14 @@ async def test_a_rewind_beyond_a_hundred_others_of_the_namespace_is_seen() -> No
     others = [manifest(number, "another") for number in range(250)]
     rewinds = KubernetesRewinds(Paged([*others, manifest(250, "orders")]), cast("EventRecorder", None))
     assert [found.key.name for found in await rewinds.unfinished(KEY, expected=True)] == ["back-250"]
+
+
+async def test_of_very_many_rewinds_those_in_progress_and_the_oldest_are_kept() -> None:
+    """A tenant may create any number, each with a thousand offsets."""
+    many = [manifest(number, "orders") for number in range(250)]
+    for number, each in enumerate(many):
+        each["metadata"]["creationTimestamp"] = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+    many[249]["metadata"]["finalizers"] = [FINALIZER]
+    rewinds = KubernetesRewinds(Paged(many), cast("EventRecorder", None))
+    found = [found.key.name for found in await rewinds.unfinished(KEY, expected=True)]
+    assert found == [*(f"back-{number:03}" for number in range(99)), "back-249"]

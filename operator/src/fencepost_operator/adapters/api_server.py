@@ -37,6 +37,15 @@ _RATE: Final = 200.0
 _BURST: Final = 1000.0
 """Requests that one tenant may begin at once, and then `_RATE` a second: a request costs about 1 ms of CPU."""
 
+_SMALL: Final = 256 * 1024
+_LARGEST: Final = 4 * 1024 * 1024
+"""Bytes of an answer. One that is not small has a turn of its own; one beyond the largest is not read to its end.
+
+An object has 1.5 MiB at most, the pods of a pipeline with a hundred workers about as much.
+"""
+_LARGE_AT_ONCE: Final = 4
+"""Answers that are not small and are read at the same moment, one of each tenant; each takes a few times its bytes."""
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -46,6 +55,10 @@ class AlreadyExists(Conflict):
 
 class NotServed(Rejected):
     """The API server knows no such kind, as where a CRD is not installed."""
+
+
+class TooLarge(Rejected):
+    """The answer has more bytes than the operator reads."""
 
 
 class Invalid(Rejected):
@@ -135,6 +148,7 @@ class ApiServer:
         self._turns = Turns(
             "the API server", limit=_CONNECTIONS, per_tenant=_CONNECTIONS_PER_TENANT, rate=_RATE, burst=_BURST
         )
+        self._large = Turns("large answers of the API server", limit=_LARGE_AT_ONCE, per_tenant=1)
         self._answered_at = self._silent_at = -math.inf
 
     @classmethod
@@ -179,20 +193,35 @@ class ApiServer:
         accept: str = "application/json",
         limit: int | None = None,
     ) -> list[Json]:
-        """Return the objects of a collection that match the selectors, at most the first `limit`, by name."""
+        """Return the objects of a collection that match the selectors, at most the first `limit`, by name.
+
+        Raises TooLarge; `pages` is for what may be large.
+        """
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit or "")}
         found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
         items: list[Json] = found.get("items") or []
         return items
 
     async def pages(
-        self, resource: Resource, *, namespace: str | None = None, labels: str = "", size: int
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        accept: str = "application/json",
+        size: int = 100,
     ) -> AsyncIterator[Sequence[Json]]:
-        """Yield all objects of a collection that match the selector, `size` at a time."""
+        """Yield all objects of a collection that match the selector, `size` at a time, fewer where they are large."""
         start = ""
         while True:
             query = {"labelSelector": labels, "limit": str(size), "continue": start}
-            found = await self._call("GET", "list", resource, namespace=namespace, query=query)
+            try:
+                found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
+            except TooLarge:
+                if size == 1:
+                    raise
+                size = max(size // 4, 1)
+                continue
             yield found.get("items") or []
             start = (found.get("metadata") or {}).get("continue") or ""
             if not start:
@@ -255,12 +284,25 @@ class ApiServer:
         url = f"{self._configuration.host}{path}" + (f"?{asked}" if asked else "")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": FIELD_MANAGER}
         doing = f"{verb} {resource}" + (f" {namespace}" if namespace else "") + (f"/{name}" if name else "")
-        since = time.monotonic()
-        async with self._turns.turn(TENANT.get() or namespace or resource.plural):
-            if self._answered_at < since < self._silent_at:
-                raise _no_answer(doing, "nor any other request meanwhile")
-            status, text = await self._send(method, url, resource, headers=headers, body=body, doing=doing)
-        return _decoded(status, text, doing=doing, verb=verb, resource=resource, named=name is not None)
+        tenant = TENANT.get() or namespace or resource.plural
+
+        async def ask(most: int) -> Json:
+            since = time.monotonic()
+            async with self._turns.turn(tenant):
+                if self._answered_at < since < self._silent_at:
+                    raise _no_answer(doing, "nor any other request meanwhile")
+                status, text = await self._send(
+                    method, url, resource, headers=headers, body=body, doing=doing, most=most
+                )
+            return _decoded(status, text, doing=doing, verb=verb, resource=resource, named=name is not None)
+
+        if method != "GET":
+            return await ask(_LARGEST)
+        try:
+            return await ask(_SMALL)
+        except TooLarge:
+            async with self._large.turn(tenant):
+                return await ask(_LARGEST)
 
     async def _send(
         self,
@@ -271,8 +313,9 @@ class ApiServer:
         headers: dict[str, str],
         body: Mapping[str, Any] | None,
         doing: str,
+        most: int,
     ) -> tuple[int, bytes]:
-        """Return the status and the text of the answer."""
+        """Return the status and the text of the answer. Raises TooLarge for one of more bytes than `most`."""
         try:
             bearer = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             if bearer:
@@ -282,12 +325,30 @@ class ApiServer:
             answer = await self._rest.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
-            found = answer.status, await answer.read()
+            found = answer.status, await _text(answer.response, most=most)
         except (aiohttp.ClientError, TimeoutError, OSError, ApiException) as error:
             self._silent_at = time.monotonic()
             raise _no_answer(doing, f"{type(error).__name__} {error}".rstrip()) from error
         self._answered_at = time.monotonic()
-        return found
+        if found[1] is None:
+            raise TooLarge(
+                f"{doing}: the answer has more than {most // 1024} KiB",
+                remedy="delete objects of that kind, or large annotations, that the operator did not create",
+            )
+        return found[0], found[1]
+
+
+async def _text(answer: aiohttp.ClientResponse, *, most: int) -> bytes | None:
+    """Return the body, or None and close the connection where it has more bytes."""
+    pieces, size = list[bytes](), 0
+    async for piece in answer.content.iter_any():
+        size += len(piece)
+        if size > most:
+            answer.close()
+            return None
+        pieces.append(piece)
+    answer.release()
+    return b"".join(pieces)
 
 
 def _no_answer(doing: str, why: str) -> Unreachable:

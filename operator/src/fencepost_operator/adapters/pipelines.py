@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer, Gone, Json, Resource
+from fencepost_operator.adapters.api_server import METADATA_ONLY, NAMESPACES, ApiServer, Gone, Json, Resource
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.status_writes import replace_status
 from fencepost_operator.api import (
@@ -51,23 +51,25 @@ class KubernetesPipelines:
 
         One of several namespaces that the operator may not read is left out.
         """
-        return tuple(_key(item) for item in await self._list(namespaces))
+        return tuple([_key(item) async for item in self._all(namespaces, accept=METADATA_ONLY)])
 
     async def restarting(self, namespaces: Sequence[str]) -> dict[ObjectKey, datetime]:
         """Return the pipelines that are being restarted by plan, and since when."""
-        found = {_key(item): read_status(item.get("status")) for item in await self._list(namespaces)}
-        return {key: since for key, status in found.items() if (since := status.planned_restart_since)}
+        found = {
+            _key(item): read_status(item.get("status")).planned_restart_since async for item in self._all(namespaces)
+        }
+        return {key: since for key, since in found.items() if since}
 
     async def left(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return all pipelines of these namespaces; raises Denied where that cannot be known, unless one is gone."""
-        found: list[Json] = []
+        found: list[ObjectKey] = []
         for namespace in namespaces or (None,):
             try:
-                found += await self.api.list(_PIPELINES, namespace=namespace)
+                found += [_key(item) async for item in self._of(namespace, accept=METADATA_ONLY)]
             except Denied:
                 if namespace is None or not await self._is_gone(namespace):
                     raise
-        return tuple(_key(item) for item in found)
+        return tuple(found)
 
     async def _is_gone(self, namespace: str) -> bool:
         """Return whether a namespace does not exist; one that may not be looked at counts as there."""
@@ -76,11 +78,17 @@ class KubernetesPipelines:
         except Denied:
             return False
 
-    async def _list(self, namespaces: Sequence[str]) -> list[Json]:
-        found: list[Json] = []
+    async def _of(self, namespace: str | None, *, accept: str) -> AsyncIterator[Json]:
+        """Yield the pipelines of a namespace, or of all. Tenants decide how large they are, so no page is kept."""
+        async for page in self.api.pages(_PIPELINES, namespace=namespace, accept=accept):
+            for item in page:
+                yield item
+
+    async def _all(self, namespaces: Sequence[str], *, accept: str = "application/json") -> AsyncIterator[Json]:
         for namespace in namespaces or (None,):
             try:
-                found += await self.api.list(_PIPELINES, namespace=namespace)
+                async for item in self._of(namespace, accept=accept):
+                    yield item
             except Denied as error:
                 if len(namespaces) < 2:  # noqa: PLR2004 - nobody else waits for the only one
                     raise
@@ -88,7 +96,6 @@ class KubernetesPipelines:
                     "the pipelines of namespace %s are left out: %s", namespace, error,
                     extra={"reason": Reason.LIST_FAILED, "remedy": error.remedy},
                 )  # fmt: skip
-        return found
 
     async def namespace_ends(self, key: ObjectKey) -> bool:
         """Return whether the pipeline's namespace is being deleted, with all that is in it."""

@@ -92,8 +92,8 @@ class HelmReleases:
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
         selector = f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
-        found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
-        marks = [item["metadata"]["labels"] for item in found]
+        pages = self.api.pages(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
+        marks = [item["metadata"]["labels"] async for page in pages for item in page]
         keys = {ObjectKey(mark[labels.NAMESPACE], mark[labels.PIPELINE]) for mark in marks}
         return tuple(sorted((key for key in keys if not namespaces or key.namespace in namespaces), key=str))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from fencepost_operator.adapters.api_server import ApiServer, Gone, Json, Resource
+from fencepost_operator.adapters.api_server import ApiServer, Gone, Json, NotServed, Resource
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.status_writes import replace_status
 from fencepost_operator.api import (
@@ -23,12 +25,13 @@ from fencepost_operator.api import (
     read_rewind,
     write_rewind_status,
 )
-from fencepost_operator.errors import Rejected
 
 _REWINDS: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=REWIND_PLURAL)
 _STATUS: Final = Resource(prefix=_REWINDS.prefix, plural=REWIND_PLURAL, subresource="status")
 _PAGE: Final = 100
 """Rewinds in one answer of the API server; a tenant may create any number."""
+_KEPT: Final = 100
+"""Rewinds of a pipeline that are looked at: those in progress, and then the oldest. The others wait unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,12 @@ class KubernetesRewinds:
     async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
         """Return the pipeline's rewinds that are not marked as over; see the port."""
         unmarked = self.api.pages(_REWINDS, namespace=pipeline.namespace, labels=f"!{FINISHED_LABEL}", size=_PAGE)
+        kept: list[Rewind] = []
         try:
-            return tuple(
-                [
-                    rewind
-                    async for page in unmarked
-                    for rewind in map(read_rewind, page)
-                    if rewind.pipeline == pipeline.name
-                ]
-            )
-        except Rejected:  # not found: the CRDs are those of an older release
+            async for page in unmarked:
+                kept = _first([*kept, *(read_rewind(item) for item in page if _names(item, pipeline.name))])
+            return tuple(kept)
+        except NotServed:  # not found: the CRDs are those of an older release
             if expected:
                 raise
             return ()
@@ -99,3 +98,18 @@ class KubernetesRewinds:
                 "resourceVersion": rewind.resource_version,
             },
         }
+
+
+def _names(item: Json, pipeline: str) -> bool:
+    spec = item.get("spec")
+    return isinstance(spec, Mapping) and spec.get("pipeline") == pipeline
+
+
+def _first(rewinds: Sequence[Rewind]) -> list[Rewind]:
+    """Return the rewinds that are kept, in the order of their names."""
+
+    def turn(rewind: Rewind) -> tuple[bool, datetime, str]:
+        return not (rewind.is_held or rewind.status.has_begun), rewind.created_at, rewind.key.name
+
+    kept = heapq.nsmallest(_KEPT, rewinds, key=turn)
+    return sorted(kept, key=lambda each: each.key.name)
