@@ -344,10 +344,12 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurabilityFacts:
-    """What a check of the durability settings found; the topics are None where only the driver may connect."""
+    """What a check of the durability settings found. The topics are None where only the driver connects to Kafka."""
 
     cassandra: Fact[CassandraSettings]
     topics: Fact[Mapping[str, TopicSettings] | None]
+    sinks: Mapping[str, Fact[Mapping[str, TopicSettings] | None]] = field(default_factory=dict)
+    """Of each Kafka sink, by its name."""
 
 
 def reports_matter(row: FenceRow, *, by_driver: bool) -> bool:

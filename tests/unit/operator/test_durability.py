@@ -14,10 +14,19 @@ from fakes.stage import POLICY, Stage
 from fakes.world import DURABLE_TOPIC, REPLICATED
 from fencepost.fence.schema import replication
 from fencepost_operator.adapters.cassandra_settings import read_settings
-from fencepost_operator.api import DurabilityStatus, Pipeline, Reason, State, read_pipeline
+from fencepost_operator.api import (
+    DurabilityStatus,
+    KafkaConnection,
+    Pipeline,
+    Reason,
+    Spec,
+    State,
+    read_pipeline,
+)
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durability
 from fencepost_operator.decision.events import status_events
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.desired.connections import kafka_connection, sink_connections
 from fencepost_operator.desired.hashes import fingerprints, referenced
 from fencepost_operator.observation import (
     CassandraSettings,
@@ -125,6 +134,66 @@ def test_topics_settings() -> None:
         "kafka.unclean.leader.election.enable": "true",
     }
     assert all(each.where == "topic orders" and each.remedy for each in found.weak)
+
+
+COPIES = {"name": "copies", "kafka": {"topic": "out"}}
+AWAY = {
+    "name": "away",
+    "kafka": {"topic": "far", "bootstrapServers": "other:9092", "propertiesFrom": {"secretName": "other"}},
+}
+
+
+def test_topics_of_sinks_are_checked_where_they_are() -> None:
+    weak_topic = TopicSettings(replicas=3, min_insync_replicas=1, unclean_leader_election=False)
+    facts = DurabilityFacts(
+        cassandra=Known(SAFE),
+        topics=Known({"orders": DURABLE_TOPIC}),
+        sinks={"copies": Known({"out": weak_topic}), "away": Known(None)},
+    )
+    found = durability(pipeline(), facts, Stage().world.now)
+    assert found is not None
+    assert [(each.setting, each.where) for each in found.weak] == [
+        ("kafka.min.insync.replicas", "topic out of sink copies")
+    ]
+    assert found.unknown == ("all settings of Kafka of sink away, to which only the driver may connect",)
+    assert found.complete
+
+
+def test_a_sink_whose_kafka_does_not_answer_hides_no_risk() -> None:
+    weak_topic, now = replace(DURABLE_TOPIC, replicas=1), Stage().world.now
+    before = pipeline()
+    facts = DurabilityFacts(
+        cassandra=Known(SAFE), topics=Known({"orders": weak_topic}), sinks={"copies": Known({"out": weak_topic})}
+    )
+    first = durability(before, facts, now)
+    silent = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
+    after = replace(before, status=replace(before.status, durability=first))
+    found = durability(after, replace(facts, sinks={"copies": silent}), now)
+    assert first is not None
+    assert found is not None
+    assert [each.where for each in found.weak] == ["topic orders", "topic out of sink copies"]
+    assert found.weak == first.weak
+    assert not found.complete
+
+
+def test_a_sink_is_reached_as_the_source_is_unless_it_names_a_cluster() -> None:
+    read = read_pipeline(body(sinks=[COPIES, AWAY]))
+    assert isinstance(read.spec, Spec)
+    source = kafka_connection(read.key, read.spec)
+    found = sink_connections(read.key, read.spec)
+    assert found["copies"] == replace(source, topics=("out",))
+    assert found["away"] == KafkaConnection(
+        namespace=read.key.namespace, bootstrap_servers="other:9092", topics=("far",), properties={},
+        properties_secret="other",  # noqa: S106 - a Secret's name
+    )  # fmt: skip
+
+
+async def test_the_operator_asks_for_the_topic_of_a_sink() -> None:
+    stage = Stage()
+    stage.world.topic_settings = replace(DURABLE_TOPIC, replicas=1)
+    stage.world.apply(body(sinks=[COPIES]))
+    await stage.running()
+    assert "kafka.replication.factor of topic out of sink copies is 1, not 3" in at_risk(stage)
 
 
 def test_what_cannot_be_read_is_unknown_and_no_risk() -> None:

@@ -22,6 +22,7 @@ from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.observation import (
     CassandraSettings,
     DurabilityFacts,
+    Fact,
     Known,
     TopicSettings,
     Unknown,
@@ -77,10 +78,10 @@ def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime)
     weak = [
         *_consistency(spec.checkpoint),
         *(_of_side("cassandra.", known) if _is_silent(facts.cassandra) else _of_cassandra(spec, facts)),
-        *(_of_side("kafka.", known) if _is_silent(facts.topics) else _of_kafka(facts)),
+        *_of_kafka(facts, known),
     ]
     unknown = [*_unknown_of_cassandra(facts), *_unknown_of_kafka(facts)]
-    silent = any(_is_silent(fact) for fact in (facts.cassandra, facts.topics))
+    silent = any(_is_silent(fact) for fact in (facts.cassandra, facts.topics, *facts.sinks.values()))
     return DurabilityStatus(
         checked_at=now,
         generation=pipeline.generation,
@@ -236,28 +237,47 @@ _TOPIC_SETTINGS: Final[tuple[tuple[str, _Value, Callable[[int | bool], bool], st
 """Name, where the value is, whether it is weak, what it should be, what to do."""
 
 
-def _of_kafka(facts: DurabilityFacts) -> Iterator[WeakSetting]:
+_Topics = Fact[Mapping[str, TopicSettings] | None]
+_OF_SINK: Final = " of sink "
+
+
+def _places(facts: DurabilityFacts) -> Iterator[tuple[str, _Topics]]:
+    """Yield the source's topics, and those of each Kafka sink, with what follows their names in a message."""
+    yield "", facts.topics
+    yield from ((f"{_OF_SINK}{name}", topics) for name, topics in facts.sinks.items())
+
+
+def _of_kafka(facts: DurabilityFacts, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:
+    before = [each for each in known if each.setting.startswith("kafka.")]
+    for place, topics in _places(facts):
+        if _is_silent(topics):
+            yield from (each for each in before if each.where.partition(_OF_SINK)[2] == place.removeprefix(_OF_SINK))
+        else:
+            yield from _weak_topics(place, topics)
+
+
+def _weak_topics(place: str, topics: _Topics) -> Iterator[WeakSetting]:
     for name, value, is_weak, wanted, remedy in _TOPIC_SETTINGS:
-        topics: dict[int | bool, list[str]] = {}
-        for topic, settings in sorted(_topics(facts).items()):
+        weak: dict[int | bool, list[str]] = {}
+        for topic, settings in sorted(_known(topics).items()):
             if (found := value(settings)) is not None and is_weak(found):
-                topics.setdefault(found, []).append(topic)
-        for found, names in sorted(topics.items()):
-            yield WeakSetting(
-                setting=name, where=f"topic {listed(names)}", found=str(found).lower(), wanted=wanted, remedy=remedy
-            )
+                weak.setdefault(found, []).append(topic)
+        for found, names in sorted(weak.items()):
+            where = f"topic {listed(names)}{place}"
+            yield WeakSetting(setting=name, where=where, found=str(found).lower(), wanted=wanted, remedy=remedy)
 
 
 def _unknown_of_kafka(facts: DurabilityFacts) -> Iterator[str]:
-    if isinstance(facts.topics, Unknown):
-        yield f"all settings of Kafka ({facts.topics.message})"
-        return
-    if facts.topics.value is None:
-        yield "all settings of Kafka, to which only the driver may connect"
-    for name, value, *_ in _TOPIC_SETTINGS:
-        if topics := sorted(topic for topic, settings in _topics(facts).items() if value(settings) is None):
-            yield f"{name} of topic {listed(topics)} (grant the account DescribeConfigs on it)"
+    for place, topics in _places(facts):
+        if isinstance(topics, Unknown):
+            yield f"all settings of Kafka{place} ({topics.message})"
+            continue
+        if topics.value is None:
+            yield f"all settings of Kafka{place}, to which only the driver may connect"
+        for name, value, *_ in _TOPIC_SETTINGS:
+            if silent := sorted(topic for topic, settings in _known(topics).items() if value(settings) is None):
+                yield f"{name} of topic {listed(silent)}{place} (grant the account DescribeConfigs on it)"
 
 
-def _topics(facts: DurabilityFacts) -> Mapping[str, TopicSettings]:
-    return (facts.topics.value or {}) if isinstance(facts.topics, Known) else {}
+def _known(topics: _Topics) -> Mapping[str, TopicSettings]:
+    return (topics.value or {}) if isinstance(topics, Known) else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fencepost_operator.api import CassandraConnection, CheckpointSpec, KafkaConnection, ObjectKey, Spec
 
 
@@ -22,6 +24,26 @@ def cassandra_connection(key: ObjectKey, checkpoint: CheckpointSpec) -> Cassandr
         replication_class=checkpoint.replication_class,
         replication_factor=checkpoint.replication_factor,
     )
+
+
+def sink_connections(key: ObjectKey, spec: Spec) -> dict[str, KafkaConnection]:
+    """Return the way to the topic of each Kafka sink, by the sink's name; without a cluster of its own the source's."""
+    source, found = kafka_connection(key, spec), dict[str, KafkaConnection]()
+    for sink in spec.sinks:
+        if (kafka := sink.kafka) is None:
+            continue
+        found[sink.name] = (
+            replace(source, topics=(kafka.topic,))
+            if kafka.bootstrap_servers is None
+            else KafkaConnection(
+                namespace=key.namespace,
+                bootstrap_servers=kafka.bootstrap_servers,
+                topics=(kafka.topic,),
+                properties=kafka.properties,
+                properties_secret=sink.options_secret,
+            )
+        )
+    return found
 
 
 def kafka_connection(key: ObjectKey, spec: Spec) -> KafkaConnection:

@@ -27,7 +27,7 @@ from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.unfinished import is_open
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
-from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
+from fencepost_operator.desired.connections import cassandra_connection, kafka_connection, sink_connections
 from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
@@ -256,11 +256,13 @@ class Observer:
                 (spec.checkpoint.keyspace, *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra))
             )
         )
-        cassandra, topics = await asyncio.gather(
+        sinks = sink_connections(pipeline.key, spec)
+        cassandra, topics, of_sinks = await asyncio.gather(
             self._see(self.ports.fences.settings(cassandra_connection(pipeline.key, spec.checkpoint), keyspaces)),
             self._see(self.ports.offsets.settings(kafka_connection(pipeline.key, spec))),
+            asyncio.gather(*(self._see(self.ports.offsets.settings(connection)) for connection in sinks.values())),
         )
-        return DurabilityFacts(cassandra=cassandra, topics=topics)
+        return DurabilityFacts(cassandra=cassandra, topics=topics, sinks=dict(zip(sinks, of_sinks, strict=True)))
 
     async def _snapshots(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[tuple[Snapshot, ...] | None]:
         if not isinstance(pipeline.spec, Spec) or not needs_list(pipeline, self.ports.clock.now()):
