@@ -15,6 +15,7 @@ Call: TypeAlias = Literal[
     "uninstall", "prune", "delete_fence", "accept_loss", "take_snapshot",
     "rewinds", "rewind", "write_rewind", "mark_rewind", "start_purge",
 ]  # fmt: skip
+Dependency: TypeAlias = Literal["kafka", "cassandra"]
 Part: TypeAlias = Literal["driver", "master", "worker"]
 
 
@@ -212,6 +213,27 @@ class Unseen(Event):
 
     fact: Fact = "runs"
     seconds: float = 10.0
+    operator: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blindness(Event):
+    """Every operator, and nobody else, gets no answer from Kafka or Cassandra; `hangs`: the newest driver hangs.
+
+    It lasts beyond the time in which other events happen.
+    """
+
+    dependency: Dependency = "kafka"
+    hangs: bool = True
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock(Event):
+    """The wall clock of one operator is `ahead` by that many seconds more, for some time."""
+
+    ahead: float = 600.0
+    seconds: float = 20.0
     operator: int = 0
 
 

@@ -23,7 +23,7 @@ from simulation import older_hashes, other_words
 from simulation.drivers import SimulatedDriver
 from simulation.history import Setup
 from simulation.invariants import Target
-from simulation.operators import Operator
+from simulation.operators import CASSANDRA, KAFKA, Operator
 from simulation.world import SimulatedWorld
 
 CODE: Final = "ConfigMap/code"
@@ -121,6 +121,8 @@ class Faults:
                 self._cluster(event)
             case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
+            case e.Blindness() | e.StepClock():
+                self._senses(event)
             case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
                 self._operator(event)
             case e.NewChart() | e.OlderHashes() | e.OtherWords():
@@ -282,6 +284,26 @@ class Faults:
                 self.world.busy_until = self._in(seconds)
             case e.Interrupt(operator=number):
                 self.operators[number].interrupts.append(event)
+
+    def _senses(self, event: e.Blindness | e.StepClock) -> None:
+        if isinstance(event, e.StepClock):
+            self._step(self.operators[event.operator], event.ahead)
+            self._later(event.seconds, lambda: self._step(self.operators[event.operator], -event.ahead))
+            return
+        for operator in self.operators:
+            operator.blind = KAFKA if event.dependency == "kafka" else CASSANDRA
+        if event.hangs:
+            for driver in self._living()[-1:]:
+                driver.hangs = True
+        self._later(event.seconds, self._see)
+
+    @staticmethod
+    def _step(operator: Operator, ahead: float) -> None:
+        operator.stepped += ahead
+
+    def _see(self) -> None:
+        for operator in self.operators:
+            operator.blind = frozenset()
 
     def _release(self, event: e.NewChart | e.OlderHashes | e.OtherWords) -> None:
         """Replace every operator by one of another release."""

@@ -62,6 +62,11 @@ class History:
     setup: Setup
     events: tuple[e.Event, ...]
 
+    @property
+    def troubled(self) -> float:
+        """Seconds until the last fault is over: an operator may be blind for longer than events happen."""
+        return max([TROUBLED, *(each.at + each.seconds for each in self.events if isinstance(each, e.Blindness))])
+
     @staticmethod
     def random(seed: int) -> History:
         """Return the history of a seed."""
@@ -86,6 +91,10 @@ class History:
         if seed % 7 == 0:
             more = random.Random(f"troubles of {seed}")
             made += [_event(more, setup, TROUBLES) for _ in range(more.randint(1, MOST_CHANGES))]
+        if seed % 4 == 1:
+            made.append(_blindness(random.Random(f"blindness of {seed}")))
+        if seed % 5 == 2:
+            made.append(_step_clock(random.Random(f"clock of {seed}"), setup))
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
@@ -189,6 +198,18 @@ def _drain(chance: random.Random) -> e.Event:
     """Return a drain that the other events leave where they are, at a moment when there is a cluster."""
     at = round(chance.uniform(DRAINS, TROUBLED), 1)
     return e.Drain(at, workers=chance.random() < 0.4, seconds=_some(chance))
+
+
+def _blindness(chance: random.Random) -> e.Event:
+    """Return minutes in which the operators do not see a run that hangs, or commits on."""
+    at, lasts = round(chance.uniform(EARLY, TROUBLED), 1), chance.choice((45.0, 180.0, 180.0, 1500.0))
+    dependency: e.Dependency = chance.choice(("kafka", "cassandra"))
+    return e.Blindness(at, dependency=dependency, hangs=chance.random() < 0.7, seconds=lasts)
+
+
+def _step_clock(chance: random.Random, setup: Setup) -> e.Event:
+    at, ahead = round(chance.uniform(0, TROUBLED), 1), chance.choice((-7200.0, -600.0, 20.0, 600.0, 7200.0))
+    return e.StepClock(at, ahead=ahead, seconds=_some(chance), operator=_operator(chance, setup))
 
 
 def _delete_pod(chance: random.Random, _setup: Setup, at: float) -> e.Event:

@@ -31,6 +31,13 @@ CONFIG: Final = ReconcileConfig(
     cluster_uid="cluster-1", poll_interval=3.0, resync_interval=60.0, refresh_interval=30.0, page_resolve_after=45.0
 )
 """Seldom passes make short histories; `wake` stands for the watches."""
+KAFKA: Final = frozenset({"source", "unread", "at", "topic_settings"})
+CASSANDRA: Final = frozenset(
+    {
+        "fence", "progress", "loss", "snapshots", "cassandra_settings",
+        "create", "take_over", "accept_loss", "take_snapshot", "drop_snapshots", "rewind", "delete_fence",
+    }
+)  # fmt: skip
 LATE: Final = frozenset({"start", "stop", "install", "uninstall", "prune", "write_status", "set_finalizer"})
 """Writes that may take effect long after their caller gave up; the next read settles a late write to the fence."""
 
@@ -41,16 +48,15 @@ class Died(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class SkewedClock:
-    """An operator's clock."""
+    """An operator's clocks: the wall's may step, the monotonic one does not."""
 
-    world: SimulatedWorld
-    ahead: timedelta
+    operator: Operator
 
     def now(self) -> datetime:
-        return self.world.now + self.ahead
+        return self.operator.world.now + timedelta(seconds=self.operator.skew + self.operator.stepped)
 
     def monotonic(self) -> float:
-        return self.world.now.timestamp()
+        return self.operator.world.now.timestamp()
 
 
 @dataclass(slots=True)
@@ -102,6 +108,7 @@ class SimulatedGate(Gate):
         operator.writes.append(name)
         if operator.interrupts:
             await operator.interrupted(name, "before", effect)
+        operator.check_answers(name)
         operator.turn.write(name)
         effect()
         operator.wrote(name)
@@ -153,6 +160,10 @@ class Operator:
     """Until when a fact is answered as it was last."""
     unseen: dict[str, datetime] = field(default_factory=dict)
     """Until when a fact is not answered."""
+    stepped: float = 0.0
+    """Seconds by which its wall clock was set ahead since it began."""
+    blind: frozenset[str] = frozenset()
+    """Calls of what does not answer it."""
     note: Callable[[str], None] = lambda _line: None
     writes: list[str] = field(default_factory=list)
     _last: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -190,6 +201,7 @@ class Operator:
         """Let nothing keep it from moving, and nobody from answering."""
         self.interrupts.clear()
         self.stale.clear()
+        self.blind, self.stepped = frozenset(), 0.0
         self.unseen.clear()
         self.due = self.world.now
 
@@ -216,7 +228,7 @@ class Operator:
             ports_of(self.world, gate),
             pipelines=SimulatedPipelines(world=self.world, gate=gate),
             pager=SimulatedPager(self.world, self.inbox),
-            clock=SkewedClock(self.world, timedelta(seconds=self.skew)),
+            clock=SkewedClock(self),
         )
 
     # what its gate asks
@@ -225,6 +237,7 @@ class Operator:
         """Return a fact as this operator sees it."""
         now, pipeline = self.world.now, self.world.pipelines.get(self.key)
         uid = pipeline.uid if pipeline is not None else ""
+        self.check_answers(name)
         if name in self.unseen and self.unseen[name] > now:
             raise Unreachable(f"no answer about {name}", remedy="look at the API server")
         if name in self.stale and self.stale[name] > now and self._last.get(name, ("",))[0] == uid:
@@ -233,6 +246,17 @@ class Operator:
         found = fact()
         self._last[name] = (uid, found)
         return found
+
+    def check_answers(self, name: str) -> None:
+        """Raise Unreachable for a call of what does not answer this operator."""
+        if name in self.blind:
+            raise Unreachable(f"{name}: no answer", remedy="look at the network")
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it stands still, or is shown old facts or none for a while, apart from blindness."""
+        now = self.world.now
+        return self._pass is not None or any(end > now for end in (*self.stale.values(), *self.unseen.values()))
 
     def wrote(self, name: str) -> None:
         """Note a write that took effect."""

@@ -13,8 +13,9 @@ from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, Stat
 from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
-from simulation.history import TROUBLED, History
+from simulation.history import History
 from simulation.invariants import INSTEAD, Broken, Invariants, Statuses, require, transition_skew
+from simulation.minutes import Minutes
 from simulation.operators import CONFIG, Operator
 from simulation.pages import Inbox
 from simulation.scheduling import without_event_loop
@@ -67,6 +68,7 @@ class Play:
     history: History
     world: SimulatedWorld = field(init=False)
     faults: Faults = field(init=False)
+    minutes: Minutes = field(init=False)
     operators: list[Operator] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
     trace: list[str] = field(default_factory=list)
@@ -79,8 +81,10 @@ class Play:
     def __post_init__(self) -> None:
         setup = self.history.setup
         skews = [0.0, setup.operator_skew][: setup.operators]
+        steps = [each.ahead for each in self.history.events if isinstance(each, e.StepClock)]
         hold = timedelta(seconds=CONFIG.page_resolve_after)
-        invariants = Invariants(Statuses(skew=transition_skew(*skews), resolve_after=hold))
+        ahead = [skew + step for skew in skews for step in (0.0, *steps)]
+        invariants = Invariants(Statuses(skew=transition_skew(*ahead), resolve_after=hold))
         self.world = SimulatedWorld(
             invariants=invariants,
             rate=setup.rate,
@@ -93,6 +97,7 @@ class Play:
             for number, skew in enumerate(skews)
         ]
         self.faults = Faults(self.world, self.operators, setup)
+        self.minutes = Minutes(self.world)
 
     @property
     def now(self) -> float:
@@ -108,7 +113,7 @@ class Play:
             self.faults.apply(event)
             for operator in self.operators:
                 operator.wake()
-        self._until(START + timedelta(seconds=TROUBLED))
+        self._until(START + timedelta(seconds=self.history.troubled))
         self.note("calm")
         self.faults.calm()
         self._arrive()
@@ -140,6 +145,7 @@ class Play:
             return
         self.world.advance((until - self.world.now).total_seconds())
         self.faults.settle()
+        self.minutes.look(disturbed=any(operator.is_disturbed for operator in self.operators))
 
     def _tell(self) -> None:
         pipeline = self.world.pipelines.get(KEY)

@@ -11,25 +11,28 @@ import pytest
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
 from fencepost_operator.decision import (
+    blindness,
     chain,
     cluster,
     conditions,
     incident_ends,
     incidents,
     liveness,
+    outcome,
     status,
     takeover,
     unfinished,
 )
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.rewind import machine
-from fencepost_operator.decision.rules import preconditions, restart, start
+from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
-from fencepost_operator.runtime import attempts, reconciler
+from fencepost_operator.runtime import attempts, clock_steps, reconciler
 from simulation import events
 from simulation.__main__ import explained
 from simulation.history import History, Setup
-from simulation.playing import Failure, play
+from simulation.playing import Failure, Play, play
+from simulation.scheduling import without_event_loop
 
 HISTORIES = 400
 """In which each broken rule is found."""
@@ -359,6 +362,49 @@ def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code(
     failure = play(history)
     assert failure is not None
     assert "rows of two codes without a record" in failure.why
+
+
+@pytest.mark.parametrize("dependency", ["kafka", "cassandra"])
+def test_a_driver_that_hangs_while_no_operator_sees_it_is_paged(
+    dependency: events.Dependency, monkeypatch: Patch
+) -> None:
+    history = History(0, Setup(), (events.Blindness(30.0, dependency=dependency, seconds=1500.0),))
+    assert play(history) is None
+    for module in (blindness, outcome, health):
+        monkeypatch.setattr(module, "is_blind", never)
+    failure = play(history)
+    assert failure is not None
+    assert failure.kind == "minutes without commits or a page"
+
+
+def test_a_driver_that_hangs_is_replaced_or_reported_within_minutes(monkeypatch: Patch) -> None:
+    """Broken on purpose: an operator that does not see Kafka says that all is well."""
+    history = History(0, Setup(), (events.Hang(30.0), events.Blindness(30.5, seconds=600.0, hangs=False)))
+    assert play(history) is None
+    monkeypatch.setattr(chain, "RULES", without(health.reading_is_unobserved, chain.RULES))
+    failure = play(history)
+    assert failure is not None
+    assert failure.kind == "minutes without commits or a reason"
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 600.0, 7200.0])
+def test_a_step_of_the_wall_clock_replaces_no_run(ahead: float, monkeypatch: Patch) -> None:
+    """A pass a second before the step sees records that wait, which the step must not make ten minutes old."""
+    history = History(0, Setup(), (events.Retry(40.2), events.StepClock(41.2, ahead=ahead)))
+    assert epochs(history) == 1
+    if ahead > 0:
+        monkeypatch.setattr(clock_steps.ClockSteps, "is_steady", lambda *_: True)
+        assert epochs(history) > 1
+
+
+def epochs(history: History) -> int:
+    """Return the epoch in which a history ends."""
+    with without_event_loop():
+        playing = Play(history)
+        playing.run()
+        playing.end()
+    (row,) = playing.world.table.rows.values()
+    return row.epoch
 
 
 def is_corrected(history: History, correction: str, monkeypatch: Patch) -> None:

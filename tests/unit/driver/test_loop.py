@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from fencepost.errors import DependencyDown
 from fencepost.fence import Fenced, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
@@ -55,6 +56,26 @@ def test_a_batch_after_idleness_is_recorded_before_it_is_written() -> None:
     loop.run()
     assert seen == [{"t/0": 3}]
     assert world.row().offsets == {"t/0": 3}
+
+
+def test_an_idle_loop_lives_by_each_look_and_not_while_kafka_is_silent() -> None:
+    world = World(log=FakeLog(ends={"t/0": 0}))
+    loop, _ = world.loop(world.take_over(), idle=4)
+    seen: list[int | None] = []
+
+    def look() -> None:
+        seen.append(loop.life[1] if loop.life is not None else None)
+        if len(seen) == 4:
+            raise DependencyDown("no broker answers")
+
+    before = loop.life
+    world.log.fault = look
+    with pytest.raises(DependencyDown):
+        loop.run()
+    assert seen == [None, 0, 1, 2]  # the first look is the claim's
+    after = loop.life
+    assert after is not None
+    assert (before, after[0].version, after[1]) == (None, world.row().version, 2)
 
 
 def test_an_idle_loop_keeps_the_workers_warm() -> None:
