@@ -58,6 +58,7 @@ OVER: Final = replace(RUN, ended_at=NOW, dead=True)
 LOST: Final = replace(RUN, ended_at=NOW, dead=False)
 LATER: Final = NOW + timedelta(seconds=60)
 REJECTED: Final = Unknown(reason=UnknownReason.REJECTED, message="no such table", remedy="create it")
+QUEUED: Final = Unknown(reason=UnknownReason.BUSY, message="no turn", remedy="wait")
 DENIED: Final = Unknown(reason=UnknownReason.DENIED, message="wrong password", remedy="correct the Secret")
 DANGEROUS: Final = (
     StartRun | TakeOverFence | RewindFence | InstallCluster | CreateFence | ReleaseFence | AcceptLoss | StartPurge
@@ -127,6 +128,7 @@ FENCES: Final[Mapping[str, Change]] = {
     "silent": lambda world: world.seen(fence=SILENT),
     "denied": lambda world: world.seen(fence=DENIED),
     "rejected": lambda world: world.seen(fence=REJECTED),
+    "queued": lambda world: world.seen(fence=QUEUED),
 }
 WISHES: Final[Mapping[str, Change]] = {
     "another image": lambda world: world.asked(job={"image": "b", "entrypoint": "a:b"}),
@@ -174,7 +176,7 @@ DEPENDENCIES: Final[Mapping[str, Change]] = {
     ),
     "rewinds unlisted": lambda world: world.seen(rewinds=SILENT),
 }
-UNREADABLE: Final = frozenset({"denied", "rejected"})
+UNREADABLE: Final = frozenset({"denied", "rejected", "queued"})
 """They take the way of "silent"."""
 OURS: Final = frozenset({"held", "free", "taken over"})
 """With any other row, no rule asks for a dependency."""

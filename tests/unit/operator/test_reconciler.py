@@ -67,6 +67,26 @@ async def test_a_status_that_cannot_be_written_is_no_success(error: FencepostErr
     assert not await watched.succeeds()
 
 
+async def test_a_status_that_always_conflicts_is_written_ever_more_rarely() -> None:
+    """Somebody writes the object faster than a pass takes; each pass costs ten requests and records nothing."""
+    watched = Watched(await running())
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "write_status":
+            raise Conflict("modified")
+
+    waits: list[float | None] = []
+    for conflicts in (True, False, True):
+        watched.stage.world.kill_driver()
+        watched.stage.gate.before = refuse if conflicts else lambda _number, _name: None
+        for _ in range(12 if conflicts else 1):
+            watched.stage.world.advance(1.0)
+            waits.append(await watched.reconciler.reconcile(KEY))
+    assert waits[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert waits[11] == 60.0
+    assert waits[13] == 0.1, "a pass that recorded something begins anew"
+
+
 async def test_runs_that_cannot_be_listed_are_no_success() -> None:
     watched = Watched(await running())
     runs = BlindRuns(watched.stage.world, watched.stage.gate)

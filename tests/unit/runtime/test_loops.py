@@ -143,6 +143,34 @@ async def test_requests_of_a_pass_count_for_its_namespace(loops: Controller, rec
     assert TENANT.get() == ""
 
 
+async def test_events_that_never_end_do_not_keep_the_operator_busy(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BURST", 5.0)
+    made = Controller(reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), quiet=0.0)
+    ends = asyncio.get_running_loop().time() + 1.0
+    while asyncio.get_running_loop().time() < ends:
+        made.wake(KEY)
+        await asyncio.sleep(0.002)
+    assert 5 <= len(reconciler.passes) <= 7
+    await made.close()
+
+
+async def test_a_namespace_with_many_pipelines_delays_no_other(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BURST_OF_NAMESPACE", 10.0)
+    made = Controller(reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock())
+    for number in range(100):
+        made.wake(ObjectKey("greedy", f"p{number}"))
+    small = ObjectKey("small", "p")
+    made.wake(small)
+    await until(lambda: small in reconciler.passes)
+    assert reconciler.passes.index(small) <= 11
+    await until(lambda: len(reconciler.passes) > 11)  # the others come in their turn
+    await made.close()
+
+
 async def test_a_loop_looks_again_by_itself(loops: Controller, reconciler: Reconciler) -> None:
     reconciler.answer = lambda _key: 0.01
     loops.wake(KEY)

@@ -48,7 +48,8 @@ class Watched(Controller):
 
     async def sees(self, kind: str | None, *, handler: str = "streamingpipelines-changed", **metadata: Any) -> int:
         """How many loops an event wakes."""
-        raw: Any = {"metadata": METADATA | metadata, "status": {"lag": 7}}
+        status = metadata.pop("status", {"lag": 7})
+        raw: Any = {"metadata": METADATA | metadata, "status": status}
         found = kopf.Body(raw)
         before = len(self.woken)
         await self._handlers[handler](
@@ -110,10 +111,32 @@ async def test_an_end_wakes_and_is_forgotten(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pods", "jobs", "statefulsets"])
-async def test_every_event_of_what_a_pipeline_owns_wakes(watched: Watched, kind: str) -> None:
-    for _ in range(2):
-        assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={labels.PIPELINE: KEY.name}) == 1
-    assert await watched.sees("MODIFIED", handler=f"{kind}-changed", labels={}) == 0
+async def test_what_a_decision_reads_of_an_owned_object_wakes_once(watched: Watched, kind: str) -> None:
+    handler, mark = f"{kind}-changed", {labels.PIPELINE: KEY.name}
+    assert await watched.sees("ADDED", handler=handler, labels=mark) == 1
+    changes: list[dict[str, Any]] = [
+        {"status": {"lag": 8}},
+        {"generation": 2},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"annotations": {labels.GENERATION: "2"}},
+        {"uid": "u-2"},
+    ]
+    seen: dict[str, Any] = {}
+    for change in changes:
+        seen |= change
+        assert await watched.sees("MODIFIED", handler=handler, labels=mark, **seen) == 1, change
+        assert await watched.sees("MODIFIED", handler=handler, labels=mark, resourceVersion="9", **seen) == 0
+    assert await watched.sees("DELETED", handler=handler, labels=mark, **seen) == 1
+    assert await watched.sees("MODIFIED", handler=handler, labels={}) == 0
+
+
+async def test_a_tenant_who_rewrites_annotations_and_labels_of_a_pod_wakes_nobody(watched: Watched) -> None:
+    handler, mark = "pods-changed", {labels.PIPELINE: KEY.name}
+    await watched.sees("ADDED", handler=handler, labels=mark)
+    for number in range(10):
+        own = {"labels": {**mark, "note": str(number)}, "annotations": {"note": str(number)}}
+        assert await watched.sees("MODIFIED", handler=handler, resourceVersion=str(number), **own) == 0
+    assert len(watched.pods) == 11
 
 
 async def test_only_pods_are_noted_with_all_that_an_event_says(watched: Watched) -> None:

@@ -1,5 +1,7 @@
 """One task per pipeline: passes one after another, woken by events, and by the clock when none comes.
 
+Whatever wakes a loop, its passes and those of its namespace have budgets, so that no tenant keeps the operator busy.
+
 A loop never ends by an exception, and there is never a second one for the same pipeline, deleted or not: the pipeline's
 only writer is the pass that runs.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -18,7 +21,7 @@ from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import Clock, Metrics
-from fencepost_operator.turns import TENANT, time_limit
+from fencepost_operator.turns import TENANT, Turns, time_limit
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,12 @@ STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 
 _QUIET: Final = 0.2
 """Least seconds between two passes: a burst of events is one reason to look."""
+_BURST: Final = 20.0
+_RATE: Final = 1.0
+"""Passes that a pipeline may have in a row, and then a second: a start takes seven, and a pass ten requests."""
+_BURST_OF_NAMESPACE: Final = 200.0
+_RATE_OF_NAMESPACE: Final = 20.0
+"""The same for all pipelines of a namespace: a core makes about 100 passes a second."""
 _AT_ONCE: Final = 0.02
 """The same after a pass that did something: a start takes three to seven of them."""
 
@@ -62,6 +71,8 @@ class Controller:
         self._pass_timeout = pass_timeout
         self._quiet = quiet
         self._loops: dict[ObjectKey, _Loop] = {}
+        self._turns = Turns("passes", rate=_RATE, burst=_BURST, patience=math.inf)
+        self._shares = Turns("passes", rate=_RATE_OF_NAMESPACE, burst=_BURST_OF_NAMESPACE, patience=math.inf)
 
     def wake(self, key: ObjectKey) -> None:
         """Look at the pipeline soon; begins its loop when there is none."""
@@ -91,7 +102,8 @@ class Controller:
         TENANT.set(key.namespace)
         failures = 0
         while True:
-            loop.wake.clear()
+            async with self._turns.turn(str(key)), self._shares.turn(key.namespace):
+                loop.wake.clear()  # whatever happened until now, this pass sees
             self._metrics.heartbeat(key, self._clock.now())
             try:
                 wait = await self._pass(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -55,7 +56,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 0.0
 AFTER_CONFLICT: Final = 0.1
-"""Seconds: somebody else has just written, and may be about to write more."""
+"""Seconds after a first conflict, which is a race; twice as long after each one that follows."""
 
 AFTER_BUSY: Final = 1.0
 """Seconds: an action's turn has not come; the pipeline is observed again before it goes back to the queue."""
@@ -101,6 +102,8 @@ class Reconciler:
     config: ReconcileConfig
     permits: RestartPermits = field(init=False)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
+    _conflicts: Counter[ObjectKey] = field(default_factory=Counter)
+    """Passes in a row that ended in a conflict."""
     _steps: ClockSteps = field(default_factory=ClockSteps)
     _unpaged: set[ObjectKey] = field(default_factory=set)
     """Pipelines whose pages the API server did not keep, as the log says once."""
@@ -122,7 +125,10 @@ class Reconciler:
             again, outcome = await self._pass(key)
         except Conflict as error:
             log.debug("%s was changed by somebody else: %s", key, error)
-            again, outcome = AFTER_CONFLICT, _CONFLICT
+            self._conflicts[key] += 1
+            again, outcome = retry_delay(self._conflicts[key], first=AFTER_CONFLICT), _CONFLICT
+        else:
+            self._conflicts.pop(key, None)
         self.ports.metrics.reconciled(key, outcome=outcome, seconds=time.monotonic() - started)
         if outcome not in _FRUITLESS:
             self.ports.metrics.succeeded(key, self.ports.clock.now())

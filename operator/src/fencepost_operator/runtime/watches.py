@@ -26,6 +26,8 @@ PARTS: Final = (("", "v1", "services"), ("policy", "v1", "poddisruptionbudgets")
 which may be large, are looked at in turn, and when a pod cannot start."""
 _ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
 """Metadata that changes when somebody wants something: the generation grows with the spec, not with the status."""
+_IDENTITY: Final = ("uid", "generation", "deletionTimestamp", "ownerReferences")
+"""Metadata of a child that a decision reads. Tenants may write any other as often as they like."""
 _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _STOPPING: Final = 25.0
@@ -51,19 +53,22 @@ class Backoffs:
 
 
 class ChangeFilter:
-    """What was last seen of each pipeline, its status left out: our own writes of it are no reason to look again."""
+    """What was last seen of each object, as far as it matters.
+
+    Of a pipeline that is all but its status: our own writes of it are no reason to look again.
+    """
 
     def __init__(self, asked: Sequence[str] = _ASKED) -> None:
         self._asked = asked
         self._seen: dict[ObjectKey, int] = {}
 
-    def is_change(self, key: ObjectKey, metadata: Mapping[str, Any], *, deleted: bool) -> bool:
-        """Return whether an event says anything but that the status was written; the first one always does."""
+    def is_change(self, key: ObjectKey, metadata: Mapping[str, Any], *, deleted: bool, content: object = None) -> bool:
+        """Return whether an event shows other metadata or content than the one before; the first one always does."""
         if deleted:
             self._seen.pop(key, None)
             return True
         # The hash alone: annotations hold whole manifests, and there may be thousands of pipelines.
-        now = hash(json.dumps([metadata.get(part) for part in self._asked], sort_keys=True))
+        now = hash(json.dumps([*(metadata.get(part) for part in self._asked), content], sort_keys=True))
         before, self._seen[key] = self._seen.get(key), now
         return now != before
 
@@ -140,23 +145,34 @@ def _watch_objects(registry: kopf.OperatorRegistry, loops: Controller) -> None:
 def _watch_children(
     registry: kopf.OperatorRegistry, loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]
 ) -> None:
+    children = {plural: ChangeFilter(_IDENTITY) for _, _, plural in CHILDREN}
+
     async def child_changed(
         namespace: str | None,
+        name: str,
         meta: kopf.Meta,
         body: kopf.Body,
+        event: kopf.RawEvent,
         resource: kopf.Resource,
         **_: Any,  # noqa: ANN401 - kopf's
     ) -> None:
         if resource.plural == "pods":
             note_pod(body)
-        owner = meta.labels.get(labels.PIPELINE)
-        if owner and namespace:
+        owner, key = meta.labels.get(labels.PIPELINE), ObjectKey(namespace or "", name)
+        content = [body.get("status"), _own(meta.labels), _own(meta.annotations)]
+        changed = children[resource.plural].is_change(key, meta, deleted=event["type"] == "DELETED", content=content)
+        if changed and owner and namespace:
             loops.wake(ObjectKey(namespace, owner))
 
     for group, version, plural in CHILDREN:
         kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
             child_changed
         )
+
+
+def _own(marks: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels or annotations that are the operator's."""
+    return {name: value for name, value in marks.items() if name.startswith(f"{GROUP}/")}
 
 
 def _watch_parts(registry: kopf.OperatorRegistry, loops: Controller, note_part: Callable[[ObjectKey], None]) -> None:
