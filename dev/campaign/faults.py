@@ -18,6 +18,7 @@ from harness.node_loss import NodeLoss
 from harness.nodes import Container, NodeError
 from harness.pipelines import PIPELINE_LABEL, copy_of
 from harness.placement import COMPONENT
+from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
@@ -137,7 +138,7 @@ class Fault:
             yield
         finally:
             for word in words:
-                self.world.nodes.run(node, "sh", "-c", f"iptables -w -D FORWARD {word}", check=False)
+                self.world.nodes.run(node, "sh", "-c", f"while iptables -w -D FORWARD {word}; do :; done", check=False)
 
     def cut(self, pod: Object, *filters: str) -> None:
         """Drop what a pod sends that passes one of the filters, written for iptables."""
@@ -197,18 +198,40 @@ def _control_plane_paused(fault: Fault) -> None:
 
 
 def _node_drained(fault: Fault) -> None:
-    with NodeLoss(fault.world.kubectl, fault.world.nodes).drained(fault.chance.choice(WORKERS)):
-        time.sleep(fault.seconds)
+    loss = NodeLoss(fault.world.kubectl, fault.world.nodes)
+    node = fault.chance.choice(WORKERS)
+    try:
+        with loss.drained(node):
+            time.sleep(fault.seconds)
+    finally:  # the API server may have been away when the block ended
+
+        def is_uncordoned() -> bool:
+            try:
+                fault.world.kubectl.run("uncordon", node)
+            except KubectlError as error:
+                raise AssertionError(str(error)) from error
+            return True
+
+        eventually(f"{node} is uncordoned", is_uncordoned, seconds=120)
 
 
 def _node_rebooted(fault: Fault) -> None:
-    """Restart the node that holds neither Kafka nor Cassandra."""
+    """Restart the node that holds neither Kafka nor Cassandra.
+
+    The testbed's pod network is static routes and a rule, which a reboot takes away: they are put back.
+    """
+    nodes = fault.world.nodes
     busy = {fault.service(name)["spec"]["nodeName"] for name in ("kafka", "cassandra")}
-    free = [node for node in WORKERS if node not in busy]
-    if not free:
+    node = next((node for node in WORKERS if node not in busy), None)
+    if node is None:
         raise NoTargetError
-    subprocess.run([fault.world.nodes.docker, "restart", free[0]], check=True, capture_output=True, timeout=120)
-    NodeLoss(fault.world.kubectl, fault.world.nodes).wait_ready(free[0], seconds=180)
+    routes = [line.strip() for line in nodes.run(node, "ip", "-4", "route").splitlines()]
+    rules = nodes.run(node, "iptables", "-t", "nat", "-S", "POSTROUTING").splitlines()
+    restored = [f"ip route replace {line}" for line in routes if " via " in line and not line.startswith("default")]
+    restored += [f"iptables -w -t nat {line}" for line in rules if line.endswith("-j MASQUERADE")]
+    subprocess.run([nodes.docker, "restart", node], check=True, capture_output=True, timeout=120)
+    nodes.run(node, "sh", "-c", "\n".join(restored))
+    NodeLoss(fault.world.kubectl, nodes).wait_ready(node, seconds=180)
 
 
 def _object_deleted(fault: Fault) -> None:
