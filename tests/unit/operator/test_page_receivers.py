@@ -72,6 +72,38 @@ def test_an_id_is_stable_and_tells_nothing() -> None:
     assert ROUTING_KEY not in repr(one)
 
 
+def test_a_line_may_select_namespaces_and_a_severity() -> None:
+    own = replace(SOURCE, namespace="")
+    line = f"{ROUTING_KEY} minSeverity=critical namespaceSelector=bank,team-*"
+    (found,) = parse_receivers(own, {"pagerduty": line}).receivers
+    assert found.target == ROUTING_KEY
+    assert [found.hears_of(name) for name in ("bank", "team-a", "banking", "shop")] == [True, True, False, False]
+    assert (found.hears("critical"), found.hears("warning")) == (True, False)
+    (usual,) = parse_receivers(own, {"pagerduty": ROUTING_KEY}).receivers
+    assert (usual.id, usual.hears_of("shop"), usual.hears("warning")) == (found.id, True, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("minSeverity=high", "minSeverity"),
+        ("namespaceSelector=", "namespaceSelector"),
+        ("namespaceSelector=Shop", "namespaceSelector"),
+        ("severity=critical", "minSeverity, namespaceSelector"),
+    ],
+)
+def test_an_option_that_is_none_is_named(option: str, why: str) -> None:
+    found = parse_receivers(replace(SOURCE, namespace=""), {"pagerduty": f"{ROUTING_KEY} {option}"})
+    assert not found.receivers
+    assert why in found.problems[0].message
+    assert ROUTING_KEY not in found.problems[0].message
+
+
+def test_a_namespaces_own_receiver_selects_no_namespaces() -> None:
+    found = parse_receivers(SOURCE, {"pagerduty": f"{ROUTING_KEY} namespaceSelector=bank"})
+    assert "is not one of minSeverity." in found.problems[0].message
+
+
 @pytest.mark.parametrize(
     ("key", "line"),
     [

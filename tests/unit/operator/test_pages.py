@@ -294,6 +294,17 @@ def test_a_namespaces_secret_that_is_gone_keeps_what_its_receivers_know() -> Non
     assert not story.status.pages
 
 
+def test_a_warning_waits_for_no_receiver_of_critical_pages() -> None:
+    story = Story(replace(ONE, critical_only=frozenset({"operator/pagerduty/1"})))
+    story.goes((*ready(), condition("FallingBehind", Reason.FALLING_BEHIND)))
+    story.recovers()
+    assert not story.status.pages
+    story.goes(stalled())
+    story.told()
+    story.recovers()
+    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND]
+
+
 def test_unknown_receivers_are_not_absent() -> None:
     story = Story(UNKNOWN)
     story.goes(stalled())

@@ -466,6 +466,33 @@ async def test_pagerduty_ends_what_was_told_together_with_the_last_of_it() -> No
     assert json.loads(world.bodies[0])["dedup_key"] == "fencepost/c/shop/*/NotReady"
 
 
+async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selects() -> None:
+    critical = replace(receiver("night"), min_severity="critical")
+    bank = replace(receiver("bank"), namespaces=("bank",))
+    world = World(secrets={"": Receivers(receivers=(critical, bank))})
+    warning = replace(page("FallingBehind"), severity="warning")
+    async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
+        pager.tell(KEY, [page(), warning])
+        await settle(pager, world, seconds=600)
+        assert world.sent == [("http://night", "[critical] shop/orders BadSpec")]
+        facts = pager.facts(KEY)
+        assert facts.receivers == (critical.id,)
+        assert facts.critical_only == frozenset({critical.id})
+        assert pager.oldest_unsent() == 0, "nobody is to be told of the warning"
+        other = ObjectKey("bank", "orders")
+        pager.tell(other, [replace(warning, key=other)])
+        await settle(pager, world)
+        assert [url for url, _ in world.sent[1:]] == ["http://bank"]
+
+
+async def test_what_no_receiver_selects_waits_for_nobody() -> None:
+    world = World(secrets={"": Receivers(receivers=(replace(receiver("bank"), namespaces=("bank",)),))})
+    async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
+        pager.tell(KEY, [page()])
+        await settle(pager, world, seconds=600)
+        assert (pager.facts(KEY).receivers, pager.oldest_unsent(), pager.unheard()) == ((), 0, 0)
+
+
 async def test_a_namespace_that_pages_all_day_is_told_in_a_few_hundred_messages() -> None:
     """Without a budget its owner had the platform's people paged 28,800 times a day."""
     world = World(secrets={"": Receivers(receivers=(receiver("own"),))})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract.guidance import Severity
 from fencepost_operator.actions import RemoveFinalizer
 from fencepost_operator.api import (
     Condition,
@@ -158,8 +159,11 @@ def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: b
         return False
     if now - page.resolved_at >= GIVE_UP or (silenced and not page.sent):
         return True
-    told_once = (sent.receiver for sent in page.sent)
-    return facts.receivers is not None and all(map(page.was_told, (*facts.receivers, *told_once)))
+    if facts.receivers is None:
+        return False
+    deaf = frozenset[str]() if page.severity == Severity.CRITICAL else facts.critical_only
+    told_once = {sent.receiver for sent in page.sent}
+    return all(map(page.was_told, told_once | (set(facts.receivers) - deaf)))
 
 
 def _with_problem(

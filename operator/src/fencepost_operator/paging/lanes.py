@@ -106,7 +106,7 @@ class Lane:
 
     def lacks(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
         """Return whether the receiver was not told yet, due or not."""
-        return not self._knows(page, told)
+        return self.receiver.hears(page.severity) and not self._knows(page, told)
 
     def due_since(self, page: Page, since: datetime) -> datetime:
         """Return from when on a page that waits `since` then could be sent: a burst is no fault of the receiver."""
@@ -170,7 +170,7 @@ class Lane:
 
     def _is_fresh(self, page: Page, told: set[tuple[Incident, str]], now: datetime) -> bool:
         again = self.refused.get(incident_of(page))
-        return not self._knows(page, told) and (again is None or now >= again)
+        return self.lacks(page, told) and (again is None or now >= again)
 
     def _knows(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
         return page.was_told(self.receiver.id) or (incident_of(page), page.wanted) in told

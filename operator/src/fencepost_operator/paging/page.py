@@ -72,6 +72,8 @@ class PagingFacts:
     """What the pager knows about one pipeline. `receivers` are ids, None while they are not known."""
 
     receivers: tuple[str, ...] | None = ()
+    critical_only: frozenset[str] = frozenset()
+    """Those of them that are not told of warnings."""
     receipts: tuple[Receipt, ...] = ()
     problems: tuple[PagingProblem, ...] = ()
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,6 +30,9 @@ LONGEST_LINE: Final = 2048
 LONGEST_CA: Final = 65_536
 _ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
 _PLACE: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+MIN_SEVERITY: Final = "minSeverity"
+NAMESPACE_SELECTOR: Final = "namespaceSelector"
+_SELECTOR: Final = re.compile(r"[a-z0-9*-]+(,[a-z0-9*-]+)*")
 _PLAIN: Final = re.compile(r"[!-~]+")
 
 
@@ -67,11 +71,22 @@ class Receiver:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     where: str = ""
     """Secret, key and line."""
+    min_severity: str = "warning"
+    namespaces: tuple[str, ...] = ()
+    """Names, with `*` for any text, of the namespaces that it is told of; all without one."""
 
     @property
     def is_trusted(self) -> bool:
         """Whether it is the operator's own."""
         return not self.namespace
+
+    def hears_of(self, namespace: str) -> bool:
+        """Whether it is told of pipelines of a namespace."""
+        return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
+    def hears(self, severity: str) -> bool:
+        """Whether it is told of incidents that urgent."""
+        return severity == "critical" or self.min_severity != "critical"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +110,20 @@ def parse_receivers(source: SecretSource, data: Mapping[str, str]) -> Receivers:
         options = {name.partition("-")[2]: data[name].strip() for name in given if kind is Kind.ALERTMANAGER}
         for number, line in lines[:MOST_LINES]:
             where = f"{source.place}, key {kind}, line {number}"
-            if why := _CHECKS[kind](line) if len(line) <= LONGEST_LINE else f"is longer than {LONGEST_LINE} characters":
+            target, *selecting = line.split()
+            chosen = dict(_pair(text) for text in selecting)
+            if why := _why_not(source, kind, line, target, chosen):
                 problems.append(_problem(f"{where}, {why}"))
                 continue
             receiver = Receiver(
-                id=_id(source, kind, line),
+                id=_id(source, kind, target),
                 kind=kind,
                 namespace=source.namespace,
-                target=line,
+                target=target,
                 options=options,
                 where=where,
+                min_severity=chosen.get(MIN_SEVERITY, "warning"),
+                namespaces=tuple(filter(None, chosen.get(NAMESPACE_SELECTOR, "").split(","))),
             )
             found[receiver.id] = receiver
     problems += [_problem(f"{source.place}, key {name}, {why}") for name, why in wrong.items()]
@@ -122,6 +141,27 @@ def _wrong_options(source: SecretSource, data: Mapping[str, str]) -> Iterator[tu
         "-----BEGIN CERTIFICATE-----" not in data[name] or len(data[name]) > LONGEST_CA
     ):
         yield name, "is no certificate in PEM"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _why_not(source: SecretSource, kind: Kind, line: str, target: str, chosen: Mapping[str, str]) -> str:
+    """Return what is wrong with a line, '' for nothing."""
+    if len(line) > LONGEST_LINE:
+        return f"is longer than {LONGEST_LINE} characters"
+    if why := _CHECKS[kind](target):
+        return why
+    allowed = [MIN_SEVERITY] if source.namespace else [MIN_SEVERITY, NAMESPACE_SELECTOR]
+    if chosen.keys() - set(allowed):
+        return f"has an option that is not one of {', '.join(allowed)}"
+    if chosen.get(MIN_SEVERITY, "warning") not in {"warning", "critical"}:
+        return f"needs {MIN_SEVERITY}=warning or {MIN_SEVERITY}=critical"
+    if NAMESPACE_SELECTOR in chosen and not _SELECTOR.fullmatch(chosen[NAMESPACE_SELECTOR]):
+        return f"needs names of namespaces in {NAMESPACE_SELECTOR}, such as {NAMESPACE_SELECTOR}=bank,team-*"
+    return ""
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

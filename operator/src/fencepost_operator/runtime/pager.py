@@ -107,7 +107,7 @@ class QueuedPager:
         own, others = self._sources[OPERATOR].found, self._source(key).found
         if own is not None and not own.receivers and self.config.has_own_secret:
             own = None
-        known = None if own is None or others is None else (*own.receivers, *others.receivers)
+        known = None if own is None or others is None else _hearing(key.namespace, own, others)
         problems = list(others.problems) if others is not None else []
         for receiver in others.receivers if others is not None else ():
             lane = self._lanes.get((receiver.id, key.namespace))
@@ -115,6 +115,7 @@ class QueuedPager:
                 problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=trouble))
         return PagingFacts(
             receivers=None if known is None else tuple(receiver.id for receiver in known),
+            critical_only=frozenset(receiver.id for receiver in known or () if not receiver.hears("warning")),
             receipts=tuple(self._receipts.get(key, ())),
             problems=tuple(problems),
         )
@@ -178,18 +179,20 @@ class QueuedPager:
 
     def _unsent(self, *, own: bool) -> Iterator[_Wait]:
         """Yield each page that a receiver was not told; without any, all that the operator itself should tell."""
+        found = self._sources[OPERATOR].found
+        lacks_receivers = own and self.config.has_own_secret and not (found is not None and found.receivers)
         for key, pages in self._told.items():
             lanes = [lane for lane in self._lanes_of(key.namespace) if lane.receiver.is_trusted is own]
-            lacks_receivers = own and not lanes and self.config.has_own_secret
             for page in pages:
                 since = self._waits.since(page)
+                hearing = [lane for lane in lanes if lane.receiver.hears(page.severity)]
                 late = [
                     lane.due_since(page, since)
-                    for lane in lanes
+                    for lane in hearing
                     if lane.lacks(page, self._delivered(key, lane.receiver))
                 ]
                 if late:
-                    yield _Wait(page, min(late), is_unheard=len(late) == len(lanes))
+                    yield _Wait(page, min(late), is_unheard=len(late) == len(hearing))
                 elif lacks_receivers and not _is_known(page):
                     yield _Wait(page, since, is_unheard=True)
 
@@ -270,7 +273,9 @@ class QueuedPager:
     def _lanes_of(self, namespace: str) -> Iterator[Lane]:
         for whose in (OPERATOR, namespace):
             source = self._sources.get(whose)
-            for receiver in source.found.receivers if source is not None and source.found is not None else ():
+            for receiver in (
+                _hearing(namespace, source.found) if source is not None and source.found is not None else ()
+            ):
                 yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
 
     def _send_pages(self) -> None:
@@ -381,6 +386,10 @@ class QueuedPager:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _hearing(namespace: str, *found: Receivers) -> list[Receiver]:
+    return [receiver for each in found for receiver in each.receivers if receiver.hears_of(namespace)]
 
 
 def _seconds(now: datetime, since: datetime) -> float:
