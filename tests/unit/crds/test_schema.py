@@ -4,11 +4,15 @@ import json
 import re
 
 import jsonschema
+import pytest
 import yaml
 
-from unit.crds.schema import CRD, FILE, ROOT, VERSION, at, defaulted, minimal, strict, walk
+from unit.crds.schema import CRD, FILE, ROOT, VERSION, Schema, at, defaulted, minimal, strict, walk
 
 PARTS = [(path, schema) for path, schema in walk(ROOT) if path not in {"", "metadata", "metadata.name"}]
+REWIND = yaml.safe_load((FILE.parent / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())["spec"]["versions"][
+    0
+]["schema"]["openAPIV3Schema"]
 KUBERNETES_OWN = ("spec.cluster.affinity", "spec.cluster.tolerations")
 """Kubernetes bounds these itself, when the pod is made; no rule of ours reads them."""
 
@@ -123,3 +127,17 @@ def test_a_key_that_becomes_a_line_is_a_plain_name() -> None:
     for path in ("spec.cluster.sparkConf", "spec.cluster.nodeSelector", "spec.source.kafka.properties"):
         rules = [rule["rule"] for rule in at(path)["x-kubernetes-validations"]]
         assert any("self.all(k, k.matches('^" in rule for rule in rules), path
+
+
+@pytest.mark.parametrize("root", [ROOT, REWIND], ids=["pipeline", "rewind"])
+def test_every_map_that_a_user_writes_bounds_its_keys(root: Schema) -> None:
+    """A schema has no bound for keys of its own, and 1,000 keys may have 1 MiB."""
+    (spec,) = [schema for path, schema in walk(root) if path == "spec"]
+    unbounded = [
+        path
+        for path, part in walk(spec, "spec")
+        if "additionalProperties" in part
+        and not path.startswith(KUBERNETES_OWN)
+        and not any("size() <=" in rule["rule"] for rule in part.get("x-kubernetes-validations", []))
+    ]
+    assert unbounded == []
