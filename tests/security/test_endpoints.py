@@ -167,6 +167,7 @@ async def test_slow_name_servers_of_many_tenants_refuse_no_other_tenants_kafka(m
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     monkeypatch.setattr(dialing_module, "_LOOKUP_WITHIN", 0.2)
+    monkeypatch.setattr(dialing_module, "_LOOKUPS", 16)
     dialing = Dialing(ELSEWHERE)
 
     async def look(tenant: int) -> None:

@@ -212,7 +212,12 @@ def test_every_combination_is_decided_lawfully() -> None:
     assert unreached <= NEEDS_DETAILS, "a reason that a rule can give is not reached"
 
 
-NEEDS_DETAILS: Final[set[str]] = {Reason.LOSS_ACCEPTED, Reason.RESTART_QUEUED, Reason.ROLLED_BACK}
+NEEDS_DETAILS: Final[set[str]] = {
+    Reason.LOSS_ACCEPTED,
+    Reason.PROGRESS_UNREADABLE,
+    Reason.RESTART_QUEUED,
+    Reason.ROLLED_BACK,
+}
 """Reasons of rules that need facts beyond the kinds above; each has tests of its own."""
 
 

@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +21,8 @@ from fencepost_operator.turns import Turns
 
 _LOOKUP_WITHIN: Final = 3.0
 """Seconds from the lookup's turn on."""
-_LOOKUPS: Final = 16
+_LOOKUPS: Final = 64
+"""Threads at most: started when needed, and enough for 32 tenants whose name servers do not answer."""
 _LOOKUPS_PER_NAMESPACE: Final = 2
 """A lookup that gets no answer keeps its thread for many seconds."""
 _MOST_SERVERS: Final = 20
@@ -68,7 +70,7 @@ class Dialing:
         await self._turns.acquire(namespace)
         lookup = self._pool.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         # The turn ends with the thread's work, not with the patience of who waits for it.
-        lookup.add_done_callback(lambda _: loop.call_soon_threadsafe(self._turns.release, namespace))
+        lookup.add_done_callback(lambda _: self._ended(namespace, loop))
         try:
             async with asyncio.timeout(_LOOKUP_WITHIN):
                 answers = await asyncio.wrap_future(lookup)
@@ -76,6 +78,10 @@ class Dialing:
             return []
         addresses = sorted({str(address[0]) for *_, address in answers})
         return addresses if all(self.policy.allows(host, address, port) for address in addresses) else []
+
+    def _ended(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the operator ends, and the loop is closed
+            loop.call_soon_threadsafe(self._turns.release, namespace)
 
     def close(self) -> None:
         """End the threads."""
