@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
 
+from fencepost.batch import Range
+from fencepost.contract import ExitCode
 from fencepost.driver.plan import next_batch
+from fencepost.kafka import reader
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
+from fencepost_cli.history import check_history
 from harness.waiting import eventually
-from integration.driver.support import Kafka
+from integration.driver.support import Kafka, Pipeline
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -134,3 +139,58 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
 
     transactions.end(open_one, is_committed=False)
     eventually("the transaction to end", lambda: log.state().ends == log.state().high, seconds=30)
+
+
+def abort(servers: str, topic: str, size: int) -> int:
+    """Abort one transaction of `size` bytes in partition 0; return the number of its records."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-aborted", "batch.size": 15_000})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    value, count = bytes(10_000), size // 10_000
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, value=value, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(300) == 0
+    producer.abort_transaction(60)
+    return count
+
+
+def test_a_stretch_of_aborted_records_that_takes_longer_than_the_patience_is_read_through(
+    environment: Environment, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the speed of a distant broker, where each fetch gets one batch of the producer's, it takes four seconds."""
+    monkeypatch.setattr(reader, "ASK_AFTER", 0.3)
+    monkeypatch.setattr(reader, "INTERVAL", 0.2)
+    slow = {"message.max.bytes": "12000", "fetch.max.bytes": "12000"}
+    properties = {"bootstrap.servers": environment.kafka_host, **slow}
+    patience, topic = 2.0, transactions.topic
+    transactions.end(transactions.begin({0: 3}), is_committed=True)
+    aborted = abort(environment.kafka_host, topic, 80_000_000)
+    transactions.end(transactions.begin({0: 2}), is_committed=True)
+    reached: dict[str, int] = {}
+    (short,) = read([Range(topic, 0, 0, 10)], properties, patience=patience, reached=reached.__setitem__)
+    assert short.column("offset").to_pylist() == [0, 1, 2]
+    assert 10 < reached[f"{topic}/0"] <= 4 + aborted + 1
+    until = 4 + aborted + 1 + 2
+    whole = list(read([Range(topic, 0, 0, until)], properties, patience=patience))
+    assert sum(records.num_rows for records in whole) == 5
+
+
+@pytest.mark.long
+def test_a_gigabyte_of_aborted_records_is_passed_by_one_run(pipeline: Callable[..., Pipeline]) -> None:
+    """Small batches: each of a million would read up to the next record."""
+    one = pipeline(max_records_per_batch=100)
+    one.kafka.produce(one.topic, 40)
+    aborted = abort(one.kafka.servers, one.topic, 1_000_000_000)
+    one.kafka.produce(one.topic, 40, start=40)
+    run = one.start()
+    one.wait_committed(80 + aborted + 1, timeout=600)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == ExitCode.STOPPED
+    assert sorted(row.n for row in one.rows()) == list(range(80))
+    assert check_history(one.history()).violations == ()
+    assert len(one.history()) < 60
