@@ -9,12 +9,15 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from fencepost.contract import DriverConfig, ExitCode
+from fakes.raw_headers import RawProducer
+from fencepost.contract import CassandraSink, DriverConfig, ExitCode, KafkaSink
 from fencepost.fence.dead_letters import DeadLetters
+from fencepost.sinks.dedup import newest
 from fencepost_cli.history import check_history
 from fencepost_operator.api import ObjectKey
 from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline
+from integration.driver.test_sink_contract import records
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -117,3 +120,41 @@ def test_a_record_that_is_retried_after_the_code_was_repaired_is_one_row(
     assert [(row.partition, row.offset) for row in one.rows() if row.n == 77] == [(1, 3)]
     assert sorted(row.n for row in one.rows()) == [*range(8), 77]
     assert (one.row().dead_letters, one.committed_records()) == (1, 10)
+
+
+def test_bytes_that_are_not_utf8_set_aside_the_records_that_cannot_be_written(pipeline: Make) -> None:
+    """A text key, a value of a Kafka sink, and names of headers, which are replaced."""
+    one = pipeline()
+    names, out = f"{one.topic}_names", f"{one.topic}-out"
+    one.session.execute(f"CREATE TABLE driver_tests.{names} (name text PRIMARY KEY, offset bigint)")
+    one.kafka.create(out, partitions=1)
+    producer = RawProducer(one.kafka.servers)
+    try:
+        one.kafka.produce(one.topic, 8)
+        producer.produce(one.topic, b"headers", [(b"na\xe9me", b"1")], partition=0, key=b"a")
+        producer.produce(one.topic, b"key", [], partition=1, key=b"\xff\xfe")
+        producer.produce(one.topic, b"\xff\xfe", [(b"na\xe9me", b"1")], partition=2, key=b"c")
+        sinks = (
+            CassandraSink(name="names", keyspace="driver_tests", table=names),
+            KafkaSink(name="out", topic=out),
+        )
+        run = one.start(replace(isolating(one, 3600.0), entrypoint="parse:texts", sinks=sinks))
+        one.wait_committed(11)
+        run.stop()
+        row = one.row()
+        assert row.dead_letters == 2
+        letters = DeadLetters(one.session, one.config.fence_keyspace, one.config.pipeline)
+        of_partitions = [list(letters.of_partition(one.topic, number)) for number in range(4)]
+        assert [[found.offset for found in each] for each in of_partitions] == [[], [2], [2], []]
+        kept = letters.read(of_partitions[2][0])
+        assert kept is not None
+        assert (kept.value, kept.headers) == (b"\xff\xfe", '[["na\\ufffdme", "MQ=="]]')
+        found = {each.name for each in one.session.execute(f"SELECT name FROM driver_tests.{names}")}  # noqa: S608
+        assert {*map(str, range(8)), "a"} <= found
+        written = newest(records(one.kafka.servers, out), lambda message: message.headers())
+        values = {each.value() for each in written}
+        assert (len(written), len(values), b"headers" in values) == (9, 9, True)
+    finally:
+        producer.close()
+        one.session.execute(f"DROP TABLE IF EXISTS driver_tests.{names}", timeout=30)
+        one.kafka.delete(out)

@@ -175,3 +175,13 @@ def importing(batch: DataFrame, context: BatchContext) -> DataFrame:
         yield from batches
 
     return transform(batch.mapInArrow(imported, batch.schema), context)
+
+
+def texts(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
+    """The keys and the values as text, to a table and to a topic: Spark's cast leaves bytes that are not UTF-8."""
+    assert context.pipeline
+    key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    return {
+        "names": batch.select(key.alias("name"), "offset"),
+        "out": batch.select("topic", "partition", "offset", value.alias("value")),
+    }
