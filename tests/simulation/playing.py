@@ -10,6 +10,7 @@ from typing import Final
 from fakes.manifests import KEY
 from fakes.world import START
 from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
+from fencepost_operator.decision.restart_loop import LOOP, WINDOW
 from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults
@@ -255,7 +256,14 @@ class Play:
             for page in pages
             if page.quiet_since is not None
         ]
-        return max((*opened, *ended), default=START) + timedelta(seconds=QUIET)
+        return max((*opened, *ended, self._loop_is_over(pipeline.status)), default=START) + timedelta(seconds=QUIET)
+
+    def _loop_is_over(self, status: Status) -> datetime:
+        """Return when failed runs are no loop any more, where that falls into the quiet time; else START."""
+        if len(status.restarted_at) < LOOP:
+            return START
+        over = status.restarted_at[-LOOP] + WINDOW + timedelta(seconds=CONFIG.page_resolve_after)
+        return over if over - self.world.now <= timedelta(seconds=2 * QUIET) else START
 
     def _snapshot_by(self) -> datetime:
         """Return until when the scheduled snapshot is taken that falls into the quiet time, START where none does."""

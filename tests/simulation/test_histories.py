@@ -72,6 +72,19 @@ def test_a_page_that_is_due_after_ten_minutes_is_no_restlessness() -> None:
     assert play(History(1066, history.Setup(), back)) is None
 
 
+def test_a_loop_of_restarts_that_is_over_is_no_restlessness() -> None:
+    """Minutes in which the operators are blind move its end into the quiet time (seed 3741)."""
+    happens = (
+        events.DeleteJob(15.3),
+        events.Interrupt(39.0, call="mark_rewind", when="after", how="late", seconds=5.0),
+        events.Drain(53.3, workers=True, seconds=180.0),
+        events.Blindness(53.8, dependency="cassandra", seconds=1500.0),
+        events.LoseNode(54.5, seconds=180.0, removed=True),
+    )
+    setup = history.Setup(operators=2, operator_skew=20.0, driver_skew=30.0, retain=False, volume=True)
+    assert play(History(3741, setup, happens)) is None
+
+
 def test_a_scheduled_snapshot_is_no_restlessness() -> None:
     """An hour of catching up moves it into the quiet time (seed 56087)."""
     slow = (events.TooLargeBatches(1.6, lasts=20.0), events.SlowBatches(56.0, seconds=180.0, lasts=1.0))
