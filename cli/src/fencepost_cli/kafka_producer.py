@@ -22,8 +22,8 @@ STORED_WITHIN: Final = 30.0
 """Seconds for which one record is tried."""
 ABSENT_FOR: Final = 5.0
 """Seconds after which a topic that Kafka does not name is missing, and not only new."""
-LARGEST_RECORD: Final = 8 * 1024 * 1024
-"""Bytes that librdkafka accepts of a record: its own limit of 1 MB would refuse what the topic takes."""
+LARGEST_RECORD: Final = 1_000_000_000
+"""Bytes that librdkafka accepts of a record, the most that it can: the topic's own limit decides."""
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 

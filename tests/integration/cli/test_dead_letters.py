@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from fencepost.fence.dead_letters import DeadLetter, DeadLetters, letter
 from integration.cli.scene import KEYSPACE, RECORDS, Scene
@@ -17,19 +25,24 @@ pytestmark = pytest.mark.integration
 VALUE = b"\x00\xffnot JSON"
 
 
+def set_aside(table: DeadLetters, scene: Scene, offset: int, value: bytes = VALUE) -> None:
+    """Write a letter, later than the deletion at the end of the test before."""
+    one = letter(
+        topic=scene.topic, partition=0, topic_id=scene.row.topic_ids[scene.topic], offset=offset, epoch=1,
+        code="image job:transform", reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback",
+        key=b"k", value=value, timestamp=datetime(2026, 1, 2, tzinfo=UTC),
+        headers=[("trace", b"\x01"), ("none", None)],
+    )  # fmt: skip
+    now = time.time_ns() // 1000
+    table.write(one, write_timestamp=now, retention=3600.0, consistency="ONE", patience=60.0)
+
+
 @pytest.fixture
 def letters(scene: Scene) -> Iterator[DeadLetters]:
     """Letters of offsets 3 and 7 of partition 0, which are committed, and of 17, which is not."""
-    now = time.time_ns() // 1000  # later than the deletion at the end of the test before
     table = DeadLetters(scene.session, KEYSPACE, scene.row.pipeline)
     for offset in (3, 7, 17):
-        one = letter(
-            topic=scene.topic, partition=0, topic_id=scene.row.topic_ids[scene.topic], offset=offset, epoch=1,
-            code="image job:transform", reason="TransformFailed", error="ValueError: no JSON", traceback="Traceback",
-            key=b"k", value=VALUE, timestamp=datetime(2026, 1, 2, tzinfo=UTC),
-            headers=[("trace", b"\x01"), ("none", None)],
-        )  # fmt: skip
-        table.write(one, write_timestamp=now, retention=3600.0, consistency="ONE", patience=60.0)
+        set_aside(table, scene, offset)
     yield table
     scene.session.execute(
         f"DELETE FROM {KEYSPACE}.dead_letters WHERE pipeline = %s AND topic = %s AND partition = 0",  # noqa: S608
@@ -94,3 +107,16 @@ def test_a_topic_that_does_not_exist_marks_nothing(scene: Scene, letters: DeadLe
     kept = one_of(letters, scene, 3)
     assert kept is not None
     assert kept.retried_at is None
+
+
+def test_a_record_of_nine_mebibytes_is_sent_again_whole(scene: Scene, letters: DeadLetters) -> None:
+    """Nine chunks, and more than librdkafka and a topic take by default."""
+    admin = AdminClient({"bootstrap.servers": scene.environment.kafka_host})
+    limit = ConfigEntry("max.message.bytes", str(16 * 1024 * 1024), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, scene.topic, incremental_configs=[limit])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    value = random.Random(5).randbytes(9 * 1024 * 1024)
+    set_aside(letters, scene, 5, value)
+    words = ("--from-offset", "5", "--until-offset", "6", "--yes")
+    (told,) = scene.json("dead-letters", "retry", str(scene.key), *words)["deadLetters"]
+    assert stored(scene, int(told["to"].partition("@")[2])).value() == value
