@@ -143,7 +143,8 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
 
 def abort(servers: str, topic: str, size: int) -> int:
     """Abort one transaction of `size` bytes in partition 0; return the number of its records."""
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-aborted", "batch.size": 15_000})
+    settings = {"transactional.id": f"{topic}-aborted", "transaction.timeout.ms": 600_000, "batch.size": 15_000}
+    producer = Producer({"bootstrap.servers": servers, **settings})
     producer.init_transactions(60)
     producer.begin_transaction()
     value, count = bytes(10_000), size // 10_000
