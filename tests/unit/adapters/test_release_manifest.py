@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from fencepost_operator.adapters.release_manifest import applied_objects, difference
+from fencepost_operator.desired import labels
 
 WANTED: dict[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "StatefulSet",
-    "metadata": {"name": "orders-g1-worker", "labels": {"a": "b"}, "ownerReferences": [{"uid": "u-1"}]},
+    "metadata": {
+        "name": "orders-g1-worker",
+        "labels": {"a": "b", labels.COMPONENT: labels.WORKER},
+        "ownerReferences": [{"uid": "u-1"}],
+    },
     "spec": {
         "replicas": 2,
         "selector": {"matchLabels": {"a": "b"}},
@@ -81,6 +86,15 @@ def test_a_change_names_its_field(change: Any, path: str) -> None:
     found = live()
     change(found)
     assert difference(WANTED, found) == path
+
+
+def test_a_master_that_was_scaled_to_nothing_is_a_change() -> None:
+    """The workers follow the spec; nobody scales the master, so its replicas are compared."""
+    wanted, found = copy.deepcopy(WANTED), live()
+    for manifest in (wanted, found):
+        manifest["metadata"]["labels"][labels.COMPONENT] = "master"
+    found["spec"]["replicas"] = 0
+    assert difference(wanted, found) == "spec.replicas"
 
 
 def test_the_objects_of_a_revision_are_read_from_helms_secret() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fencepost_operator.adapters.post_renderer import objects_of
 from fencepost_operator.api.quantities import parse_quantity
+from fencepost_operator.desired import labels
 
 Manifest = Mapping[str, Any]
 
@@ -20,8 +21,6 @@ _KEYS: Final = ("uid", "mountPath", "name")
 """Fields by which lists are merged: items of others may stand beside ours, as the sidecars of a mesh do."""
 _METADATA: Final = ("labels", "annotations", "ownerReferences")
 _CONTENT: Final = ("type", "data", "spec")
-_SCALED: Final = ("spec", "replicas")
-"""Compared with the number of workers that is asked for, not with that of the last installation."""
 
 
 def applied_objects(secret: Manifest) -> tuple[Manifest, ...]:
@@ -32,14 +31,19 @@ def applied_objects(secret: Manifest) -> tuple[Manifest, ...]:
 
 
 def difference(wanted: Manifest, live: Manifest) -> str:
-    """Return the path of the first field that is not as it was applied, '' where all are."""
+    """Return the path of the first field that is not as it was applied, '' where all are.
+
+    The number of workers is left out: it is compared with what the spec asks for, not with the last installation.
+    """
     metadata = {name: wanted["metadata"][name] for name in _METADATA if name in wanted["metadata"]}
     content = {name: wanted[name] for name in _CONTENT if name in wanted}
+    if metadata.get("labels", {}).get(labels.COMPONENT) == labels.WORKER and "spec" in content:
+        content["spec"] = {name: value for name, value in content["spec"].items() if name != "replicas"}
     return _difference({"metadata": metadata, **content}, live, ())
 
 
 def _difference(wanted: Any, live: Any, path: tuple[str, ...]) -> str:  # noqa: ANN401 - JSON
-    if path == _SCALED or wanted is None or (_is_empty(wanted) and _is_empty(live)):
+    if wanted is None or (_is_empty(wanted) and _is_empty(live)):
         return ""
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         found = (_difference(part, live.get(name), (*path, name)) for name, part in wanted.items())
