@@ -26,7 +26,7 @@ from testbed.release import RELEASE as OPERATOR
 
 SECONDS: Final = (2.0, 30.0)
 """How long one fault lasts."""
-BETWEEN: Final = (1.0, 12.0)
+BETWEEN: Final = (2.0, 18.0)
 """Seconds from one fault's start to the next one's, so that some overlap."""
 CONTROL_PLANE: Final = "fencepost-control-plane"
 OWN_KINDS: Final = ("services", "secrets", "configmaps", "poddisruptionbudgets", "statefulsets", "jobs", "pods")
