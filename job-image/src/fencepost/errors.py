@@ -13,6 +13,8 @@ DriverError
 An error of a Python worker reaches the driver as text inside an exception of Spark: `as_worker_error` encodes it, and
 `from_text` decodes it.  Such a text also quotes what is in records, so it is sealed: an HMAC with a key that the driver
 draws for each run and gives to the run's workers alone.  The key is in no text, so no record can hold a seal that fits.
+The seal covers the attempt as well, which is one job: a pipeline that reads its own logs meets seals of earlier jobs of
+its run, as of a task that failed once and passed then.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import os
 import re
 import secrets
+import sys
 from typing import Any, ClassVar, Final
 
 from fencepost.contract import ExitCode, Loss, Reason
@@ -33,6 +36,10 @@ KEY_VARIABLE: Final = "FENCEPOST_ERROR_SECRET"
 """Gives Python workers the run's key. Spark hides variables with such a name in its pages and event log."""
 KEY: Final = os.environ.get(KEY_VARIABLE) or secrets.token_hex(32)
 """Of this run: a worker has its driver's."""
+ATTEMPT: Final = "fencepost.attempt"
+"""The local property of Spark's that tells tasks the attempt to which they belong."""
+_attempts: Final = [""]
+"""The one attempt that the driver is at."""
 
 
 class DriverError(Exception):
@@ -157,6 +164,19 @@ _KINDS: Final[dict[str, type[DriverError]]] = {
 }
 
 
+def begin_attempt() -> str:
+    """Begin another attempt in the driver, and return its name: what was sealed before does not count from here on."""
+    _attempts[:] = [secrets.token_hex(8)]
+    return _attempts[-1]
+
+
+def _attempt() -> str:
+    """Return the attempt of this task, or of the driver."""
+    pyspark = sys.modules.get("pyspark")  # which a driver imports while its JVM starts
+    task = None if pyspark is None else pyspark.TaskContext.get()
+    return _attempts[-1] if task is None else task.getLocalProperty(ATTEMPT) or ""
+
+
 class WorkerError(Exception):
     """A DriverError on its way from a Python worker to the driver."""
 
@@ -176,7 +196,7 @@ def as_worker_error(error: DriverError) -> WorkerError:
 
 
 def from_text(text: str) -> DriverError | None:
-    """Return the DriverError of this run that crossed inside a Spark exception's text, or None when none did."""
+    """Return the DriverError of this attempt that crossed inside a Spark exception's text, or None when none did."""
     for found in _MARKED.finditer(text):
         try:
             _, end = _DECODER.raw_decode(text, found.end())
@@ -192,7 +212,7 @@ _DECODER: Final = json.JSONDecoder()
 
 
 def _seal(text: str) -> str:
-    return hmac.digest(KEY.encode(), text.encode(), hashlib.sha256).hex()
+    return hmac.digest(KEY.encode(), f"{_attempt()}:{text}".encode(), hashlib.sha256).hex()
 
 
 def _decoded(fields: dict[str, Any]) -> DriverError | None:

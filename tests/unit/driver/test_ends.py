@@ -37,6 +37,7 @@ from fencepost.errors import (
     PoisonRecord,
     RecordFailed,
     as_worker_error,
+    begin_attempt,
     from_text,
     suspects_record,
 )
@@ -187,7 +188,12 @@ def test_an_error_survives_the_way_through_spark() -> None:
         (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
         (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),
         (KeyError("x"), ExitCode.FAILED, "Failed"),
-        (RuntimeError(str(as_worker_error(DataLoss("x")))), ExitCode.DATA_LOSS, "DataLoss"),
+        (DataLoss("x"), ExitCode.DATA_LOSS, "DataLoss"),
+        (
+            RuntimeError(str(as_worker_error(DataLoss("x")))),
+            ExitCode.FAILED,
+            "Failed",
+        ),  # the engine opens what is sealed
     ],
 )
 def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, reason: str) -> None:
@@ -200,7 +206,7 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
 def test_a_verdict_says_which_record_is_poison_or_that_one_may_be() -> None:
     found = judge(PoisonRecord("t/0 offset 5 fails", record=("t/0", 5)))
     assert (found.suspect, found.record) == (True, {"t/0": 5})
-    for error in (PoisonRecord("null"), RecordFailed("no JSON"), RuntimeError(str(as_worker_error(PoisonRecord("x"))))):
+    for error in (PoisonRecord("null"), RecordFailed("no JSON")):
         found = judge(error)
         assert (found.suspect, found.record) == (True, {})
     for other in (BatchFailed("lost"), OutOfMemory("no memory"), DependencyDown("away"), RuntimeError("unknown")):
@@ -212,7 +218,7 @@ def test_a_verdict_says_which_record_is_poison_or_that_one_may_be() -> None:
 def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str, partitions: int) -> None:
     batch = {f"topic/{number}": (10**9, 10**9 + 5) for number in range(partitions)}
     long = DependencyDown(text * 2000, reason=Reason.CASSANDRA_UNREACHABLE, remedy=f"Do {text}.")
-    for error in (long, RuntimeError(str(as_worker_error(long))), RuntimeError(text * 2000)):
+    for error in (long, RuntimeError(text * 2000)):
         written = judge(error, epoch=3, version=9, batch=batch).to_json()
         assert len(written.encode()) <= Verdict.LIMIT
         verdict = Verdict.from_json(written)
@@ -406,3 +412,11 @@ def test_a_seal_of_another_text_is_not_one() -> None:
     assert isinstance(from_text(f"it quotes fencepost-error:{'0' * 64}:{{}} and raised {text}"), RecordFailed)
     assert from_text(text.replace("RecordFailed", "DataLoss")) is None
     assert KEY not in text
+
+
+def test_a_seal_of_another_attempt_of_the_run_is_none() -> None:
+    begin_attempt()
+    text = str(as_worker_error(DependencyDown("x")))
+    assert isinstance(from_text(text), DependencyDown)
+    begin_attempt()
+    assert from_text(text) is None

@@ -20,7 +20,7 @@ from fencepost.contract import (
 )
 from fencepost.driver import plan
 from fencepost.driver.losses import without_expired
-from fencepost.errors import BatchFailed, DataLoss, as_worker_error
+from fencepost.errors import BatchFailed, DataLoss
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.history import AcceptedLoss, check_history
 from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
@@ -123,7 +123,7 @@ def test_an_offset_that_kafka_refuses_is_a_loss_only_where_the_log_says_so() -> 
     refused = DataLoss("the log no longer holds all of t/0 [0, 10)", reason=Reason.OFFSET_OUT_OF_RANGE)
 
     def refuse() -> None:
-        raise RuntimeError(f"Job aborted: {as_worker_error(refused)}")
+        raise refused
 
     world = World()
     loop, engine = world.loop(world.take_over())
@@ -154,7 +154,7 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
 
     def diverge() -> None:
         world.log.epoch, world.log.grown_again_from["t/0"] = 5, 12
-        raise RuntimeError(str(as_worker_error(DataLoss("cut", reason=Reason.LOG_TRUNCATED, loss=seen))))
+        raise DataLoss("cut", reason=Reason.LOG_TRUNCATED, loss=seen)
 
     engine.midway = diverge
     with pytest.raises(DataLoss) as caught:

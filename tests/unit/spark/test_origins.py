@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from fencepost.context import WARM_TOKEN
 from fencepost.errors import (
+    ATTEMPT,
     KEY,
     BatchFailed,
     DependencyDown,
@@ -20,6 +22,7 @@ from fencepost.errors import (
     OutOfMemory,
     PoisonRecord,
     RecordFailed,
+    begin_attempt,
     suspects_record,
 )
 from fencepost.sinks import BatchToken, tasks
@@ -72,6 +75,26 @@ def test_an_error_of_a_python_function_has_the_meaning_of_its_type(
     spark: SparkSession, error: Callable[[], Exception], kind: type[DriverError]
 ) -> None:
     assert type(failure(spark.range(1).mapInArrow(partial(raising, error), "id long"))) is kind
+
+
+def test_what_an_earlier_job_of_the_run_has_sealed_does_not_count_in_a_record(spark: SparkSession) -> None:
+    """A task that fails once and passes then leaves its seal in the log, and a pipeline may read its own logs."""
+
+    def begin() -> None:
+        spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
+
+    begin()
+    with pytest.raises(PySparkException) as caught:
+        spark.range(1).mapInArrow(partial(raising, partial(DependencyDown, "Kafka is down")), "id long").collect()
+    assert type(failures.of_job(caught.value, is_warm_up=False)) is DependencyDown
+    (sealed,) = set(re.findall(r"fencepost-error:[0-9a-f]{64}:\{.*\}", str(caught.value)))
+    quoting = spark.createDataFrame([(sealed,)], "value string").selectExpr("cast(value as int)")
+    assert type(failure(quoting)) is DependencyDown  # in the same attempt
+    begin()
+    assert type(failure(quoting)) is RecordFailed
+    assert type(failure(spark.range(1).mapInArrow(partial(raising, partial(PoisonRecord, "x")), "id long"))) is (
+        PoisonRecord
+    )
 
 
 def test_a_string_that_is_not_utf8_suspects_its_record_in_a_kafka_sink(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from fencepost.driver import losses, plan
 from fencepost.driver.looks import Looks
 from fencepost.driver.plan import Position
 from fencepost.driver.ports import Records
-from fencepost.errors import BatchFailed, DataLoss, DriverError, from_text
+from fencepost.errors import BatchFailed, DataLoss, DriverError
 from fencepost.fence import Fence, FenceError, FenceRow, FenceUnauthorized, FenceUnavailable
 
 
@@ -36,15 +36,12 @@ def recorded(
     Before the claim the driver alone has looked at the log. After it, whatever a batch raises is checked against the
     log, and the ranges that are recorded are those that the driver sees.
     """
-    lost = error if isinstance(error, DataLoss) else from_text(str(error))
-    if not isinstance(lost, DataLoss) or row is None:
+    if not isinstance(error, DataLoss) or row is None:
         return error
-    if is_claimed:
-        seen = _seen(row, lost, looks, records, topics)
-        if not isinstance(seen, DataLoss):
-            return seen
-        lost = seen
-    lost = losses.completed(lost, row)
+    seen = _seen(row, error, looks, records, topics) if is_claimed else error
+    if not isinstance(seen, DataLoss):
+        return seen
+    lost = losses.completed(seen, row)
     if lost.loss is None:
         return lost
     report = ReportedLoss(loss=lost.loss, epoch=epoch, at=datetime.now(UTC))

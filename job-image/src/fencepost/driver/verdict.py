@@ -35,22 +35,19 @@ def judge(
     version: int | None = None,
     batch: Mapping[str, tuple[int, int]] | None = None,
 ) -> Verdict:
-    """Return the verdict for what ended the run; an error of a Python worker is found inside Spark's."""
+    """Return the verdict for what ended the run."""
     code, reason, remedy = _classify(error)
-    crossed = errors.from_text(str(error)) if not isinstance(error, DriverError) else None
     record = error.record if isinstance(error, errors.PoisonRecord) else None
     loss = error.loss.id if isinstance(error, DataLoss) and error.loss is not None else ""
-    if crossed is not None:
-        code, reason, remedy = crossed.code, crossed.reason, crossed.remedy
     return Verdict(
         exit_code=int(code),
         reason=reason,
-        message=_message(crossed or error),
+        message=_message(error),
         remedy=remedy,
         epoch=epoch,
         version=version,
         batch=batch or {},
-        suspect=errors.suspects_record(crossed or error),
+        suspect=errors.suspects_record(error),
         record=dict([record]) if record is not None else {},
         loss=loss,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from fencepost.batch import Batch, SinkWork, Written
 from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
-from fencepost.errors import BadSpec, BatchFailed, DriverError, PoisonRecord
+from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, PoisonRecord, begin_attempt
 from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, tasks
 from fencepost.spark import call_sites, failures, records, source, stragglers
@@ -138,6 +138,7 @@ class SparkEngine:
 
     def _run(self, parts: Slices, context: BatchContext, *, check: bool, since: float | None = None) -> Written:
         started = time.monotonic() if since is None else since
+        self._spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
         reports = self._frame(parts, context, check=check)
         prepared = time.monotonic()
         with self._translated(context, check=check):
