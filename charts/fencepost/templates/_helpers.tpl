@@ -134,7 +134,7 @@ true
 {{- end -}}
 {{- end }}
 
-{{- /* Prometheus' job of the pods of pipelines, empty where this chart has them scraped by nobody. */}}
+{{- /* Prometheus' job of the pods of pipelines, empty where this chart has no scrape for them. */}}
 {{- define "fencepost.podsJob" -}}
 {{- if include "fencepost.wanted" (list . (dig "podMonitor" "enabled" false .Values.metrics) "PodMonitor") -}}
 {{- printf "%s/%s-pipelines" .Release.Namespace (include "fencepost.fullname" .) -}}

@@ -37,7 +37,7 @@ KEY_VARIABLE: Final = "FENCEPOST_ERROR_SECRET"
 KEY: Final = os.environ.get(KEY_VARIABLE) or secrets.token_hex(32)
 """Of this run: a worker has its driver's."""
 ATTEMPT: Final = "fencepost.attempt"
-"""The local property of Spark's that tells tasks the attempt to which they belong."""
+"""The local property of Spark's that holds the attempt to which a task belongs."""
 _attempts: Final = [""]
 """The one attempt that the driver is at."""
 

@@ -421,7 +421,7 @@ class Observation:
     cluster_objects: Fact[ClusterObjects] = Known(ClusterObjects())
     """Up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
-    """The driver's newest report; Known(None) where there is none, or nobody needed to look: see `reports_matter`."""
+    """The driver's newest report; Known(None) where there is none, or no decision needs it: see `reports_matter`."""
     loss: Fact[ReportedLoss | None] = Known(None)
     """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
     durability: DurabilityFacts | None = None

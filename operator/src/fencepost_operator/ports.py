@@ -406,7 +406,7 @@ class Access(StrEnum):
     UNKNOWN = "unknown"
     """Nobody knows who it is."""
     LIMITED = "limited"
-    """Its address has sent too many tokens that nobody knew."""
+    """Its address has sent too many unknown tokens."""
 
 
 class Metrics(Protocol):

@@ -173,9 +173,9 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
 
 
 def without_expired(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued | None:
-    """Return how a run goes on after what retention deleted up to where the row says that a person accepted that.
+    """Return how a run continues after what retention deleted, as far as the row says that a person accepted it.
 
-    None where retention deleted nothing that is still to be read, or records that came later, which nobody accepted.
+    None where retention deleted nothing that is still to be read, or later records, which no person accepted.
     """
     expired = _expired(row, log, row.topic_ids)
     if not expired or any(until > row.accepted_until.get(key, 0) for key, (_, until) in expired.items()):

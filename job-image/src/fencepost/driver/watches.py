@@ -133,7 +133,7 @@ def watch_life(
 ) -> None:
     """Give a sign of life at intervals while the loop commits, or finds nothing to read: none for a loop that hangs.
 
-    Where only the driver may connect to Kafka, the operator tells an idle run from one that hangs by it.
+    Where only the driver may connect to Kafka, the operator distinguishes an idle run from a hung one by it.
     """
     last: tuple[int, int] | None = None
     while True:

@@ -10,7 +10,7 @@ Nothing is shared that a silent cluster could use up:
 - Time in these queues is no time of the server's: see `turns`.
 - After a failed attempt the circuit is open: requests get the last error at once, without a thread, until one of them
   may try again.  The pause doubles with each failure.
-- Sessions are bounded in total and per namespace; one that nobody uses is closed for a new one.
+- Sessions are bounded in total and per namespace; an unused one is closed for a new one.
 
 Threads are started per attempt and per request, as daemons: an idle session has none here, and a silent cluster does
 not delay the end of the process.  All state belongs to the event loop; threads only make the blocking calls.

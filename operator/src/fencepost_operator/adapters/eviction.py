@@ -1,4 +1,4 @@
-"""Which of the connections that nobody uses is closed for a new one."""
+"""Which of the unused connections is closed for a new one."""
 
 from __future__ import annotations
 

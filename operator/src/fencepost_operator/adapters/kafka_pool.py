@@ -71,7 +71,7 @@ class _Refused:
 class KafkaPool:
     """Opens clients and closes them; `monotonic` is a clock, in seconds.
 
-    Clients belong to one namespace.  Beyond the limits, one that nobody uses is closed for a new one, and while all are
+    Clients belong to one namespace.  Beyond the limits, an unused one is closed for a new one, and while all are
     in use whoever needs a new one waits.
     """
 

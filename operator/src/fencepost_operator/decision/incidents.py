@@ -33,7 +33,7 @@ SETTINGS: Final = frozenset(
 )
 """Conditions with reasons that warn of a setting: nothing is at stake yet."""
 PATIENCE: Final = timedelta(hours=1)
-"""How long those last before they page: a setting that is being changed is nobody's night."""
+"""How long those last before they page: a setting that is being changed wakes no one."""
 WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
 """The others have nothing to say of a pipeline that a person stopped."""
 WHILE_PAUSED: Final = frozenset({RETENTION_RISK})

@@ -92,7 +92,7 @@ def unobservable(context: Context, reason: Reason, unknown: Unknown, *, what: st
 
 
 def unless_busy(reason: Reason, unknown: Unknown) -> Reason:
-    """Return the reason, or OperatorBusy where the operator did not even ask: a queue is nobody's outage."""
+    """Return the reason, or OperatorBusy where the operator did not even ask: a queue is not an outage."""
     return Reason.OPERATOR_BUSY if unknown.reason is UnknownReason.BUSY else reason
 
 

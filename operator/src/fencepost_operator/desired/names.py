@@ -24,7 +24,7 @@ def release_name(key: ObjectKey) -> str:
     """Return the name of the Helm release of a pipeline's cluster.
 
     All releases are in the operator's namespace, so the name carries a hash of the pipeline's namespace and name: 130
-    bits of it, in base32, so that nobody finds a pair of another namespace that has the same.  Helm admits 53
+    bits of it, in base32, so that no pair of another namespace with the same name can be found.  Helm admits 53
     characters; a longer name of a pipeline is cut.
     """
     hashed = hashlib.sha256(f"{key.namespace}/{key.name}".encode()).digest()

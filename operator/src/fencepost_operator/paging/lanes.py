@@ -27,7 +27,7 @@ RESERVED: Final = 10
 BUDGET: Final = 60
 """Messages that a receiver of the operator gets from one namespace, however fast."""
 BUDGET_PER_HOUR: Final = 6.0
-"""Those after that: a namespace whose incidents never cease is told in digests, and wakes nobody all day."""
+"""Those after that: a namespace whose incidents never cease is reported in digests."""
 BUDGET_RESERVED: Final = 20
 """Of the budget, those that only critical pages use."""
 REFUSED_WAIT: Final = 600.0
@@ -191,7 +191,7 @@ class Lane:
         return now - last if last is not None else timedelta.max
 
     def _affordable(self, notices: list[Notice]) -> list[Notice]:
-        """Return those that have tokens, urgent ones first: one message tells Alertmanager as many as it takes."""
+        """Return those that have tokens, urgent ones first: one message to Alertmanager holds as many as it takes."""
         if self.receiver.kind is Kind.ALERTMANAGER:
             return notices[: BATCH[Kind.ALERTMANAGER]] if notices and self._left(urgent=notices[0].is_urgent) else []
         found: list[Notice] = []

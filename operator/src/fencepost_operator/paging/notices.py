@@ -1,4 +1,4 @@
-"""Which pages one message tells: most have one of their own, many of a kind share one.  Pure."""
+"""Which pages one message holds: most have one of their own, many of a kind share one.  Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Sort: TypeAlias = tuple[str, Told]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Pages of one namespace and one kind that a message tells.
+    """Pages of one namespace and one kind in a message.
 
-    `is_last`: it tells that an incident is over, and none of its reason is open in the namespace any more.
+    `is_last`: it reports the end of an incident, and none of its reason is open in the namespace any more.
     """
 
     pages: tuple[Page, ...]
@@ -29,17 +29,17 @@ class Notice:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody has to get up for it."""
+        """Whether it must wake the person on call."""
         return any(page.is_urgent for page in self.pages)
 
     @property
     def is_end(self) -> bool:
-        """Whether it tells that incidents are over."""
+        """Whether it reports that incidents are over."""
         return self.pages[0].resolved_at is not None
 
 
 def notices_of(kind: Kind, fresh: Sequence[Page], pages: Iterable[Page], *, most: int) -> list[Notice]:
-    """Return what tells the fresh ones of a namespace's pages, in their order; `most` messages may be sent now."""
+    """Return messages for the fresh ones of a namespace's pages, in their order; `most` messages may be sent now."""
     found = _grouped(kind, fresh, MANY)
     if len(found) > most:
         found = _grouped(kind, fresh, 2)

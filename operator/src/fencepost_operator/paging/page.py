@@ -42,7 +42,7 @@ class Page:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody has to get up for it."""
+        """Whether it must wake the person on call."""
         return self.severity == "critical" and self.resolved_at is None
 
     def was_told(self, receiver: str) -> bool:

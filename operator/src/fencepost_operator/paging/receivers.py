@@ -73,7 +73,7 @@ class Receiver:
     """Secret, key and line."""
     min_severity: str = "warning"
     namespaces: tuple[str, ...] = ()
-    """Names, with `*` for any text, of the namespaces that it is told of; all without one."""
+    """Names, with `*` for any text, of the namespaces whose pages it gets; all without one."""
 
     @property
     def is_trusted(self) -> bool:
@@ -81,11 +81,11 @@ class Receiver:
         return not self.namespace
 
     def hears_of(self, namespace: str) -> bool:
-        """Whether it is told of pipelines of a namespace."""
+        """Whether it gets pages of a namespace."""
         return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def hears(self, severity: str) -> bool:
-        """Whether it is told of incidents that urgent."""
+        """Whether it gets pages of a severity."""
         return severity == "critical" or self.min_severity != "critical"
 
 

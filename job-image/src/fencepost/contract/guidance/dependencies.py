@@ -168,7 +168,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.CRITICAL,
         situation="For three minutes no leader has answered for a partition of a topic",
-        does="goes on with the other partitions; the lag of that partition is unknown and not counted",
+        does="continues with the other partitions; the lag of that partition is unknown and not counted",
         remedy="restart the brokers that hold a replica of the partition, and check their logs for why none leads it",
         steps=(
             Step(
@@ -183,7 +183,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.WARNING,
         situation="A producer's transaction stays open and hides the records behind it",
-        does="goes on with the other partitions; the lag does not count what is hidden",
+        does="continues with the other partitions; the lag does not count what is hidden",
         remedy="find the producer with kafka-transactions.sh describe-producers, and end or abort its transaction",
         steps=(
             Step(

@@ -167,7 +167,7 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 
 def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
-    """Return why a run counts as hung that says nothing, where nobody else may ask Kafka whether records wait."""
+    """Return why a run counts as hung that says nothing, where only it may ask Kafka whether records wait."""
     committed, source, row = context.status.committed, context.observation.source, context.row
     if not isinstance(source, Known) or not source.value.by_driver or row.planned != row.offsets:
         return None
