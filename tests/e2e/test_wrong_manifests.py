@@ -64,6 +64,8 @@ def created(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
+LONG: Final = "k" * 400
+"""Longer than any key may be."""
 PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.sinks", [{"name": "own", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]),
     ("spec.sinks", TWO_TABLES),
@@ -106,6 +108,32 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.restart", {"stopTimeout": "0s"}),
     ("spec.upgrade", {"deadline": "1s"}),
     ("spec.upgrade", {"stableAfter": {"window": "0s"}}),
+    *(
+        (f"spec.{holder}.resources.{part}", {LONG: "1"})
+        for holder in ("job", "cluster.worker", "cluster.master")
+        for part in ("requests", "limits")
+    ),
+    ("spec.cluster.sparkConf", {f"spark.{LONG}": "1"}),
+    ("spec.cluster.nodeSelector", {LONG: "1"}),
+    ("spec.cluster.podAnnotations", {"not a key": "1"}),
+    ("spec.cluster.podAnnotations", {"kubernetes.io/x": "1"}),
+    ("spec.source.kafka.startingOffsets", {"partitions": {LONG: 1}}),
+    ("spec.source.kafka.properties", {LONG: "1"}),
+    *(
+        ("spec.sinks", [{"name": "long", **sink}])
+        for sink in (
+            {
+                "cassandra": {
+                    "keyspace": "k",
+                    "table": "t",
+                    "createTable": {"partitionKey": ["a"], "compaction": {LONG: "1"}},
+                }
+            },
+            {"kafka": {"topic": "t", "properties": {LONG: "1"}}},
+            {"function": {"entrypoint": "a:b", "options": {LONG: "1"}}},
+            {"plugin": {"name": "p", "options": {LONG: "1"}}},
+        )
+    ),
 ]
 
 

@@ -132,8 +132,8 @@ def acts_before_it_records(patch: Patch) -> None:
 
 def retries_at_once(patch: Patch) -> None:
     """Never back off."""
-    patch.setattr(attempts, "retry_delay", lambda _count: 0.0)
-    patch.setattr(reconciler, "retry_delay", lambda _count: 0.0)
+    patch.setattr(attempts, "retry_delay", lambda _count, **_: 0.0)
+    patch.setattr(reconciler, "retry_delay", lambda _count, **_: 0.0)
 
 
 def transition_times_move(patch: Patch) -> None:

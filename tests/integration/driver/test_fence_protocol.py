@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from confluent_kafka import TopicCollection
@@ -62,7 +63,7 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
     assert_once(one, 4800)
 
 
-def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) -> None:
+def test_a_long_batch_reports_its_progress_and_an_idle_run_that_it_lives(pipeline: Make) -> None:
     """Two of its four tasks run at a time, and what a task has done shows when it ends: 15 s before the batch does."""
     one = pipeline(max_records_per_batch=300)
     one.kafka.produce(one.topic, 300)
@@ -71,7 +72,7 @@ def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) 
 
     def look() -> bool:
         found = table(one).read_progress(one.config.pipeline)
-        if found is not None:
+        if found is not None and found.done:
             assert found.epoch == one.config.epoch
             seen.append(found.done)
         return len(set(seen)) >= 2 or run.process.poll() is not None or one.committed_records() > 0
@@ -81,6 +82,15 @@ def test_a_long_batch_reports_its_progress_beside_the_fence_row(pipeline: Make) 
     assert seen == sorted(seen)
     assert one.committed_records() == 0  # all in one batch
     one.wait_committed(300)
+    signs: set[datetime] = set()
+
+    def lives() -> bool:
+        found = table(one).read_progress(one.config.pipeline)
+        if found is not None and (found.version, found.done) == (one.row().version, 0):
+            signs.add(found.at)
+        return len(signs) >= 2
+
+    eventually("two signs of life of the idle run", lives, seconds=120)
 
 
 def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:

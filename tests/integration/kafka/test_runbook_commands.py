@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 COMMANDS: Final = kafka_commands(sorted(RUNBOOKS.glob("*.md")))
 CLASSES: Final[Mapping[str, str]] = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
 """What Kafka's scripts start; the testbed's image has Kafka's jars, and not the scripts."""
@@ -71,7 +72,12 @@ def committed_end(environment: Environment, topic: str) -> int:
 
 def test_every_command_has_a_test() -> None:
     assert {command.split()[0] for command in COMMANDS} == set(CLASSES)
-    assert len(COMMANDS) == len({of("describe-producers"), of("abort"), of("retention.ms"), of("min.insync.replicas")})
+    tested = ("describe-producers", "abort", "retention.ms", "min.insync.replicas", "--unavailable-partitions")
+    assert len(COMMANDS) == len({of(words) for words in tested})
+
+
+def test_where_each_partition_has_a_leader_none_is_named(environment: Environment, topic: str) -> None:
+    assert topic not in run(environment, of("--unavailable-partitions"))
 
 
 def test_a_transaction_that_stays_open_is_aborted_by_the_runbook(environment: Environment, topic: str) -> None:

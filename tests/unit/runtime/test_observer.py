@@ -108,8 +108,8 @@ class DriverOnly:
 @pytest.mark.parametrize(
     ("row", "source"),
     [
-        (replace(IN_A_BATCH, log_ends={"o/0": 12}), Known(Watermarks(ends={"o/0": 12}))),
-        (None, Known(Watermarks(ends={}))),
+        (replace(IN_A_BATCH, log_ends={"o/0": 12}), Known(Watermarks(ends={"o/0": 12}, by_driver=True))),
+        (None, Known(Watermarks(ends={}, by_driver=True))),
     ],
 )
 async def test_where_only_the_driver_may_connect_the_row_has_the_logs_ends(

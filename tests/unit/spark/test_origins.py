@@ -74,6 +74,7 @@ def raising(error: Callable[[], Exception], _: Iterator[pa.RecordBatch]) -> Iter
 def test_an_error_of_a_python_function_has_the_meaning_of_its_type(
     spark: SparkSession, error: Callable[[], Exception], kind: type[DriverError]
 ) -> None:
+    spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
     assert type(failure(spark.range(1).mapInArrow(partial(raising, error), "id long"))) is kind
 
 

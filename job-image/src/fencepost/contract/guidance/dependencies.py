@@ -31,7 +31,7 @@ DEPENDENCY: Final = {
         remedy="see which namespace asks for so much, and give the operator more CPU, or its pipelines an installation "
         "of their own",
         steps=(
-            Step("The operator's CPU", "kubectl top pod -n fencepost-system"),
+            Step("The operator's pods", "kubectl get pods -n fencepost-system -o wide"),
             Step("Pipelines by namespace", "kubectl get spl -A --no-headers | awk '{print $1}' | sort | uniq -c"),
         ),
     ),
