@@ -5,6 +5,7 @@ On a listener of its own: however many connections wait for metrics, a probe doe
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,20 @@ from aiohttp import web
 from fencepost_operator.ports import Clock
 from fencepost_operator.runtime.controller import STUCK_AFTER
 from fencepost_operator.runtime.metrics import PrometheusMetrics
+
+
+@asynccontextmanager
+async def serving(port: int, *routes: web.RouteDef, encryption: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    """Serve the routes on all addresses while the context lasts."""
+    application = web.Application()
+    application.add_routes(routes)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, None, port, ssl_context=encryption).start()
+        yield
+    finally:
+        await runner.cleanup()
 
 
 class Probes:
@@ -34,16 +49,8 @@ class Probes:
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses while the context lasts."""
-        application = web.Application()
-        application.router.add_get("/healthz", self.healthz)
-        application.router.add_get("/readyz", self.readyz)
-        runner = web.AppRunner(application, access_log=None, handle_signals=False)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, None, port).start()
+        async with serving(port, web.get("/healthz", self.healthz), web.get("/readyz", self.readyz)):
             yield
-        finally:
-            await runner.cleanup()
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Return 503 and the names of the loops that are stuck, else 200."""

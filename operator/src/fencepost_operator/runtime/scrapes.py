@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from fencepost_operator.runtime.http import serving
 from fencepost_operator.runtime.metrics import CONTENT_TYPE, PrometheusMetrics
 
 KEPT: Final = 3.0
@@ -39,15 +40,8 @@ class Scrapes:
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses, without encryption, while the context lasts."""
-        application = web.Application()
-        application.router.add_get("/metrics", self.answer, allow_head=False)
-        runner = web.AppRunner(application, access_log=None, handle_signals=False)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, None, port).start()
+        async with serving(port, web.get("/metrics", self.answer, allow_head=False)):
             yield
-        finally:
-            await runner.cleanup()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Send the metrics to one client; give it up when it takes too long."""

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from fencepost_operator.errors import PortError
 from fencepost_operator.ports import Access
+from fencepost_operator.runtime.http import serving
 from fencepost_operator.settings import SettingsError
 
 log = logging.getLogger(__name__)
@@ -68,19 +69,15 @@ class SecureMetrics:
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
         """Serve on all addresses while the context lasts."""
-        application = web.Application()
-        application.router.add_get("/metrics", self.metrics, allow_head=False)
-        runner = web.AppRunner(application, access_log=None, handle_signals=False)
-        await runner.setup()
-        renewing = asyncio.create_task(self._renew())
-        try:
-            await web.TCPSite(runner, None, port, ssl_context=self._certificate.context).start()
-            yield
-        finally:
-            renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await renewing
-            await runner.cleanup()
+        route = web.get("/metrics", self.metrics, allow_head=False)
+        async with serving(port, route, encryption=self._certificate.context):
+            renewing = asyncio.create_task(self._renew())
+            try:
+                yield
+            finally:
+                renewing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await renewing
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Return the metrics; 401 without a valid token, 403 without the right, 429 after many, 503 if unknown."""
