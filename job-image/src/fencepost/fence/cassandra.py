@@ -206,7 +206,7 @@ class CassandraFenceTable:
     def read_losses(self, pipeline: str, committed_ms: int | None) -> tuple[ReportedLoss, ...]:
         """Return the losses of that commit, or the newest ones; none when their table does not exist yet.
 
-        What is no loss is left out.
+        A row that does not hold a loss is left out.
         """
         which, values = (
             ("ORDER BY committed_ms DESC", ()) if committed_ms is None else ("AND committed_ms = ?", (committed_ms,))

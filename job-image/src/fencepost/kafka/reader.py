@@ -356,7 +356,7 @@ class _Reading:
         # broker that has just started and does not know the topic yet.
 
     def _finish(self, key: tuple[str, int], at: int) -> None:
-        """End a range; before `at` there is no other record."""
+        """End a range: no further record of it comes before `at`."""
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
         part = self._ranges[key]

@@ -7,7 +7,7 @@ Nothing is shared that a silent cluster could use up:
   a cluster that has not failed yet.
 - An open session has a few turns of its own, which go round among namespaces; a request beyond them waits for this
   session alone.
-- Time in these queues is no time of the server's: see `turns`.
+- Time in these queues does not count as the server's: see `turns`.
 - After a failed attempt the circuit is open: requests get the last error at once, without a thread, until one of them
   may try again.  The pause doubles with each failure.
 - Sessions are bounded in total and per namespace; an unused one is closed for a new one.

@@ -280,7 +280,7 @@ class Reconciler:
     ) -> tuple[float, str]:
         """Do it. A failure is reported in the status and by an Event, and waits longer each time.
 
-        A queue is no failure, and a first Conflict is a race.  A constant writer must not keep the loop busy.
+        A queue is not a failure, and a first Conflict is a race.  A constant writer must not keep the loop busy.
         """
         name, now = type(action).__name__, observation.now
         try:
