@@ -6,6 +6,7 @@ DriverError
 ├── PoisonRecord     53  a record that no retry can write
 ├── DependencyDown   54  Kafka, Cassandra or the Spark master did not answer in time, or refused the credentials
 ├── NoExecutors      55  no executor in time
+├── ObjectChanged     1  an object that the operator made for the run was changed by another hand
 └── BatchFailed       1  anything else that went wrong in a batch
     ├── OutOfMemory   1  a JVM or a Python process had too little memory for the batch
     └── RecordFailed  1  the transform or Spark raised for what is in the records
@@ -119,6 +120,15 @@ class NoExecutors(DriverError):
     code = ExitCode.NO_EXECUTORS
     default_reason = Reason.NO_EXECUTORS
     default_remedy = "See whether the workers are scheduled, and whether their cores and memory fit."
+
+
+class ObjectChanged(DriverError):
+    """An object that the operator made for the run was changed before the pod read it: the spec is not the cause."""
+
+    default_remedy = (
+        "The operator restores the object and starts a new run. If this repeats, find out who changes the objects with"
+        " the pipeline's label: the API server's audit log names them."
+    )
 
 
 class BatchFailed(DriverError):

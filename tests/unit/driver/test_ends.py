@@ -21,6 +21,7 @@ from fencepost.contract import (
     DriverConfig,
     ExitCode,
     KafkaSource,
+    NotJsonError,
     Reason,
     Variable,
     Verdict,
@@ -33,6 +34,7 @@ from fencepost.errors import (
     BatchFailed,
     DataLoss,
     DependencyDown,
+    ObjectChanged,
     OutOfMemory,
     PoisonRecord,
     RecordFailed,
@@ -146,9 +148,17 @@ def test_an_open_quote_in_java_options_is_a_bad_spec() -> None:
         session.driver_options(replace(CONFIG, spark_conf={"spark.driver.extraJavaOptions": "-Dx='1"}))
 
 
-def test_no_secret_no_cluster() -> None:
-    with pytest.raises(BadSpec, match=Variable.SPARK_AUTH_SECRET):
-        session.settings(CONFIG, {})
+def test_an_emptied_secret_of_the_cluster_fails_the_run_and_does_not_end_the_pipeline() -> None:
+    """The operator restores its Secret: another run works, and the spec has nothing to correct."""
+    with pytest.raises(ObjectChanged, match=Variable.SPARK_AUTH_SECRET) as caught:
+        session.settings(CONFIG, {Variable.SPARK_AUTH_SECRET: ""})
+    assert judge(caught.value).exit_code == ExitCode.FAILED
+
+
+def test_an_emptied_config_map_of_the_run_fails_the_run_and_does_not_end_the_pipeline() -> None:
+    with pytest.raises(NotJsonError) as caught:
+        DriverConfig.from_json("")
+    assert judge(caught.value).exit_code == ExitCode.FAILED
 
 
 def test_local_mode_needs_no_secret_and_listens_to_itself_alone() -> None:

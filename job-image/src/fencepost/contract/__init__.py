@@ -15,6 +15,7 @@ from fencepost.contract.config import (
     ContractError,
     DriverConfig,
     KafkaSource,
+    NotJsonError,
     StartingOffsets,
 )
 from fencepost.contract.endpoints import LOCAL_SERIAL, SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
@@ -94,6 +95,7 @@ __all__ = [
     "KafkaSink",
     "KafkaSource",
     "Loss",
+    "NotJsonError",
     "PluginSink",
     "Reason",
     "ReportedLoss",

@@ -43,6 +43,10 @@ class ContractError(ValueError):
     """The configuration cannot be read; the message names the field, or the version that this driver does not know."""
 
 
+class NotJsonError(ContractError):
+    """The text is not JSON, which every release writes: the ConfigMap was changed after the operator created it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingOffsets:
     """Where a topic that the fence row does not know begins.
@@ -181,13 +185,13 @@ class DriverConfig:
     def from_json(cls, text: str) -> Self:
         """Read what the `to_json` of any release with the same major version wrote.
 
-        Unknown fields are ignored; absent optional fields have their defaults. Raises ContractError naming the field
-        that is missing or of another type, or the major version that is newer than this driver's.
+        Unknown fields are ignored; absent optional fields have their defaults. Raises NotJsonError, and ContractError
+        naming the field that is missing or of another type, or the major version that is newer than this driver's.
         """
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ContractError(f"{Variable.CONFIG} is not JSON: {error}") from error
+            raise NotJsonError(f"{Variable.CONFIG} is not JSON: {error}") from error
         if isinstance(raw, dict):
             _check_version(raw.get("contract_version", CONTRACT_VERSION))
         return _value(cls, raw, Variable.CONFIG)

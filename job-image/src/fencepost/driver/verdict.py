@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fencepost import errors
-from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, Reason, Verdict
+from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, NotJsonError, Reason, Verdict
 from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import (
     FenceClockSkew,
@@ -83,6 +83,8 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C9
         case FenceSchemaMissing():
             remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
             return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_MISSING, remedy
+        case NotJsonError():
+            return errors.ObjectChanged.code, errors.ObjectChanged.default_reason, errors.ObjectChanged.default_remedy
         case ContractError():
             return ExitCode.BAD_SPEC, Reason.CONTRACT_MISMATCH, "Use an operator and a job image of one release."
         case _:

@@ -21,7 +21,7 @@ from fencepost.contract import (
     Variable,
     spark_conf,
 )
-from fencepost.errors import KEY, KEY_VARIABLE, BadSpec, DependencyDown
+from fencepost.errors import KEY, KEY_VARIABLE, BadSpec, DependencyDown, ObjectChanged
 from fencepost.spark import gateway
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ LOST_EXECUTOR: Final = (20.0, 60.0)
 def _cluster_settings(environment: Mapping[str, str]) -> dict[str, str]:
     secret = environment.get(Variable.SPARK_AUTH_SECRET)
     if not secret:
-        raise BadSpec(f"{Variable.SPARK_AUTH_SECRET} is not set: no cluster without authentication")
+        raise ObjectChanged(f"{Variable.SPARK_AUTH_SECRET} is not set: the Secret of the Spark cluster is empty")
     return {
         "spark.driver.host": environment.get(Variable.POD_IP) or "127.0.0.1",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - authenticated and encrypted, and the pod's only address
