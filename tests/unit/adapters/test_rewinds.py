@@ -1,43 +1,111 @@
-"""Which rewinds of a namespace are a pipeline's."""
+"""Which rewinds of a namespace are a pipeline's, and how much of the others is read."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+import yaml
+from aiohttp import web
+from kubernetes.aio.client import Configuration
+
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.events import EventRecorder
 from fencepost_operator.adapters.rewinds import KubernetesRewinds
 from fencepost_operator.api import FINALIZER, ObjectKey
+from fencepost_operator.errors import Rejected
+from unit.crds.schema import REPOSITORY
 
 KEY = ObjectKey("shop", "orders")
+CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())
+SELECTABLE = tuple(each["jsonPath"] for each in CRD["spec"]["versions"][0].get("selectableFields", ()))
 
 
-def manifest(number: int, pipeline: str) -> dict[str, Any]:
-    metadata = {
+def manifest(number: int, pipeline: str, **metadata: Any) -> dict[str, Any]:
+    found = {
         "namespace": KEY.namespace, "name": f"back-{number:03}", "uid": f"uid-{number}",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "creationTimestamp": "2026-01-01T00:00:00Z", **metadata,
     }  # fmt: skip
-    return {"metadata": metadata, "spec": {"pipeline": pipeline, "to": {"offsets": {"orders/0": 5}}}}
+    return {"metadata": found, "spec": {"pipeline": pipeline, "to": {"offsets": {"orders/0": 5}}}}
 
 
-class Paged(ApiServer):
-    """An API server that answers with as many objects as it is asked for, and a token for the rest."""
+@dataclass
+class Server:
+    """An API server that lists rewinds in pages, by the fields that the CRD lets it select."""
 
-    def __init__(self, objects: list[dict[str, Any]]) -> None:
-        self._objects = objects
+    objects: list[dict[str, Any]]
+    selectable: tuple[str, ...] = SELECTABLE
+    sent: int = field(default=0, init=False)
+    """Bytes of all answers."""
 
-    async def _call(self, *_: Any, query: Any = None, **__: Any) -> dict[str, Any]:
-        start, limit = int(query["continue"] or 0), int(query["limit"])
-        end = start + limit
-        more = {"continue": str(end)} if end < len(self._objects) else {}
-        return {"items": self._objects[start:end], "metadata": more}
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        found = self.objects
+        for term in filter(None, request.query.get("fieldSelector", "").split(",")):
+            name, _, value = term.partition("=")
+            if f".{name}" not in self.selectable:
+                return web.json_response({"message": f"field label not supported: {name}"}, status=400)
+            part, _, last = name.partition(".")
+            found = [each for each in found if each[part][last] == value]
+        start, limit = int(request.query.get("continue") or 0), int(request.query["limit"])
+        end = min(start + limit, len(found))
+        more = {"continue": str(end)} if end < len(found) else {}
+        body = json.dumps({"items": found[start:end], "metadata": more}).encode()
+        self.sent += len(body)
+        return web.Response(body=body, content_type="application/json")
+
+    @asynccontextmanager
+    async def rewinds(self) -> AsyncIterator[KubernetesRewinds]:
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self.handle)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        api = ApiServer(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+        try:
+            yield KubernetesRewinds(api, cast("EventRecorder", None))
+        finally:
+            await api.close()
+            await runner.cleanup()
+
+
+async def names(server: Server) -> list[str]:
+    async with server.rewinds() as rewinds:
+        return [found.key.name for found in await rewinds.unfinished(KEY, expected=True)]
 
 
 async def test_a_rewind_beyond_a_hundred_others_of_the_namespace_is_seen() -> None:
     """A neighbour's unfinished rewinds hid it: only the first hundred by name were read."""
     others = [manifest(number, "another") for number in range(250)]
-    rewinds = KubernetesRewinds(Paged([*others, manifest(250, "orders")]), cast("EventRecorder", None))
-    assert [found.key.name for found in await rewinds.unfinished(KEY, expected=True)] == ["back-250"]
+    assert await names(Server([*others, manifest(250, "orders")])) == ["back-250"]
+
+
+async def test_a_pass_reads_no_rewind_of_another_pipeline() -> None:
+    """A hundred rewinds with the largest annotations, each of another pipeline: each pass read all 26 MB."""
+    padded = {"annotations": {"a": "x" * (255 * 1024)}}
+    server = Server([manifest(number, f"another-{number}", **padded) for number in range(100)])
+    server.objects.append(manifest(100, "orders"))
+    assert await names(server) == ["back-100"]
+    assert server.sent < 1024
+
+
+@pytest.mark.parametrize("label", ["another", "orders", "", "no-such-pipeline"])
+async def test_what_a_label_says_hides_no_rewind_and_gives_none_to_another_pipeline(label: str) -> None:
+    """Whoever may create rewinds writes their labels; the spec alone says whose one is."""
+    labels = {"labels": {"streaming.fencepost.dev/pipeline": label}}
+    server = Server([manifest(0, "orders", **labels), manifest(1, "another", **labels)])
+    assert await names(server) == ["back-000"]
+
+
+async def test_a_crd_by_which_no_pipeline_can_be_selected_is_named_with_its_remedy() -> None:
+    """Helm never upgrades CRDs: a rewind in progress must not be overlooked under an older one."""
+    with pytest.raises(Rejected, match=r"field label not supported: spec\.pipeline") as caught:
+        await names(Server([manifest(0, "orders")], selectable=()))
+    assert APPLY_CRDS in caught.value.remedy
 
 
 async def test_of_very_many_rewinds_those_in_progress_and_the_oldest_are_kept() -> None:
@@ -46,6 +114,4 @@ async def test_of_very_many_rewinds_those_in_progress_and_the_oldest_are_kept() 
     for number, each in enumerate(many):
         each["metadata"]["creationTimestamp"] = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
     many[249]["metadata"]["finalizers"] = [FINALIZER]
-    rewinds = KubernetesRewinds(Paged(many), cast("EventRecorder", None))
-    found = [found.key.name for found in await rewinds.unfinished(KEY, expected=True)]
-    assert found == [*(f"back-{number:03}" for number in range(99)), "back-249"]
+    assert await names(Server(many)) == [*(f"back-{number:03}" for number in range(19)), "back-249"]

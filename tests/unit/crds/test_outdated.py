@@ -46,6 +46,13 @@ def test_a_field_that_is_missing_is_named(path: str) -> None:
     assert missing_fields(PLURAL, older(PLURAL, path)) == (path,)
 
 
+def test_a_field_by_which_the_operator_selects_is_looked_for() -> None:
+    """Without it no pass can list a pipeline's rewinds."""
+    crd = copy.deepcopy(CRDS[REWIND_PLURAL])
+    del crd["spec"]["versions"][0]["selectableFields"]
+    assert missing_fields(REWIND_PLURAL, crd) == ("selectableFields[.spec.pipeline]",)
+
+
 def test_each_field_of_the_status_is_looked_for() -> None:
     """What the operator writes must be kept; there is no field that the look passes over."""
     for plural, crd in CRDS.items():

@@ -21,6 +21,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.errors import Conflict, Denied, PortError, Rejected, Unreachable
 from fencepost_operator.turns import TENANT, Turns
 
@@ -208,13 +209,14 @@ class ApiServer:
         *,
         namespace: str | None = None,
         labels: str = "",
+        fields: str = "",
         accept: str = "application/json",
         size: int = 100,
     ) -> AsyncIterator[Sequence[Json]]:
-        """Yield all objects of a collection that match the selector, `size` at a time, fewer where they are large."""
+        """Yield all objects of a collection that match the selectors, `size` at a time, fewer where they are large."""
         start = ""
         while True:
-            query = {"labelSelector": labels, "limit": str(size), "continue": start}
+            query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(size), "continue": start}
             try:
                 found = await self._call("GET", "list", resource, namespace=namespace, query=query, accept=accept)
             except TooLarge:
@@ -368,7 +370,7 @@ def _decoded(status: int, text: bytes, *, doing: str, verb: str, resource: Resou
     raise _refusal(status, body, doing=doing, verb=verb, resource=resource, named=named)
 
 
-def _refusal(  # noqa: PLR0911 - a table
+def _refusal(  # noqa: C901, PLR0911 - a table
     status: int, body: Json, *, doing: str, verb: str, resource: Resource, named: bool
 ) -> PortError | Conflict:
     """Translate an answer that is no success."""
@@ -382,6 +384,8 @@ def _refusal(  # noqa: PLR0911 - a table
             return Unreachable(told, remedy=f"wait, or install what serves {resource}")
         case 409:
             return AlreadyExists(told) if reason == "AlreadyExists" else Conflict(told)
+        case 400 if "field label not supported" in message:  # of our kinds alone: those of Kubernetes have their own
+            return Rejected(told, remedy=f"apply the CRDs of the operator's chart: {APPLY_CRDS}")
         case 401:
             return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
         case 403 if any(cause.get("reason") == "NamespaceTerminating" for cause in _causes(body)):

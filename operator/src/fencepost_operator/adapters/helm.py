@@ -27,7 +27,7 @@ from fencepost_operator.turns import LONGEST_WAIT, Turns
 HISTORY: Final = 3
 """Revisions that Helm keeps."""
 
-KUBE_VERSION: Final = "1.29.0"
+KUBE_VERSION: Final = "1.31.0"
 """What a sample is rendered for, the oldest that the chart takes: a Helm that is built from source says 1.20 itself."""
 
 _PATIENCE: Final = 180.0

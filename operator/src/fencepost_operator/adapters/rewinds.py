@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -30,7 +30,7 @@ _REWINDS: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=REWIND_PLUR
 _STATUS: Final = Resource(prefix=_REWINDS.prefix, plural=REWIND_PLURAL, subresource="status")
 _PAGE: Final = 100
 """Rewinds in one answer of the API server; a tenant may create any number."""
-_KEPT: Final = 100
+_KEPT: Final = 20
 """Rewinds of a pipeline that are looked at: those in progress, and then the oldest. The others wait unseen."""
 
 
@@ -43,11 +43,17 @@ class KubernetesRewinds:
 
     async def unfinished(self, pipeline: ObjectKey, *, expected: bool) -> tuple[Rewind, ...]:
         """Return the pipeline's rewinds that are not marked as over; see the port."""
-        unmarked = self.api.pages(_REWINDS, namespace=pipeline.namespace, labels=f"!{FINISHED_LABEL}", size=_PAGE)
+        unmarked = self.api.pages(
+            _REWINDS,
+            namespace=pipeline.namespace,
+            labels=f"!{FINISHED_LABEL}",
+            fields=f"spec.pipeline={pipeline.name}",
+            size=_PAGE,
+        )
         kept: list[Rewind] = []
         try:
             async for page in unmarked:
-                kept = _first([*kept, *(read_rewind(item) for item in page if _names(item, pipeline.name))])
+                kept = _first([*kept, *map(read_rewind, page)])
             return tuple(kept)
         except NotServed:  # not found: the CRDs are those of an older release
             if expected:
@@ -98,11 +104,6 @@ class KubernetesRewinds:
                 "resourceVersion": rewind.resource_version,
             },
         }
-
-
-def _names(item: Json, pipeline: str) -> bool:
-    spec = item.get("spec")
-    return isinstance(spec, Mapping) and spec.get("pipeline") == pipeline
 
 
 def _first(rewinds: Sequence[Rewind]) -> list[Rewind]:

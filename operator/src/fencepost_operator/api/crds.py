@@ -28,6 +28,8 @@ KINDS: Final[Mapping[str, Mapping[str, type]]] = {
     REWIND_PLURAL: {"spec": RewindSpec, "status": RewindStatus},
 }
 """By the plural of each kind: what its parts are read as."""
+SELECTED: Final[Mapping[str, Sequence[str]]] = {REWIND_PLURAL: (".spec.pipeline",)}
+"""By plural: the fields by which the operator lists objects."""
 _SHOWN: Final = 5
 _LIMITS: Final = frozenset({
     "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "uniqueItems",
@@ -41,8 +43,8 @@ _STANDARD: Final = "status.conditions"
 def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of our fields that a CRD of this kind lacks, such as `status.run.masterUid`, in order.
 
-    Those of a status that it limits are there as well.  Of an object that it lacks, that one alone.  All that a CRD may
-    hold besides our fields is no matter.
+    Those of a status that it limits are there as well, and those that it does not let the operator select by.  Of an
+    object that it lacks, that one alone.  All that a CRD may hold besides our fields is no matter.
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}
@@ -50,7 +52,7 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     parts = schema.get("properties", {})
     found = (_missing(kind, parts.get(part, {}), part) for part, kind in KINDS[plural].items())
-    return tuple(sorted({path for each in found for path in each}))
+    return tuple(sorted({path for each in (*found, _unselectable(plural, versions)) for path in each}))
 
 
 def outdated(plural: str, missing: Sequence[str]) -> Event:
@@ -62,6 +64,11 @@ def outdated(plural: str, missing: Sequence[str]) -> Event:
         f"chart: {APPLY_CRDS}"
     )
     return Event(EventType.WARNING, Reason.CRD_OUTDATED, single_line(message))
+
+
+def _unselectable(plural: str, versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    there = {each["jsonPath"] for version in versions for each in version.get("selectableFields", ())}
+    return (f"selectableFields[{path}]" for path in SELECTED.get(plural, ()) if path not in there)
 
 
 def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a type, and JSON

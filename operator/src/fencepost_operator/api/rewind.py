@@ -162,7 +162,8 @@ class Rewind:
     status: RewindStatus = field(default_factory=RewindStatus)
     deleting_since: datetime | None = None
     finalizers: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    is_marked_finished: bool = False
+    """Whether its label says that it is over."""
 
     @property
     def is_held(self) -> bool:
@@ -173,11 +174,6 @@ class Rewind:
     def is_cancelled(self) -> bool:
         """Whether it was deleted while it could still be cancelled."""
         return self.deleting_since is not None and not self.is_held
-
-    @property
-    def is_marked_finished(self) -> bool:
-        """Whether its label says that it is over."""
-        return FINISHED_LABEL in self.labels
 
 
 def read_rewind(body: Mapping[str, Any]) -> Rewind:
@@ -196,7 +192,7 @@ def read_rewind(body: Mapping[str, Any]) -> Rewind:
         status=decode_leniently(RewindStatus, body.get("status")),
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        labels=dict(metadata.get("labels") or {}),
+        is_marked_finished=FINISHED_LABEL in (metadata.get("labels") or {}),
     )
 
 
