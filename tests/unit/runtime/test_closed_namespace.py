@@ -6,125 +6,30 @@ kopf's own watches, on an API server of the test that knows lists and watches.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from fencepost_operator import app
-from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
+from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied
 from fencepost_operator.runtime import watches
-from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.metrics import PrometheusMetrics
 from fencepost_operator.settings import Settings
+from unit.runtime.watched import Server, Woken
 
 OPEN, CLOSED = ObjectKey("bank", "orders"), ObjectKey("shop", "orders")
-KINDS = {
-    ("", "v1"): ("pods", "namespaces"),
-    ("apps", "v1"): ("statefulsets",),
-    ("batch", "v1"): ("jobs",),
-    (GROUP, VERSION): (PLURAL, REWIND_PLURAL),
-    ("apiextensions.k8s.io", "v1"): ("customresourcedefinitions",),
-}
-DISCOVERY: dict[str, Any] = {
-    "/api": {"versions": ["v1"]},
-    "/apis": {
-        "groups": [
-            {"name": name, "versions": [{"version": version}], "preferredVersion": {"version": version}}
-            for name, version in KINDS
-            if name
-        ]
-    },
-    **{
-        f"/apis/{group}/{version}" if group else f"/api/{version}": {
-            "resources": [
-                {"name": name, "kind": name, "singularName": name, "namespaced": True, "verbs": ["list", "watch"]}
-                for name in names
-            ]
-        }
-        for (group, version), names in KINDS.items()
-    },
-}
 MORE_THAN_KOPF_TRIES = 40
 """Requests for each kind; by default kopf gives up, and ends the operator, after nine."""
 
 
-async def _never(_key: ObjectKey) -> float | None:
-    raise AssertionError("no loop runs here")
-
-
-class Woken(Controller):
-    """Notes whose loop was woken or begun."""
-
-    def __init__(self) -> None:
-        super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
-        self.keys: set[ObjectKey] = set()
-
-    def wake(self, key: ObjectKey) -> None:
-        self.keys.add(key)
-
-    def ensure(self, key: ObjectKey) -> None:
-        self.keys.add(key)
-
-
-class Server:
-    """An API server with one pipeline in each namespace; `closed` namespaces are forbidden."""
-
-    def __init__(self) -> None:
-        self.closed = {CLOSED.namespace}
-        self.refused: Counter[str] = Counter()
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        if request.path in DISCOVERY:
-            return web.json_response(DISCOVERY[request.path])
-        namespace, plural = request.path.split("/")[-2:]
-        if namespace in self.closed:
-            self.refused[plural] += 1
-            return web.json_response({"kind": "Status", "code": 403, "message": "forbidden"}, status=403)
-        if "watch" in request.query:
-            return await _silence(request)
-        items = [_pipeline(namespace)] if plural == PLURAL else []
-        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
-
-
-def _pipeline(namespace: str) -> dict[str, Any]:
-    return {"metadata": {"namespace": namespace, "name": "orders", "uid": f"{namespace}-uid", "resourceVersion": "1"}}
-
-
-async def _silence(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse()
-    await response.prepare(request)
-    await asyncio.sleep(600)
-    return response
-
-
 @pytest.fixture
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    made, application = Server(), web.Application()
-    application.router.add_get("/{path:.*}", made.answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    yield made
-    await runner.cleanup()
+    made = Server(closed={CLOSED.namespace})
+    async with made.served(tmp_path, monkeypatch):
+        yield made
 
 
 async def test_a_closed_namespace_ends_no_watch_and_is_watched_once_it_opens(

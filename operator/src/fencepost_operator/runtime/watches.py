@@ -30,6 +30,8 @@ _IDENTITY: Final = ("uid", "generation", "deletionTimestamp", "ownerReferences")
 """Metadata of a child that a decision reads. Tenants may write any other as often as they like."""
 _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
+_LISTED_AT_ONCE: Final = 25
+"""Objects in one answer before a watch begins; each may have 1.5 MiB."""
 _STOPPING: Final = 25.0
 """Seconds for an orderly end; Kubernetes kills after 30."""
 
@@ -208,6 +210,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = Backoffs()
+    settings.watching.chunk_size = _LISTED_AT_ONCE
     settings.watching.server_timeout = _SERVER_TIMEOUT
     settings.watching.client_timeout = _SERVER_TIMEOUT + 30
     settings.watching.connect_timeout = 10
