@@ -361,10 +361,10 @@ async def test_a_driver_that_commits_without_a_pause_is_fenced_by_its_epoch(heal
 async def test_requests_beyond_the_turns_of_a_session_are_a_queue_and_no_outage(healthy: Healthy) -> None:
     """A thousand pipelines with one account share a session: Cassandra answers each of them at once."""
     store = CassandraFenceStore(NoSecrets(), Limits(turns=1))
-    healthy.table.before = lambda _call: time.sleep(0.03)
+    healthy.table.before = lambda _call: time.sleep(0.1)
 
     async def look(number: int) -> FenceRow | None:
-        async with time_limit(0.4):
+        async with time_limit(2.0):
             return await store.read(replace(HEALTHY, namespace=f"n{number}"), "p")
 
     assert await asyncio.gather(*(look(number) for number in range(30))) == [ROW] * 30

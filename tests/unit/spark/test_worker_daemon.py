@@ -12,6 +12,7 @@ from fencepost.spark.worker_daemon import frozen_after_first
 
 @pytest.fixture(autouse=True)
 def unfrozen() -> Iterator[None]:
+    gc.unfreeze()
     yield
     gc.unfreeze()
 
