@@ -275,11 +275,6 @@ class NewChart(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class OlderHashes(Event):
-    """Every operator is replaced, and what was recorded so far was so by a release whose hashes had no version."""
-
-
-@dataclass(frozen=True, slots=True)
 class OtherWords(Event):
     """Every operator is replaced, and another release has stored words in the status that this one does not know."""
 

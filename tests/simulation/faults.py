@@ -19,7 +19,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.observation import PodIssue
 from simulation import events as e
-from simulation import older_hashes, other_words
+from simulation import other_words
 from simulation.drivers import SimulatedDriver
 from simulation.history import Setup
 from simulation.invariants import Target
@@ -125,7 +125,7 @@ class Faults:
                 self._senses(event)
             case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
                 self._operator(event)
-            case e.NewChart() | e.OlderHashes() | e.OtherWords():
+            case e.NewChart() | e.OtherWords():
                 self._release(event)
             case _:
                 self._user(event)
@@ -305,11 +305,9 @@ class Faults:
         for operator in self.operators:
             operator.blind = frozenset()
 
-    def _release(self, event: e.NewChart | e.OlderHashes | e.OtherWords) -> None:
+    def _release(self, event: e.NewChart | e.OtherWords) -> None:
         """Replace every operator by one of another release."""
-        if isinstance(event, e.OlderHashes):
-            older_hashes.write(self.world, KEY, chart=self.operators[0].chart)
-        elif isinstance(event, e.OtherWords):
+        if isinstance(event, e.OtherWords):
             other_words.write(self.world, KEY)
         else:
             # Where another spec is in effect, it gets the new chart.

@@ -333,10 +333,6 @@ def _new_chart(chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.NewChart(at, chart=chance.choice("bc"))
 
 
-def _older_hashes(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
-    return e.OlderHashes(at)
-
-
 def _remove_finalizer(_chance: random.Random, _setup: Setup, at: float) -> e.Event:
     return e.RemoveFinalizer(at)
 
@@ -347,7 +343,7 @@ KINDS: Final[dict[Maker, int]] = {
     _lose_kafka: 3, _expire: 3, _recreate: 1, _lose_cassandra: 4, _lose_answer: 5,
     _stale: 8, _unseen: 6, _interrupt: 20,
     _change_image: 5, _resize: 3, _suspend: 4, _pause: 3, _break_spec: 2, _lose_topic: 2, _lose_reference: 2,
-    _new_chart: 2, _older_hashes: 2,
+    _new_chart: 2,
     _delete: 3, _remove_finalizer: 1, _create: 3, _accept: 4, _retry: 3,
     _rewind: 5, _delete_rewinds: 1,
 }  # fmt: skip

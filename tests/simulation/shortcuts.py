@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 from fencepost_operator.api import Pipeline, Revision, Spec
-from fencepost_operator.decision import present_hashes, revisions, rollout
+from fencepost_operator.decision import revisions, rollout
 from fencepost_operator.decision.rules import preconditions, rollback, start
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.revision import revision_of
@@ -67,7 +67,7 @@ class Kept:
 def kept_results() -> list[tuple[object, str, object]]:
     """Return what keeps fingerprints and revisions: of one history, so that no other history's are found."""
     kept = Kept()
-    by_spec = (preconditions, rollout, revisions, present_hashes)
+    by_spec = (preconditions, rollout, revisions)
     by_pipeline = (observer, revisions, rollback, start)
     return [
         *((module, "fingerprints", kept.fingerprints) for module in by_spec),

@@ -38,18 +38,6 @@ def test_the_histories_reach_every_phase_and_every_rule() -> None:
     assert {state for state, _ in reached.pairs} == {str(state) for state in State}
 
 
-def test_an_upgrade_from_a_release_whose_hashes_had_no_version_replaces_nothing() -> None:
-    """A run that is killed after it is followed by one on a cluster of this release's chart."""
-    with without_event_loop():
-        for happened in ((), (events.Kill(50.0),)):
-            playing = Play(History(0, history.Setup(), (events.OlderHashes(40.0), *happened)))
-            playing.run()
-            (row,) = playing.world.table.rows.values()
-            assert row.epoch == 1 + len(happened), playing.trace
-            assert set(playing.world.sets[KEY]) == {1 + len(happened)}
-            playing.end()
-
-
 @pytest.mark.parametrize("workers", [False, True])
 @pytest.mark.parametrize("volume", [False, True])
 def test_a_drained_master_is_one_move_to_a_new_cluster(workers: bool, volume: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,12 +24,10 @@ from testbed.images import REPOSITORY
 
 HOME: Final = "fencepost-system"
 RELEASE: Final = "fencepost"
+_CHART: Final = REPOSITORY / "charts" / "fencepost"
 _HELM: Final = Home.of_user().bin / "helm"
-PREVIOUS_COMMIT: Final = "2394ba976c21f0137462f6cf7317ea9d67c6d63e"
-"""The release before hashes had a version; FENCEPOST_PREVIOUS_RELEASE names another commit or tag."""
-
-ALLOW_SHALLOW: Final = "FENCEPOST_ALLOW_SHALLOW"
-"""The variable that lets a clone without that commit skip what needs it."""
+PREVIOUS: Final = "FENCEPOST_PREVIOUS_RELEASE"
+"""The variable that names the commit or tag that an upgrade starts from; the newest tag by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +41,30 @@ class Code:
 THIS: Final = Code(sources=(), chart=REPOSITORY / "charts" / "spark-cluster")
 
 
-def previous_release(folder: Path) -> Code | None:
-    """Take the code of the release before out of the history; None where that does not reach so far back."""
-    commit = os.environ.get("FENCEPOST_PREVIOUS_RELEASE", PREVIOUS_COMMIT)
-    command = ["git", "-C", str(REPOSITORY), "archive", commit, "operator", "job-image", "charts"]
-    archive = subprocess.run(command, capture_output=True, check=False)
-    if archive.returncode:
-        return None
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    sources = (folder / "operator" / "src", folder / "job-image" / "src")
-    return Code(sources=sources, chart=folder / "charts" / "spark-cluster")
+def previous_release(folder: Path) -> Code:
+    """Take the code of the release before out of the history: this code with another version, until one is tagged.
+
+    Raises CalledProcessError where the history lacks the commit that FENCEPOST_PREVIOUS_RELEASE names.
+    """
+    chart = folder / "charts" / "spark-cluster"
+    if commit := os.environ.get(PREVIOUS) or _newest_tag():
+        files = _git("archive", commit, "operator", "job-image", "charts")
+        with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+            archive.extractall(folder, filter="data")
+        return Code(sources=(folder / "operator" / "src", folder / "job-image" / "src"), chart=chart)
+    about = shutil.copytree(THIS.chart, chart) / "Chart.yaml"
+    about.write_text(re.sub("(?m)^version: .*$", "version: 0.0.1", about.read_text()))
+    return Code(sources=(), chart=chart)
+
+
+def _newest_tag() -> str:
+    """Return the newest tag that this commit contains, '' before the first release."""
+    tags = _git("tag", "--list", "v*", "--merged", "--sort=-version:refname").decode().split()
+    return tags[0] if tags else ""
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, check=True).stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +91,13 @@ class Installed:
     def by_helm(cls, plane: ControlPlane, folder: Path) -> Installed:
         """Install the chart as a user does."""
         found = cls(plane, folder)
-        found.helm("install", RELEASE, str(REPOSITORY / "charts" / "fencepost"), "--create-namespace", "--skip-crds")
+        found.helm("install", RELEASE, str(_CHART), "--create-namespace", "--skip-crds")
         return found
+
+    def upgrade(self, *settings: str) -> None:
+        """Upgrade the release to this code's chart, as a user does."""
+        done = self.helm("upgrade", RELEASE, str(_CHART), "--reuse-values", *settings)
+        assert not done.returncode, done.stderr
 
     def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run Helm as an administrator; the exit code is the caller's business."""

@@ -18,7 +18,6 @@ from fencepost_operator.decision.history import prune_runs
 from fencepost_operator.decision.messages import detail, with_remedy, with_runbook
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
-from fencepost_operator.decision.present_hashes import in_present_hashes
 from fencepost_operator.decision.retention import backlog, data_risk
 from fencepost_operator.decision.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
@@ -133,8 +132,6 @@ def decide(
     """Return the one decision about a pipeline at this moment; `failures` are of its last actions."""
     if is_paused(pipeline):
         return _left_alone(pipeline, observation, config)
-    recorded = pipeline.status
-    pipeline, observation, config = in_present_hashes(pipeline, observation, config)
     context = Context(
         pipeline=pipeline,
         status=update_status(pipeline, observation, config),
@@ -170,7 +167,7 @@ def decide(
     return Decision(
         reason=outcome.reason,
         status=status,
-        events=status_events(recorded, status, outcome, config, asks_to_run=_asks_to_run(pipeline)),
+        events=status_events(pipeline.status, status, outcome, config, asks_to_run=_asks_to_run(pipeline)),
         action=action,
         requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
         backlog=backlog(pipeline.spec, observation, status.data_risk),

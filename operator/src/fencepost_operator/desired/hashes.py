@@ -3,9 +3,8 @@
 What can change under a live driver (workers, suspend, restart, the bounds of batches; `api.effects` has every field)
 counts for neither, nor does a field at its default: an operator with new fields restarts nothing.
 
-A hash is `v2:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
-Whoever changes what is hashed, or the default of a field, keeps the algorithm before under its version: see
-`hashes_v1`.  A release that finds hashes of a later one, as after a rollback of the operator, replaces the runs.
+A hash is `v1:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
+The version is for the first release that hashes in another way: runs with another version are replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Final
 from fencepost_operator.api import CheckpointSpec, PoisonAction, Spec
 from fencepost_operator.api.codec import encode
 
-VERSION: Final = "v2"
+VERSION: Final = "v1"
 _UNCOUNTED: Final = frozenset({"create_schema", "replication_class", "replication_factor"})
 """Of the checkpoint: how a schema is created."""
 BOUNDS: Final = frozenset(
@@ -49,16 +48,6 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
 def hash_of(spec_digest: str, chart: str) -> str:
     """Return the hash with its version."""
     return f"{VERSION}:{spec_digest}.{chart}" if chart else f"{VERSION}:{spec_digest}"
-
-
-def is_present(found: str) -> bool:
-    """Return whether a hash is of this version."""
-    return found.startswith(f"{VERSION}:")
-
-
-def has_chart(found: str) -> bool:
-    """Return whether a hash says which chart the Spark cluster was made from; one of an older release does not."""
-    return "." in found
 
 
 def is_same_spec(one: str, other: str) -> bool:
