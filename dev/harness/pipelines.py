@@ -89,7 +89,7 @@ def manifest(place: Place, *, name: str, topic: str, table: str, **spec: Any) ->
     made["metadata"] = {"name": name}
     sink = made["spec"]["sinks"][0]["name"]
     small = {
-        "job": {"image": place.environment.job_image, "resources": _TINY},
+        "job": {"image": place.environment.job_image, "memory": "512Mi", "resources": _TINY},
         "cluster": {
             "workers": 1,
             "worker": {"cores": 1, "memory": "1Gi", "resources": _TINY},

@@ -130,7 +130,7 @@ async def test_a_graceful_upgrade_starts_no_run_of_the_old_code() -> None:
     assert stage.world.created_jobs == ["orders-run-1", "orders-run-2"]
 
 
-@pytest.mark.parametrize("change", [{"cluster": {"workers": 2}}, {"job": {**OLD, "memory": "1Gi"}}])
+@pytest.mark.parametrize("change", [{"cluster": {"workers": 2}}, {"job": {**OLD, "memory": "2Gi"}}])
 async def test_what_does_not_shape_the_output_starts_the_new_spec_at_once(change: dict[str, Any]) -> None:
     stage = await half_written()
     stage.world.change(KEY, **change)

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost_operator.adapters.chart import chart_digest
 from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.api.spec import WorkerSpec
 from fencepost_operator.errors import Rejected
 from testbed.home import Home
 
@@ -49,6 +50,15 @@ async def test_comments_versions_and_new_values_do_not_count(chart: Path) -> Non
     where = "      topologySpreadConstraints"
     edited(chart / "templates" / "worker.yaml", lambda text: text.replace(where, later + where))
     assert await digest(chart) == before
+
+
+async def test_another_default_of_the_memory_is_not_another_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a spec says is hashed with the spec."""
+    before = await digest(CHART)
+    usual = WorkerSpec.__init__.__kwdefaults__
+    assert usual is not None
+    monkeypatch.setitem(usual, "memory", 2 * WorkerSpec().memory)
+    assert await digest(CHART) == before
 
 
 @pytest.mark.parametrize(

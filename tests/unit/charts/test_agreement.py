@@ -94,7 +94,7 @@ def test_a_default_pod_asks_for_the_memory_that_the_spec_says() -> None:
     (container,) = one(cluster_of(pipeline_of(minimal())), "StatefulSet", "-worker")["spec"]["template"]["spec"][
         "containers"
     ]
-    assert container["resources"]["limits"]["memory"] in {"1Gi", "1024Mi"}
+    assert container["resources"]["limits"]["memory"] in {"2Gi", "2048Mi"}
 
 
 def test_metrics_are_scraped_where_they_are_served(cluster: list[Object]) -> None:

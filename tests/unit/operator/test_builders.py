@@ -234,7 +234,7 @@ def prints(references: dict[str, str | None] | None = None, **changes: Any) -> t
         ({"job": {"image": "registry.example/job:1", "entrypoint": "orders.job:other"}}, False, True),
         ({"job": {"image": "another", "entrypoint": "orders.job:transform"}}, True, True),
         ({"cluster": {"sparkConf": {"spark.a": "1"}}}, True, True),
-        ({"cluster": {"worker": {"memory": "2Gi"}}}, True, True),
+        ({"cluster": {"worker": {"memory": "4Gi"}}}, True, True),
     ],
 )
 def test_what_replaces_a_run_and_what_a_cluster(changes: dict[str, Any], cluster: bool, run: bool) -> None:
@@ -262,9 +262,10 @@ def test_the_bytes_of_a_batch_follow_from_the_heaps_unless_the_spec_says() -> No
         return config_of(pipeline, pipeline.spec).source
 
     small = source_of()
-    assert (small.max_bytes_per_batch, small.target_batch_duration) == (GIB // 2 // 4, 10.0)
+    heap = 2 * GIB - int(0.4 * 2 * GIB)
+    assert (small.max_bytes_per_batch, small.target_batch_duration) == (heap // 4, 10.0)
     assert (small.min_records_per_batch, small.max_records_per_batch) == (1_000, 100_000)
-    assert source_of(cluster={"workers": 4}).max_bytes_per_batch == 4 * GIB // 2 // 4
+    assert source_of(cluster={"workers": 4}).max_bytes_per_batch == 4 * heap // 4
     said = source_of(source={"kafka": {**kafka, "maxBytesPerBatch": "3Mi", "maxRecordsPerBatch": 500}})
     assert (said.max_bytes_per_batch, said.min_records_per_batch) == (3 * 1024**2, 500)
 

@@ -123,8 +123,8 @@ def test_a_field_that_a_later_release_adds_with_a_default_changes_no_hash() -> N
 
 def test_what_is_written_out_as_it_is_by_default_changes_no_hash() -> None:
     written: dict[str, Any] = {
-        "job": {"image": "registry.example/job:1", "entrypoint": "orders.job:transform", "memory": "512Mi", "args": []},
-        "cluster": {"workers": 4, "worker": {"cores": 1}, "master": {}, "sparkConf": {}},
+        "job": {"image": "registry.example/job:1", "entrypoint": "orders.job:transform", "memory": "1Gi", "args": []},
+        "cluster": {"workers": 4, "worker": {"cores": 1, "memory": "2Gi"}, "master": {}, "sparkConf": {}},
         "batchInterval": "5s",
     }
     assert fingerprints(spec_of(**written), {}) == fingerprints(spec_of(), {})

@@ -274,7 +274,7 @@ def test_one_record_that_does_not_fit_twice_stalls_with_the_sizes() -> None:
     assert (decision.reason, decision.status.state) == ("OutOfMemory", State.STALLED)
     message = decision.status.message
     assert "2 runs in a row ran out of memory with a batch of one record" in message
-    assert "cluster.worker.memory is 1024Mi, the driver's limit 896Mi" in message
+    assert "cluster.worker.memory is 2048Mi, the driver's limit 1408Mi" in message
     assert "a Python worker ran out of memory" in message
     assert out_of_memory(replace(twice, epoch=1), planned=9).smallest == 0, "a larger batch can be cut"
 

@@ -80,7 +80,7 @@ SAME: list[dict[str, Any]] = [
     {"batchInterval": "2s"},
     {"cluster": {"workers": 3}},
     {"cluster": {"worker": {"memory": "4Gi"}, "sparkConf": {"spark.shuffle.compress": "false"}}},
-    {"job": {**JOB, "memory": "1Gi", "resources": {"limits": {"memory": "2Gi"}}}},
+    {"job": {**JOB, "memory": "3Gi", "resources": {"limits": {"memory": "2Gi"}}}},
     {"restart": {"maxAttempts": 3}},
 ]
 OTHER: list[dict[str, Any]] = [

@@ -1,8 +1,8 @@
 """What the Spark cluster's chart makes of the operator's values, as one digest: it is a part of each cluster's hash.
 
 The chart is rendered for two samples, one with the least and one with the most that a spec can say.  So comments and
-the order of templates do not count, nor does a new value at its default; a changed object counts, and so does a
-constant of the operator that goes into the values.
+the order of templates do not count, nor does a new value at its default, nor another default of a worker's memory; a
+changed object counts, and so does a constant of the operator that goes into the values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import yaml
 from fencepost_operator.adapters.helm import Helm
 from fencepost_operator.api import ObjectKey, Pipeline, Spec
 from fencepost_operator.api.spec import (
+    SMALLEST_WORKER,
     CheckpointSpec,
     ClusterSpec,
     JobSpec,
@@ -80,11 +81,12 @@ def _least() -> Spec:
         source=KafkaSpec(bootstrap_servers="sample", topics=("sample",)),
         sinks=(SinkSpec(name="sample"),),
         checkpoint=CheckpointSpec(contact_points=("sample",)),
+        cluster=ClusterSpec(worker=WorkerSpec(memory=SMALLEST_WORKER)),
     )
 
 
 def _most() -> Spec:
-    """Return a spec with each field that the cluster depends on; the fields of the first release with hashes `v2`.
+    """Return a spec with each field that the cluster depends on; the fields of the first release.
 
     A field that is added to the spec is not added here: its default must replace no cluster.
     """
@@ -104,7 +106,7 @@ def _most() -> Spec:
         checkpoint=CheckpointSpec(contact_points=("sample",)),
         cluster=ClusterSpec(
             workers=2,
-            worker=WorkerSpec(cores=2, resources=plain),
+            worker=WorkerSpec(cores=2, memory=SMALLEST_WORKER, resources=plain),
             master=MasterSpec(resources=plain, storage_size="1Gi", storage_class="sample"),
             image="other",
             spark_conf={"spark.sample": "sample"},

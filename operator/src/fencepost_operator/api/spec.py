@@ -46,6 +46,9 @@ Plain: TypeAlias = Mapping[str, Any]
 
 SMALLEST_WORKER: Final = 1024 * 1024 * 1024
 """Bytes. Python and the worker's daemon come on top of an executor's smallest heap, 450 MiB."""
+WORKER_MEMORY: Final = 2 * 1024 * 1024 * 1024
+DRIVER_HEAP: Final = 1024 * 1024 * 1024
+"""Bytes, for transforms of single records in production; docs/sizing.md has the reasons."""
 
 
 class DeletionPolicy(StrEnum):
@@ -89,7 +92,7 @@ class JobSpec(Model):
     env: tuple[Plain, ...] = ()
     env_from: tuple[Plain, ...] = ()
     resources: Plain = field(default_factory=dict)
-    memory: Bytes = 512 * 1024 * 1024
+    memory: Bytes = DRIVER_HEAP
     termination_grace: Annotated[Positive, At("terminationGracePeriodSeconds")] = 60
     scratch_size: QuantityText = "1Gi"
 
@@ -99,7 +102,7 @@ class WorkerSpec(Model):
     """One Spark worker; `memory` is the pod's."""
 
     cores: Positive = 1
-    memory: Bytes = SMALLEST_WORKER
+    memory: Bytes = WORKER_MEMORY
     scratch_size: QuantityText = "2Gi"
     resources: Plain = field(default_factory=dict)
 
