@@ -152,21 +152,21 @@ async def refused(stage: Stage, generation: int) -> None:
 
 async def test_what_a_refused_upgrade_left_behind_is_seen_and_deleted(stage: Stage) -> None:
     releases, key = stage.ports.releases, stage.key
-    assert (await releases.objects(key, stage.owner, urgent=False)).found == ()
+    assert (await releases.objects(key, urgent=False)).found == ()
     await releases.install(key, await values(stage))
-    assert {found.generation for found in (await releases.objects(key, stage.owner, urgent=False)).found} == {1}
+    assert {found.generation for found in (await releases.objects(key, urgent=False)).found} == {1}
     await refused(stage, 2)
-    assert {found.generation for found in (await releases.objects(key, stage.owner, urgent=False)).found} == {1, 2}
+    assert {found.generation for found in (await releases.objects(key, urgent=False)).found} == {1, 2}
     await releases.install(key, await values(stage, generation=3))
-    found = (await releases.objects(key, stage.owner, urgent=False)).found
+    found = (await releases.objects(key, urgent=False)).found
     left = [part for part in found if part.generation == 2]
     assert {part.generation for part in found} == {2, 3}
     assert {"Service", "Secret", "ConfigMap"} <= {part.kind for part in left}
     await releases.prune(key, [replace(part, uid="another") for part in left])
-    assert set((await releases.objects(key, stage.owner, urgent=False)).found) == set(found)
+    assert set((await releases.objects(key, urgent=False)).found) == set(found)
     await releases.prune(key, left)
     await releases.prune(key, left)
-    assert set((await releases.objects(key, stage.owner, urgent=False)).found) == set(found) - set(left)
+    assert set((await releases.objects(key, urgent=False)).found) == set(found) - set(left)
     cluster = await releases.cluster(key)
     assert cluster is not None
     assert cluster.generation == 3
@@ -177,11 +177,11 @@ async def test_what_an_uninstall_after_a_refused_upgrade_leaves_is_seen(stage: S
     await releases.install(key, await values(stage))
     await refused(stage, 2)
     await releases.uninstall(key)
-    left = (await releases.objects(key, stage.owner, urgent=False)).found
+    left = (await releases.objects(key, urgent=False)).found
     assert {part.generation for part in left} == {1}
     assert "StatefulSet" in {part.kind for part in left}
     await releases.prune(key, left)
-    assert (await releases.objects(key, stage.owner, urgent=False)).found == ()
+    assert (await releases.objects(key, urgent=False)).found == ()
 
 
 # Runs

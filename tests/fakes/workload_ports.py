@@ -136,8 +136,8 @@ class FakeReleases:
     async def restore(self, key: ObjectKey) -> None:
         await self.gate.write("restore", lambda: self.world.damage.pop(key, None))
 
-    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
-        del uid, urgent
+    async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
+        del urgent
         return await self.gate.read("objects", lambda: self._objects(key))
 
     def _objects(self, key: ObjectKey) -> ClusterObjects:

@@ -191,7 +191,7 @@ class Releases(Protocol):
         """Remove the release."""
         ...
 
-    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
+    async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations, also those that Helm forgot, and what is wrong with the newest.
 
         The answer may be minutes old, seconds where it is `urgent`.  It is never older than the last call of `install`,

@@ -119,7 +119,7 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
 
     async def damage() -> tuple[str, ...]:
         releases.note_change(place)
-        return (await releases.objects(place, "", urgent=False)).damage
+        return (await releases.objects(place, urgent=False)).damage
 
     async def secret() -> Any:
         found = await api.get(SECRETS, namespace=place.namespace, name="departures-g1-auth")
@@ -145,7 +145,7 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
     assert found is not None
     assert found.state is ReleaseState.DEPLOYED
     await releases.uninstall(place)
-    assert (await releases.objects(place, "", urgent=False)).damage == ()
+    assert (await releases.objects(place, urgent=False)).damage == ()
 
 
 async def _is_gone(api: ApiServer, resource: Resource, place: ObjectKey, name: str) -> bool:
@@ -321,7 +321,7 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
         with pytest.raises(Rejected, match="StatefulSet"):
             await releases.install(place, values(generation=generation, **wrong))
     await releases.install(place, values(generation=9))
-    found = (await releases.objects(place, "", urgent=False)).found
+    found = (await releases.objects(place, urgent=False)).found
     left = [part for part in found if part.generation != 9]
     assert {part.generation for part in left} == {2, 3, 4}
     assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
@@ -336,7 +336,7 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
         return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
 
     assert await eventually_async(only_the_newest)
-    assert {part.name for part in (await releases.objects(place, "", urgent=False)).found} <= await found_names()
+    assert {part.name for part in (await releases.objects(place, urgent=False)).found} <= await found_names()
 
 
 async def test_what_only_carries_the_label_is_left_alone(
@@ -344,13 +344,13 @@ async def test_what_only_carries_the_label_is_left_alone(
 ) -> None:
     """A tenant's copy of one of our objects, and one with a generation that is no number."""
     await releases.install(place, values())
-    before = set((await releases.objects(place, "", urgent=False)).found)
+    before = set((await releases.objects(place, urgent=False)).found)
     marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}
     for name, number in (("departures-g7-conf", "7"), ("departures-g8-conf", "9" * 63), ("mine", "7")):
         copy = {"metadata": {"name": name, "labels": {**marks, f"{GROUP}/generation": number}}}
         await api.create(CONFIG_MAPS, namespace=place.namespace, body=copy)
     await releases.prune(place, ())
-    assert set((await releases.objects(place, "", urgent=False)).found) == before
+    assert set((await releases.objects(place, urgent=False)).found) == before
 
 
 async def forge(api: ApiServer, namespace: str, place: ObjectKey, victim: str) -> None:

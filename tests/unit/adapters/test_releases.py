@@ -21,29 +21,21 @@ from fencepost_operator.errors import Rejected
 KEY, OTHER = ObjectKey("shop", "orders"), ObjectKey("other", "orders")
 
 
-def part(release: str, *, owner: str) -> dict[str, Any]:
+def part(release: str) -> dict[str, Any]:
     return {
         "metadata": {
             "name": "orders-g3-master",
             "labels": {labels.PIPELINE: "orders", labels.GENERATION: "3"},
             "annotations": {"meta.helm.sh/release-name": release},
-            "ownerReferences": [{"uid": owner}],
         }
     }
 
 
 @pytest.mark.parametrize(
-    ("release", "owner", "expected"),
-    [
-        (names.release_name(KEY), "uid-1", 3),
-        ("fencepost-orders", "uid-1", 3),
-        ("fencepost-orders", "another", None),
-        ("fencepost-others", "uid-1", None),
-        ("mine", "uid-1", None),
-    ],
+    ("release", "expected"), [(names.release_name(KEY), 3), ("fencepost-others", None), ("mine", None)]
 )
-def test_an_older_builds_part_is_ours_by_its_owner_as_well(release: str, owner: str, expected: int | None) -> None:
-    assert _installed_generation(KEY, "uid-1", part(release, owner=owner), names.release_name(KEY)) == expected
+def test_a_part_is_ours_by_the_release_that_helm_notes(release: str, expected: int | None) -> None:
+    assert _installed_generation(KEY, part(release)) == expected
 
 
 SET: dict[str, Any] = {"metadata": {"uid": "set-1", "generation": 1}, "status": {"observedGeneration": 1}}
@@ -121,9 +113,8 @@ async def test_two_pipelines_whose_installed_releases_share_a_name_change_neithe
     assert helm.asked == []
 
 
-@pytest.mark.parametrize("name", [names.release_name(KEY), "orders-of-an-older-operator"])
-async def test_the_pipelines_own_release_keeps_its_name(name: str) -> None:
-    """A release is found by the labels of its pipeline: another way to name releases replaces none."""
+async def test_another_pipelines_release_of_another_name_stays() -> None:
+    name = names.release_name(KEY)
     others = revision_of(OTHER, "orders-of-the-other")
     helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY, name), others)
     releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")

@@ -82,13 +82,16 @@ def ready_of(world: World) -> tuple[str, int | None]:
 
 
 def test_a_suspended_pipeline_whose_cluster_still_exists_is_not_ready_and_says_how_to_remove_it() -> None:
-    """A build that named its releases otherwise, in the pipeline's namespace, installed the cluster."""
+    """Its release is gone, or something else installed it."""
     assert ready_of(CASES["suspended"][0])[0] == "True"
     world = CASES["suspended"][0].seen(cluster=CLUSTER)
     decision = world.decide()
     assert ready_of(world)[0] == "False"
     assert "no cluster" not in decision.status.message
-    assert "elm uninstall fencepost-orders --namespace shop" in decision.status.message
+    assert (
+        "kubectl delete statefulsets --namespace shop --selector streaming.fencepost.dev/pipeline=orders"
+        in decision.status.message
+    )
     litter = (ClusterObject(kind="StatefulSet", name="orders-g1-master", uid="u", generation=1),)
     later = world.with_pipeline(status=decision.status).seen(cluster_objects=ClusterObjects(found=litter)).decide()
     assert later.action == PruneCluster(objects=litter)

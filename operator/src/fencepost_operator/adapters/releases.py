@@ -87,7 +87,7 @@ class HelmReleases:
         if not revisions:
             return None
         newest = revisions[-1]
-        return Release(name=_release_name(key, revisions), revision=_revision(newest), state=_state(newest))
+        return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
@@ -141,8 +141,8 @@ class HelmReleases:
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
         async with self._turn(key):
-            if revisions := await self._own_revisions(key):
-                await self._uninstall(key, _release_name(key, revisions))
+            if await self._own_revisions(key):
+                await self._uninstall(key, names.release_name(key))
 
     async def restore(self, key: ObjectKey) -> None:
         """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
@@ -163,7 +163,7 @@ class HelmReleases:
             if left:
                 log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_told(left)))
 
-    async def objects(self, key: ObjectKey, uid: str, *, urgent: bool) -> ClusterObjects:
+    async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations that nobody deletes yet; listed again after each change."""
         now, known = self.clock.now(), self._listed.get(key)
         if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
@@ -177,11 +177,10 @@ class HelmReleases:
         )
         items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
         revisions = await self._revisions(key)
-        release = _release_name(key, revisions)
         found = tuple(
             ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
             for kind, item in items
-            if (generation := _installed_generation(key, uid, item, release)) is not None
+            if (generation := _installed_generation(key, item)) is not None
         )
         looked = ClusterObjects(found=found, damage=await self._damage(key, _deployed(revisions), items))
         self._listed[key] = (now, looked)
@@ -256,7 +255,7 @@ class HelmReleases:
         again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
         """
         revisions = await self._own_revisions(key)
-        release = _release_name(key, revisions)
+        release = names.release_name(key)
         while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
@@ -276,7 +275,7 @@ class HelmReleases:
         Helm knows a release by its name alone, and would change or remove the cluster of whoever has it.
         """
         revisions = await self._revisions(key)
-        name = _release_name(key, revisions)
+        name = names.release_name(key)
         named = await self.api.list(
             SECRETS, namespace=self.namespace, labels=f"owner=helm,name={name}", accept=METADATA_ONLY
         )
@@ -345,11 +344,6 @@ def _pipeline(found: Json) -> ObjectKey | None:
     return ObjectKey(namespace, name) if namespace and name else None
 
 
-def _release_name(key: ObjectKey, revisions: Sequence[Json]) -> str:
-    """Return the name of the pipeline's release, as it was installed, or as it would be."""
-    return revisions[-1]["metadata"]["labels"]["name"] if revisions else names.release_name(key)
-
-
 def _deployed(revisions: Sequence[Json]) -> Json | None:
     """Return the newest revision where it is deployed: another one is installed again anyway."""
     is_deployed = bool(revisions) and _state(revisions[-1]) is ReleaseState.DEPLOYED
@@ -368,16 +362,13 @@ def _generation(found: Json) -> int:
     return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
 
 
-def _installed_generation(key: ObjectKey, uid: str, found: Json, release: str) -> int | None:
+def _installed_generation(key: ObjectKey, found: Json) -> int | None:
     """Return the generation of an object that our chart created and that is not being deleted; else None.
 
-    Label, name and Helm's own annotation must agree: a label alone is quickly copied.  A part of a release with the
-    former name must have the pipeline with this uid as an owner.
+    Label, name and Helm's own annotation must agree: a label alone is quickly copied.
     """
     metadata, generation = found["metadata"], _generation(found)
-    installed_by = (metadata.get("annotations") or {}).get(_HELM_RELEASE)
-    former = installed_by == names.former_release_name(key) and uid in pods.owner_uids(found)
-    ours = installed_by == release or former
+    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
 

@@ -32,11 +32,6 @@ def release_name(key: ObjectKey) -> str:
     return f"{key.name[: _RELEASE_NAME - _DIGEST - 1].rstrip('-')}-{digest}"
 
 
-def former_release_name(key: ObjectKey) -> str:
-    """Return the name that the release had when releases were in the pipeline's namespace."""
-    return f"fencepost-{key.name}"
-
-
 def cluster_name(pipeline: str, generation: int) -> str:
     """Return the stem of the names of everything in one generation of the cluster."""
     return f"{pipeline}-g{generation}"

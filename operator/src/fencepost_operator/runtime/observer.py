@@ -181,7 +181,7 @@ class Observer:
         if pipeline.deleting_since is not None:
             return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
         urgent = _is_held_up(pipeline, runs, cluster)
-        return await self._see(self.ports.releases.objects(pipeline.key, pipeline.uid, urgent=urgent))
+        return await self._see(self.ports.releases.objects(pipeline.key, urgent=urgent))
 
     async def _checkpoint(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
         if pipeline.checkpoint is None:

@@ -9,7 +9,7 @@ from fencepost_operator.api import ClusterStatus, Reason, State
 from fencepost_operator.decision.context import SpecContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.decision.stop import stop_run
-from fencepost_operator.desired import names
+from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Unknown
 
 
@@ -60,8 +60,8 @@ def _cluster_is_left(context: SpecContext) -> Outcome | None:
         context,
         Reason.STOPPING,
         f"Suspending: the Spark cluster {names.cluster_name(key.name, cluster.value.generation)} still exists",
-        remedy="if it stays, an older build of the operator installed it; run: helm uninstall "
-        f"{names.former_release_name(key)} --namespace {key.namespace}",
+        remedy="if it stays, something else installed it; run: kubectl delete statefulsets --namespace "
+        f"{key.namespace} --selector {labels.PIPELINE}={key.name}",
         state=State.SUSPENDED,
         status=replace(context.status, cluster=_forgotten(context.status.cluster)),
     )
