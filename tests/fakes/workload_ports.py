@@ -164,9 +164,9 @@ class FakeRuns:
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
         def effect() -> None:
-            self.world.create_job(key, job)
             if config_map is not None:
                 self.world.config_maps[key, job["metadata"]["name"]] = config_map
+            self.world.create_job(key, job)
 
         try:
             await self.gate.write("start", effect)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fakes.drivers import Driver
-from fencepost.contract import DriverConfig, ExitCode, Variable
+from fencepost.contract import DriverConfig, ExitCode
 from fencepost.contract.purge import PURGE_FILE, PurgeRequest
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
@@ -520,11 +520,7 @@ class World:
         return ExitCode(self.broken_images[image]) if image in self.broken_images else None
 
     def _config(self, job: Job) -> str:
-        """Return the mounted configuration, or that of the environment where a late create left no ConfigMap."""
-        if mounted := self.config_maps.get((job.key, job.name)):
-            return str(mounted["data"][run_config.KEY])
-        container = job.manifest["spec"]["template"]["spec"]["containers"][0]
-        return next(str(variable["value"]) for variable in container["env"] if variable["name"] == Variable.CONFIG)
+        return str(self.config_maps[job.key, job.name]["data"][run_config.KEY])
 
     def arrived(self, partition: str, offset: int) -> datetime:
         """Return when the record at an offset came, as exactly as the clock moves."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fencepost.contract import (
-    CONTRACT_VERSION,
     LOCAL_SERIAL,
     LONGEST_REQUEST,
     CassandraSink,
@@ -18,25 +17,11 @@ from fencepost.contract import (
     ContractError,
     DriverConfig,
     FunctionSink,
-    KafkaSource,
     PluginSink,
-    StartingOffsets,
 )
 
 CONFIGS = Path(__file__).with_name("configs")
 FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
-
-
-def test_the_configuration_of_the_previous_release_is_read() -> None:
-    found = DriverConfig.from_json((CONFIGS / "0.1.0.json").read_text())
-    assert (found.epoch, found.owner, found.first_batch_limit) == (5, "", None)
-    assert found.source == KafkaSource(
-        bootstrap_servers="kafka:9093",
-        topics=("orders",),
-        properties={"security.protocol": "SASL_SSL"},
-        max_records_per_batch=500,
-        starting_offsets=StartingOffsets(partitions={"orders/0": 7}),
-    )
 
 
 def test_fields_of_a_later_release_are_ignored() -> None:
@@ -46,63 +31,23 @@ def test_fields_of_a_later_release_are_ignored() -> None:
     assert DriverConfig.from_json(found.to_json()) == found
 
 
-def test_the_source_of_a_release_without_batch_bounds_bounds_records_alone() -> None:
-    source = DriverConfig.from_json((CONFIGS / "0.1.0.json").read_text()).source
-    assert (source.target_batch_duration, source.max_bytes_per_batch) == (None, None)
-    assert (source.split_partitions, source.mirror_to_group) == (True, "")
-
-
-def test_an_image_of_the_previous_release_finds_its_own_fields_alone() -> None:
-    previous = json.loads((CONFIGS / "0.1.0.json").read_text())
-    written = json.loads(DriverConfig.from_json(json.dumps(FUTURE)).to_json_before_1_0())
-    assert written.keys() == previous.keys()
-    for part in ("source", "cassandra"):
-        assert written[part].keys() == previous[part].keys()
-    assert [sink.keys() for sink in written["sinks"]] == [previous["sinks"][0].keys()] * len(written["sinks"])
-
-
 def test_a_newer_major_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(ContractError, match=r"contract version 3\.0.*set spec\.job\.image"):
         DriverConfig.from_json(json.dumps({"contract_version": "3.0", "everything": "else"}))
 
 
-def test_a_table_is_written_as_images_of_contract_1_read_it() -> None:
-    table = CassandraSink(name="rows", keyspace="shop", table="orders")
-    plain = DriverConfig.from_json(json.dumps({**FUTURE, "contract_version": CONTRACT_VERSION}))
-    written = json.loads(replace(plain, sinks=(table,)).to_json())
-    assert written["sinks"] == [{"name": "rows", "keyspace": "shop", "table": "orders"}]
-    assert written["contract_version"] == CONTRACT_VERSION
-
-
-def test_a_table_with_options_is_refused_by_images_of_contract_1() -> None:
-    table = CassandraSink(name="rows", keyspace="shop", table="orders", delete_where="gone", ttl=60)
-    config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=(table,))
-    assert DriverConfig.from_json(config.to_json()).sinks == (table,)
-    assert json.loads(config.to_json())["contract_version"] == "2.0"
-
-
-def test_a_sink_of_another_kind_is_read_back_and_refused_by_images_of_contract_1() -> None:
+def test_what_is_written_is_read_back() -> None:
     sinks = (
         CassandraSink(name="rows", keyspace="shop", table="orders"),
+        CassandraSink(name="some", keyspace="shop", table="others", delete_where="gone", ttl=60),
         FunctionSink(name="mine", entrypoint="a.b:write", options={"url": "x"}),
         PluginSink(name="theirs", plugin="postgresql", options={"table": "t"}),
     )
-    config = replace(DriverConfig.from_json(json.dumps(FUTURE)), sinks=sinks)
-    assert DriverConfig.from_json(config.to_json()).sinks == sinks
-    assert json.loads(config.to_json())["contract_version"] == "2.0"
-    for text in (config.to_json(), config.to_json_before_1_0()):
-        assert all("table" not in sink for sink in json.loads(text)["sinks"][1:]), "an older image misses the table"
-
-
-@pytest.mark.parametrize("strict", [{"tls": CassandraTls(server_name="c")}, {"serial_consistency": LOCAL_SERIAL}])
-def test_what_an_older_driver_would_misunderstand_is_of_a_version_that_it_refuses(strict: dict[str, Any]) -> None:
-    plain = DriverConfig.from_json(json.dumps({**FUTURE, "contract_version": "1.0"}))
-    used = replace(plain, cassandra=replace(plain.cassandra, **strict))
-    assert json.loads(plain.to_json())["contract_version"] == "1.0"
-    assert json.loads(used.to_json())["contract_version"] == "2.0"
-    assert DriverConfig.from_json(used.to_json()).cassandra == used.cassandra
-    assert strict.keys() <= json.loads(used.to_json_before_1_0())["cassandra"].keys()
-    assert not strict.keys() & json.loads(plain.to_json())["cassandra"].keys()
+    plain = DriverConfig.from_json((CONFIGS / "plain.json").read_text())
+    cassandra = replace(plain.cassandra, tls=CassandraTls(server_name="c"), serial_consistency=LOCAL_SERIAL)
+    for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra)):
+        assert DriverConfig.from_json(config.to_json()) == config
+    assert json.loads(plain.to_json())["sinks"] == [{"name": "orders", "keyspace": "shop", "table": "orders"}]
 
 
 @pytest.mark.parametrize(

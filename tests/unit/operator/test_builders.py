@@ -30,7 +30,7 @@ from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import fingerprints, optional_references, referenced
 from fencepost_operator.desired.purge_job import purge_job
 from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
-from fencepost_operator.desired.run_config import run_config
+from fencepost_operator.desired.run_config import KEY, run_config
 from fencepost_operator.desired.run_job import run_job
 
 ROOT = Path(__file__).parents[3]
@@ -154,9 +154,7 @@ def test_the_chart_accepts_the_values(case: str) -> None:
 
 
 def test_the_driver_reads_back_its_configuration() -> None:
-    container = job_of("full")["spec"]["template"]["spec"]["containers"][0]
-    text = next(variable["value"] for variable in container["env"] if variable["name"] == Variable.CONFIG)
-    config = DriverConfig.from_json(text)
+    config = DriverConfig.from_json(config_map_of("full")["data"][KEY])
     assert (config.epoch, config.batch_interval, config.executors) == (5, 90.0, 3)
     assert config.source.starting_offsets == StartingOffsets(partitions={"orders/0": 7})
     assert config.spark_master == "spark://orders-g2-master-0.orders-g2-master.shop.svc.cluster.local:7077"
@@ -197,7 +195,7 @@ def test_our_variables_come_after_the_authors() -> None:
     container = job_of("full")["spec"]["template"]["spec"]["containers"][0]
     found = [variable["name"] for variable in container["env"]]
     assert found[:2] == ["TZ", "KEY"]
-    assert set(found[2:]) >= {Variable.CONFIG, Variable.POD_UID, Variable.POD_IP, Variable.SPARK_AUTH_SECRET}
+    assert set(found[2:]) >= {Variable.CONFIG_FILE, Variable.POD_UID, Variable.POD_IP, Variable.SPARK_AUTH_SECRET}
 
 
 def test_kubernetes_starts_a_driver_once() -> None:

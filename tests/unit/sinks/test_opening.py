@@ -22,7 +22,7 @@ from unit.sinks.sqlite_sink import SqliteSink
 TOKEN = BatchToken(pipeline="s/ns/n", epoch=4, version=9, token=77, offsets={"t/0": (1, 3)})
 WARM_UP = BatchToken(pipeline="s/ns/n", epoch=4, version=0, token=0, offsets={})
 ROWS = pa.RecordBatch.from_pydict({"a": [1, 2, 3]})
-CONFIG = json.loads((Path(__file__).parents[1] / "contract" / "configs" / "0.1.0.json").read_text())
+CONFIG = json.loads((Path(__file__).parents[1] / "contract" / "configs" / "plain.json").read_text())
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from fencepost.testing.sinks import token_of, write_batch
 from unit.sinks.sqlite_sink import SqliteSink
 from unit.sinks.test_contract import CONTEXT, WithTask, batch, read
 
-CONFIG = json.loads((Path(__file__).parents[1] / "contract" / "configs" / "0.1.0.json").read_text())
+CONFIG = json.loads((Path(__file__).parents[1] / "contract" / "configs" / "plain.json").read_text())
 RANGES = {"t/0": (8, 10)}
 
 

@@ -10,22 +10,15 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Self, TypeVar
 
-from fencepost.contract.endpoints import SERIAL, CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
 from fencepost.contract.pod import Variable
 from fencepost.contract.sinks import SINK_KINDS, CassandraSink, DeclaredSink
 
 T = TypeVar("T")
 
-CONTRACT_VERSION: Final = "1.1"
+CONTRACT_VERSION: Final = "1.0"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
 field; a change that an older driver would misunderstand is a new major version, which they refuse.
-"""
-STRICT_VERSION: Final = "2.0"
-"""The version of a configuration with `cassandra.tls`, another `cassandra.serial_consistency` than SERIAL, or a sink
-that is more than a table's name.
-
-Older drivers must not read it: they would send the password in clear text, use another serial level than the operator,
-or write other rows than the spec says.
 """
 
 LONGEST_REQUEST: Final = 12.0
@@ -68,9 +61,9 @@ class KafkaSource(KafkaEndpoint):
     min_records_per_batch: int = 1_000
     """Records to which a batch that takes too long may shrink; less where memory asks for it."""
     target_batch_duration: float | None = None
-    """Seconds that a batch should take; None does not bound it (an operator before contract 1.1)."""
+    """Seconds that a batch should take; None does not bound it."""
     max_bytes_per_batch: int | None = None
-    """Bytes of keys, values and headers; None does not bound them (an operator before contract 1.1)."""
+    """Bytes of keys, values and headers; None does not bound them."""
     split_partitions: bool = True
     """Whether several Spark tasks may share the records that a batch has of one Kafka partition."""
     mirror_to_group: str = ""
@@ -103,7 +96,7 @@ class DriverConfig:
     """Workers of the cluster: the first batch waits for at least one executor."""
     termination_grace: float
     owner: str = ""
-    """The owner that the fence row must name for a claim; empty skips that check (an operator before contract 1.0)."""
+    """The owner that the fence row must name for a claim; empty skips that check."""
     first_batch_limit: int | None = None
     """Maximum number of records of the run's first batches, when that is less than `source.max_records_per_batch`: half
     of a batch that failed.  It doubles every ten minutes.  A later run has none, unless a batch fails again."""
@@ -111,15 +104,14 @@ class DriverConfig:
     """Seconds without progress after which the operator replaces the run (spec.restart.stallTimeout)."""
     start_timeout: float = 180.0
     """Seconds for which the first tasks of an executor count as progress, because it imports the author's code: as long
-    as a run may take to its claim (spec.restart.startTimeout; since contract 1.1)."""
+    as a run may take to its claim (spec.restart.startTimeout)."""
     isolate: bool = False
-    """Whether a batch that fails for what may be a record is cut down to that record (since contract 1.1)."""
+    """Whether a batch that fails for what may be a record is cut down to that record."""
     dead_letter_retention: float | None = None
-    """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there (since contract
-    1.1)."""
+    """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there."""
     finish_until: Mapping[str, int] = field(default_factory=dict)
     """Where a run ends that only finishes what its code began, {'topic/partition': next offset to read}; empty for a
-    run that goes on (since contract 1.1)."""
+    run that goes on."""
     contract_version: str = CONTRACT_VERSION
 
     @property
@@ -160,26 +152,10 @@ class DriverConfig:
         return (int(authors) if authors.isdecimal() else 0) or TASK_ATTEMPTS  # Spark refuses the others
 
     def to_json(self) -> str:
-        """Return the one-line JSON for `Variable.CONFIG`, keys sorted so that equal configs are equal text."""
-        return json.dumps(self._record(), sort_keys=True, separators=(",", ":"))
-
-    def to_json_before_1_0(self) -> str:
-        """Return the JSON for images before contract 1.0, which refuse fields that they do not know."""
-        record = self._record()
-        known = {name: value for name, value in record.items() if name not in _SINCE_1_0}
-        known["source"] = {name: value for name, value in record["source"].items() if name not in _SOURCE_SINCE_1_1}
-        return json.dumps(known, sort_keys=True, separators=(",", ":"))
-
-    def _record(self) -> dict[str, Any]:
-        """Return the fields; a sink's absent options and those of STRICT_VERSION only where they are used."""
-        record, cassandra = asdict(self), self.cassandra
+        """Return the one-line JSON for the driver, keys sorted so that equal configs are equal text."""
+        record = asdict(self)
         record["sinks"] = [{key: value for key, value in sink.items() if value is not None} for sink in record["sinks"]]
-        plain_connection = (cassandra.tls, cassandra.serial_consistency) == (None, SERIAL)
-        if plain_connection:
-            del record["cassandra"]["tls"], record["cassandra"]["serial_consistency"]
-        if not plain_connection or not all(isinstance(sink, CassandraSink) and sink.is_plain for sink in self.sinks):
-            record["contract_version"] = STRICT_VERSION
-        return record
+        return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -197,30 +173,13 @@ class DriverConfig:
         return _value(cls, raw, Variable.CONFIG)
 
 
-_SINCE_1_0: Final = frozenset(
-    {
-        "owner",
-        "first_batch_limit",
-        "stall_timeout",
-        "start_timeout",
-        "contract_version",
-        "isolate",
-        "dead_letter_retention",
-        "finish_until",
-    }
-)
-_SOURCE_SINCE_1_1: Final = frozenset(
-    {"min_records_per_batch", "target_batch_duration", "max_bytes_per_batch", "split_partitions", "mirror_to_group"}
-)
-
-
 def _check_version(version: object) -> None:
     major = str(version).partition(".")[0]
     if not major.isdecimal():
         raise ContractError(f"{Variable.CONFIG}.contract_version: {version!r} is not MAJOR.MINOR")
-    if int(major) > int(STRICT_VERSION.partition(".")[0]):
+    if int(major) > int(CONTRACT_VERSION.partition(".")[0]):
         raise ContractError(
-            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {STRICT_VERSION}:"
+            f"{Variable.CONFIG} has contract version {version}, and this image understands up to {CONTRACT_VERSION}:"
             " set spec.job.image to an image of the operator's release or newer"
         )
 

@@ -36,7 +36,7 @@ class Variable:
     """Names of the driver's environment variables."""
 
     CONFIG: Final = "FENCEPOST_CONFIG"
-    """JSON of `DriverConfig`, where CONFIG_FILE is not set: from an operator, or for an image, before contract 1.0."""
+    """JSON of `DriverConfig`, where CONFIG_FILE is not set: without a pod."""
     CONFIG_FILE: Final = "FENCEPOST_CONFIG_FILE"
     """Path of a file with the JSON of `DriverConfig`. A variable of more than 128 KiB cannot be passed to a process."""
     POD_UID: Final = "FENCEPOST_POD_UID"

@@ -49,10 +49,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSink:
-    """Rows of the author's frame named `name` go to keyspace.table, column by column name.
-
-    Without a `kind`, and so in the form that images of contract 1 read, which do not know the other fields.
-    """
+    """Rows of the author's frame named `name` go to keyspace.table, column by column name; a sink without a `kind`."""
 
     name: str
     keyspace: str
@@ -65,11 +62,6 @@ class CassandraSink:
     """None for a table that must exist."""
     purge_retention: float | None = None
     """Seconds for which the purge index keeps the key of each row that is written; None for no index."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether images of contract 1 write it as it is meant."""
-        return (self.ttl, self.ttl_column, self.delete_where, self.create_table, self.purge_retention) == (None,) * 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

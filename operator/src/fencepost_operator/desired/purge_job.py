@@ -19,7 +19,7 @@ ATTEMPTS: Final = 6
 """Pods after the first one, with pauses of 10 s, 20 s and so on (Kubernetes' own)."""
 UNKNOWN_COMMAND: Final = (2, 126, 127)
 """Exit codes of an image without `fencepost purge`: argparse refuses it, or there is no `fencepost` to call."""
-_FOR_RUNS: Final = frozenset({Variable.CONFIG, Variable.SPARK_AUTH_SECRET, Variable.POD_IP})
+_FOR_RUNS: Final = frozenset({Variable.SPARK_AUTH_SECRET, Variable.POD_IP})
 
 
 def count_job_name(rewind: Rewind) -> str:

@@ -28,8 +28,6 @@ from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.resources import driver_memory, resources
 
 USER: Final = 10001
-LONGEST_VARIABLE: Final = 64 * 1024
-"""Bytes; Linux passes no variable of more than 128 KiB to a process."""
 NODE_LOSS_TOLERATIONS: Final = {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 0}
 """Seconds until a driver on a lost node is given up; Kubernetes' own 300 s are too long.
 
@@ -70,7 +68,6 @@ def run_job(
                 "metadata": {"labels": marks, "annotations": {**encode(spec.cluster.pod_annotations), **notes}},
                 "spec": _pod(
                     spec,
-                    config=config,
                     config_map=names.job_name(key.name, config.epoch),
                     auth_secret=names.auth_secret_name(key.name, generation),
                     avoided_nodes=avoided_nodes,
@@ -80,9 +77,7 @@ def run_job(
     }
 
 
-def _pod(
-    spec: Spec, *, config: DriverConfig, config_map: str, auth_secret: str, avoided_nodes: Collection[str]
-) -> dict[str, Any]:
+def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collection[str]) -> dict[str, Any]:
     cluster = spec.cluster
     optional = {
         "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
@@ -105,12 +100,12 @@ def _pod(
         },
         **{name: value for name, value in optional.items() if value},
         "tolerations": _tolerations(spec),
-        "containers": [_container(spec, config=config, auth_secret=auth_secret)],
+        "containers": [_container(spec, auth_secret=auth_secret)],
         "volumes": _volumes(spec, config_map=config_map),
     }
 
 
-def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[str, Any]:
+def _container(spec: Spec, *, auth_secret: str) -> dict[str, Any]:
     job = spec.job
     container: dict[str, Any] = {
         "name": labels.DRIVER,
@@ -119,7 +114,7 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
         # A driver that is killed writes no verdict.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "envFrom": encode(job.env_from),
-        "env": [*encode(job.env), *_environment(spec, config=config, auth_secret=auth_secret)],
+        "env": [*encode(job.env), *_environment(spec, auth_secret=auth_secret)],
         "ports": [
             {"name": "rpc", "containerPort": DRIVER_PORT},
             {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
@@ -138,10 +133,9 @@ def _container(spec: Spec, *, config: DriverConfig, auth_secret: str) -> dict[st
     return container
 
 
-def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[dict[str, Any]]:
+def _environment(spec: Spec, *, auth_secret: str) -> list[dict[str, Any]]:
     """Return our variables; they stand last, and of two with one name the last one counts."""
     variables: list[dict[str, Any]] = [
-        *_config_for_older_images(config),
         {"name": Variable.CONFIG_FILE, "value": run_config.PATH},
         {"name": Variable.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -153,12 +147,6 @@ def _environment(spec: Spec, *, config: DriverConfig, auth_secret: str) -> list[
             _from_secret(Variable.CASSANDRA_PASSWORD, account, "password"),
         ]
     return variables
-
-
-def _config_for_older_images(config: DriverConfig) -> list[dict[str, Any]]:
-    """Return the configuration as a variable too: images before contract 1.0 read no file."""
-    text = config.to_json_before_1_0().replace("$(", "$$(")
-    return [{"name": Variable.CONFIG, "value": text}] if len(text) <= LONGEST_VARIABLE else []
 
 
 def _from_secret(variable: str, secret: str, key: str) -> dict[str, Any]:
