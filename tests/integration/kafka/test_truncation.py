@@ -140,3 +140,24 @@ def test_a_new_leader_that_has_all_records_is_no_data_loss(cluster: Callable[...
     now = look(kafka)
     assert now.leader_epochs[f"{TOPIC}/0"] > before.leader_epochs[f"{TOPIC}/0"]
     assert values(kafka, before.ends, now, before.leader_epochs) == [f"new-{number}".encode() for number in range(5)]
+
+
+def test_where_a_log_was_cut_is_found_also_before_it_has_grown_to_the_offset(cluster: Callable[..., Cluster]) -> None:
+    """Its end would be taken for that place: the new records before the end would never be read."""
+    kafka = cluster()
+    kafka.create(TOPIC, [[1], [1]])
+    produce(kafka, {0: 100, 1: 20}, name="old")
+    before = look(kafka)
+    (broker,) = kafka.brokers
+    broker.crash()
+    broker.truncate(TOPIC, 0, until=40)
+    broker.start()
+    kafka.wait()
+    produce(kafka, {0: 30, 1: 30}, name="new")
+    assert look(kafka).ends == {f"{TOPIC}/0": 70, f"{TOPIC}/1": 50}
+    records = KafkaRecords({"bootstrap.servers": kafka.servers}, patience=60)
+    with pytest.raises(DataLoss) as caught:
+        records.check(next_records(before.ends, before.leader_epochs))
+    assert caught.value.loss is not None
+    assert caught.value.loss.ranges == {f"{TOPIC}/0": (40, 100)}
+    records.check(next_records({f"{TOPIC}/0": 40}, before.leader_epochs))  # what the older leader had is there

@@ -169,6 +169,7 @@ class World:
     reports: list[Report] = field(default_factory=list)
     mirrored: list[Mapping[str, int]] = field(default_factory=list)
     records_steps: list[str] = field(default_factory=list)
+    records_step: Callable[[str], None] = lambda _: None
 
     def fence(self) -> Fence:
         return Fence(self.table, PIPELINE, patience=5, sleep=lambda _: None)
@@ -196,7 +197,7 @@ class World:
             driver=driver,
             fence=self.fence(),
             source=self.log,
-            records=FakeRecords(self.log, self.records_steps.append),
+            records=FakeRecords(self.log, self._step),
             engine=engine,
             stop=stop,
             report=self.reports.append,
@@ -206,6 +207,10 @@ class World:
             look_ahead=look_ahead,
         )
         return loop, engine
+
+    def _step(self, step: str) -> None:
+        self.records_steps.append(step)
+        self.records_step(step)
 
     def row(self) -> FenceRow:
         row = self.fence().read()

@@ -20,7 +20,7 @@ from fencepost.contract import (
 )
 from fencepost.driver import plan
 from fencepost.driver.losses import without_expired
-from fencepost.errors import BatchFailed, DataLoss
+from fencepost.errors import BatchFailed, DataLoss, DependencyDown
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.history import AcceptedLoss, check_history
 from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
@@ -167,6 +167,81 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
     again.run()
     assert engine.batches[0].ranges[0].start == 12
     assert world.row().offsets == world.log.ends
+
+
+ACCEPTED = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_log_that_was_cut_and_has_not_grown_to_the_offset_is_lost_from_where_it_was_cut() -> None:
+    """Found: the loss began at the log's end, so the new records before that were never read once it was accepted."""
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 20
+    loss = losing(world).loss
+    assert loss is not None
+    assert loss.ranges == {"t/0": (12, 30)}
+    world.table.accept_loss(PIPELINE, loss, ACCEPTED)
+    again, engine = world.loop(world.take_over(), driver="pod-9")
+    again.run()
+    assert engine.batches[0].ranges[0].start == 12
+    assert world.row().offsets == world.log.ends
+
+
+def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None:
+    """Found: the claim forgot under which leader the accepted offset was reached."""
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
+    loss = losing_at_the_first_batch(world).loss
+    assert loss is not None
+    assert loss.ranges == {"t/0": (12, 30)}
+    world.log.epoch, world.log.grown_again_from["t/0"] = 6, 7
+    world.table.accept_loss(PIPELINE, loss, ACCEPTED)
+    more = losing_at_the_first_batch(world).loss
+    assert more is not None
+    assert more.ranges == {"t/0": (7, 12)}
+
+
+def test_a_begun_batch_beyond_a_log_that_was_cut_before_the_offset_is_lost_with_what_was_committed() -> None:
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.ends["t/0"] = 40
+    dying, engine = world.loop(world.take_over(), driver="old")
+    crash_at(engine, "midway", 1)
+    with pytest.raises(Crash):
+        dying.run()
+    assert world.row().planned["t/0"] == 40
+    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 35
+    loss = losing(world).loss
+    assert loss is not None
+    assert loss.ranges == {"t/0": (12, 40)}
+
+
+def test_a_loss_is_not_recorded_before_kafka_has_said_where_the_log_was_cut() -> None:
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    world.log.epoch, world.log.ends["t/0"] = 5, 20
+    loop, _ = world.loop(world.take_over(), driver="pod-2")
+
+    def silent(_: str) -> None:
+        raise DependencyDown("no answer", reason=Reason.KAFKA_UNREACHABLE)
+
+    world.records_step = silent
+    with pytest.raises(DependencyDown):
+        loop.run()
+    assert world.table.losses == {}
+
+
+def losing_at_the_first_batch(world: World) -> DataLoss:
+    loop, engine = world.loop(world.take_over(), driver=f"pod-{len(world.table.losses) + 1}")
+    with pytest.raises(DataLoss) as caught:
+        loop.run()
+    assert engine.batches == []
+    return caught.value
 
 
 def test_a_log_that_was_cut_and_grew_again_while_a_run_idles_is_found_before_the_next_batch() -> None:

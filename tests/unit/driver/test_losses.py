@@ -120,7 +120,7 @@ def test_after_a_truncation_reading_goes_back_and_what_the_log_has_now_is_read()
     grown = replace(LOG, ends={"t/0": 12, "t/1": 50})
     start = claim(ROW, grown, accepted(loss))
     assert (start.offsets, start.planned) == ({"t/0": 7, "t/1": 20}, {"t/0": 7, "t/1": 26})
-    assert start.leader_epochs["t/0"] == 5
+    assert start.leader_epochs["t/0"] == 3  # a leader after the one that was accepted may have cut it once more
 
 
 def test_a_truncation_among_records_that_are_not_committed_moves_nothing() -> None:

@@ -6,7 +6,7 @@ Kafka's log itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -39,6 +39,8 @@ def recorded(
     if not isinstance(error, DataLoss) or row is None:
         return error
     seen = _seen(row, error, looks, records, topics) if is_claimed else error
+    if isinstance(seen, DataLoss) and seen.reason is Reason.LOG_TRUNCATED:
+        seen = _from_the_cut(seen, row, looks, records, topics)
     if not isinstance(seen, DataLoss):
         return seen
     lost = losses.completed(seen, row)
@@ -74,13 +76,33 @@ def _seen(row: FenceRow, claimed: DataLoss, looks: Looks, records: Records, topi
     )
 
 
-def _grown_again(row: FenceRow, log: Watermarks, topics: Sequence[str]) -> tuple[Range, ...]:
+def _from_the_cut(lost: DataLoss, row: FenceRow, looks: Looks, records: Records, topics: Sequence[str]) -> DriverError:
+    """Return the loss from where each log was truncated on; a failure where Kafka does not answer.
+
+    A log's end shows that only until it grows again: what was written between is not what was read before.
+    """
+    try:
+        records.check(_grown_again(row, looks.insist(), topics, beyond=lost.loss.ranges if lost.loss else ()))
+    except DataLoss as found:
+        return losses.joined(lost, found, row)
+    except DriverError as error:
+        return error
+    return lost
+
+
+def _grown_again(
+    row: FenceRow, log: Watermarks, topics: Sequence[str], *, beyond: Container[str] = ()
+) -> tuple[Range, ...]:
     """Return the next record of each partition whose log may have been cut and have grown beyond the offset since.
 
-    The offsets do not show that; a read under the leader epoch of the committed offset does.
+    The offsets do not show that; a read under the leader epoch of the committed offset does.  Of a log that is known to
+    end before the offset, which `beyond` names, the read finds where it was cut.
     """
-    until = {key: at + 1 for key, at in row.offsets.items() if log.ends.get(key, 0) > at}
-    found = between(
-        row.offsets, {key: until[key] for key in until if split_offset_key(key)[0] in topics}, row.leader_epochs
-    )
+    wanted = set(topics)
+    until = {
+        key: at + 1
+        for key, at in row.offsets.items()
+        if split_offset_key(key)[0] in wanted and key in log.ends and (log.ends[key] > at or key in beyond)
+    }
+    found = between(row.offsets, until, row.leader_epochs)
     return replace(found, leader_epochs=log.leader_epochs).since_other_leaders

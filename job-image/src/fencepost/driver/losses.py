@@ -117,6 +117,17 @@ def check_begun(row: FenceRow, log: Watermarks, topics: Iterable[str]) -> None:
         raise _lost(Reason.LOG_TRUNCATED, gone, row.topic_ids)
 
 
+def joined(one: DataLoss, other: DataLoss, row: FenceRow) -> DataLoss:
+    """Return the error of what two looks show of truncated logs: of a partition that both name, all from the cut on."""
+    if one.loss is None or other.loss is None:
+        return one if other.loss is None else other
+    ranges = dict(one.loss.ranges)
+    for key, (start, until) in other.loss.ranges.items():
+        first, last = ranges.get(key, (start, until))
+        ranges[key] = min(first, start), max(last, until)
+    return _lost(Reason.LOG_TRUNCATED, ranges, row.topic_ids)
+
+
 def completed(error: DataLoss, row: FenceRow) -> DataLoss:
     """Return the error with what only the fence row knows of its loss: the topics' ids and the last commit.
 
@@ -318,9 +329,11 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
             begun=_no_further(row.begun, ends),
             growth_barrier=_no_further(row.growth_barrier, moved),
         )
-    else:
-        starts_at = {**row.growth_barrier, **row.offsets}
-        moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
+        # What is left was read under the same leader: its epoch shows where the log is cut once more.
+        moved_back = replace(_moved_on(row, moved), leader_epochs=row.leader_epochs)
+        return replace(found, row=moved_back, accepted=accepted)
+    starts_at = {**row.growth_barrier, **row.offsets}
+    moved = {key: max(until, starts_at.get(key, 0)) for key, (_, until) in loss.ranges.items()}
     return replace(found, row=_moved_on(row, moved), accepted=accepted)
 
 
