@@ -92,6 +92,10 @@ replicas: venv ## Hold the fence on three and six nodes of Cassandra against 500
 	@$(BIN)/python -m testbed up --until cassandra-image
 	@$(BIN)/python -m replicas $(CAMPAIGNS) --seed $(or $(SEED),1)
 
+.PHONY: brokers
+brokers: up ## Run a pipeline on three brokers of Kafka against 120 faults, with unclean elections (CAMPAIGNS, SEED)
+	@$(BIN)/python -m brokers $(CAMPAIGNS) --seed $(or $(SEED),1)
+
 .PHONY: campaign
 campaign: up ## Play faults at random moments on the testbed, with users at work (MINUTES, SEED)
 	@$(BIN)/python -m campaign --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)

@@ -51,14 +51,15 @@ PACKAGE_IN_IMAGE = "/opt/fencepost/venv/lib/python3.11/site-packages/fencepost"
 
 
 class Kafka:
-    """The testbed's Kafka."""
+    """The testbed's Kafka, or another one; `replicas` are those of new topics."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, replicas: int = 1) -> None:
         self.servers = servers
+        self.replicas = replicas
         self.admin = AdminClient({"bootstrap.servers": servers})
 
     def create(self, topic: str, partitions: int = 4, **config: str) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=self.replicas, config=config)
         create_topic(self.admin, new)
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -263,15 +264,22 @@ TABLE = (
 
 
 def make(
-    environment: Environment, session: Session, folder: Path, *, servers: str | None = None, **source: Any
+    environment: Environment,
+    session: Session,
+    folder: Path,
+    *,
+    servers: str | None = None,
+    replicas: int = 1,
+    topic: Mapping[str, str] | None = None,
+    **source: Any,
 ) -> Pipeline:
     """Make a topic of four partitions, a table, a fence row's schema, and the configuration of a first run.
 
-    `servers` are those of another Kafka than the testbed's.
+    `servers` are those of another Kafka than the testbed's, `topic` are the topic's settings.
     """
     name = f"t{uuid.uuid4().hex[:10]}"
-    kafka = Kafka(servers or environment.kafka_host)
-    kafka.create(name)
+    kafka = Kafka(servers or environment.kafka_host, replicas)
+    kafka.create(name, 4, **(topic or {}))
     session.execute(TABLE.format(keyspace="driver_tests", table=name))
     config = DriverConfig(
         pipeline=f"test/test/{name}",

@@ -1,6 +1,7 @@
 """Brokers of a test's own, in containers of the testbed's Kafka image: they may crash, lose data, and hold ACLs.
 
-All of one `Cluster` share a folder and a KRaft quorum of one, node 1. They listen on 127.0.0.1 of this machine.
+All of one `Cluster` share a folder and a KRaft quorum of one: node 1, or a controller apart from the brokers, so that
+each of these may die. They listen on 127.0.0.1 of this machine. Faults of the network need a user for each broker.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -74,15 +75,22 @@ class TlsListener:
 
 @dataclass(slots=True)
 class Broker:
-    """One node. `crash` is SIGKILL, so nothing that it did not write yet is written."""
+    """One node. `crash` is SIGKILL, so nothing that it did not write yet is written.
+
+    `roles` are KRaft's. `user` is the process's, and no other process's of this machine where its network is cut.
+    """
 
     docker: str
     node: int
     port: int
-    controller_port: int
+    controller: tuple[int, int]
+    """Node and port of the controller."""
     folder: Path
     properties: Mapping[str, str]
     tls: TlsListener | None = None
+    roles: str = "broker"
+    user: int = field(default_factory=os.getuid)
+    heap: str = "256m"
     name: str = field(default_factory=lambda: f"kafka-{uuid.uuid4().hex[:10]}")
     starts: int = 0
 
@@ -96,14 +104,15 @@ class Broker:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        os.chown(self.folder, self.user, -1)
         configuration = self.folder / "server.properties"
         configuration.write_text(self._configuration())
         self.starts += 1
-        user = f"{os.getuid()}:0"
-        environment = {"KAFKA_HEAP": "256m", "KAFKA_ADVERTISED": ",".join(self._listeners)}
+        environment = {"KAFKA_HEAP": self.heap, "KAFKA_ADVERTISED": ",".join(self._advertised)}
         subprocess.run(
             [
-                self.docker, "run", "--detach", "--name", self._container, "--network", "host", "--user", user,
+                self.docker, "run", "--detach", "--name", self._container, "--network", "host",
+                "--user", f"{self.user}:0",
                 "--volume", f"{self.folder}:/var/lib/kafka",
                 "--volume", f"{configuration}:/opt/kafka/etc/server.properties:ro",
                 *(f"--env={key}={value}" for key, value in environment.items()), IMAGE,
@@ -118,6 +127,26 @@ class Broker:
     def crash(self) -> None:
         self._docker("kill", "--signal=KILL", self._container)
         self._docker("wait", self._container)
+
+    def pause(self) -> None:
+        """Stop every thread where it is."""
+        self._docker("pause", self._container)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._docker("unpause", self._container)
+
+    def cut(self, *, to: int | None = None) -> None:
+        """Drop what the process sends: to this port of any node, or all of it, and so every answer."""
+        subprocess.run(self._dropping("--append", to), check=True, capture_output=True)
+
+    def heal(self, *, to: int | None = None) -> None:
+        """Undo `cut`."""
+        subprocess.run(self._dropping("--delete", to), check=True, capture_output=True)
+
+    def _dropping(self, change: str, to: int | None) -> list[str]:
+        port = [] if to is None else ["-p", "tcp", "--dport", str(to)]
+        return ["iptables", "-w", change, "OUTPUT", *port, "-m", "owner", "--uid-owner", str(self.user), "-j", "DROP"]
 
     def remove(self) -> None:
         for start in range(1, self.starts + 1):
@@ -142,8 +171,14 @@ class Broker:
 
     @property
     def _listeners(self) -> list[str]:
-        mtls = [f"MTLS://{self.tls.address}"] if self.tls else []
-        return [f"INTERNAL://{self.address}", *mtls]
+        of_broker = [f"INTERNAL://{self.address}", *([f"MTLS://{self.tls.address}"] if self.tls else [])]
+        of_controller = [f"CONTROLLER://127.0.0.1:{self.controller[1]}"]
+        return [*(of_broker if "broker" in self.roles else []), *(of_controller if "controller" in self.roles else [])]
+
+    @property
+    def _advertised(self) -> list[str]:
+        """A broker names no listener of its controller."""
+        return self._listeners if self.roles == "controller" else [n for n in self._listeners if "CONTROLLER" not in n]
 
     @property
     def _container(self) -> str:
@@ -153,14 +188,12 @@ class Broker:
         subprocess.run([self.docker, *arguments], check=False, capture_output=True)
 
     def _configuration(self) -> str:
-        is_controller = self.node == 1
-        listeners = ",".join(self._listeners)
         own = {
-            "process.roles": "broker,controller" if is_controller else "broker",
+            "process.roles": self.roles,
             "node.id": str(self.node),
-            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
-            "listeners": listeners + (f",CONTROLLER://127.0.0.1:{self.controller_port}" if is_controller else ""),
-            "advertised.listeners": listeners,
+            "controller.quorum.voters": "{}@127.0.0.1:{}".format(*self.controller),
+            "listeners": ",".join(self._listeners),
+            "advertised.listeners": ",".join(self._advertised),
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL",
             # A lost broker is fenced after this, not after nine seconds.
             "broker.session.timeout.ms": "3000",
@@ -175,9 +208,10 @@ class Broker:
 
 @dataclass(slots=True)
 class Cluster:
-    """Brokers that were started together."""
+    """Brokers that were started together, and the controller where that is none of them."""
 
     brokers: list[Broker]
+    controller: Broker | None = None
     _admin: AdminClient | None = None
 
     @classmethod
@@ -189,16 +223,36 @@ class Cluster:
         named = {key.replace("_", "."): value for key, value in properties.items()}
         nodes = zip(itertools.count(1), ports, strict=False)
         cluster = cls(
-            [Broker(docker, node, port, controller, folder / f"node-{node}", named, tls) for node, port in nodes]
+            [Broker(docker, node, port, (1, controller), folder / f"node-{node}", named, tls) for node, port in nodes]
         )
+        cluster.brokers[0].roles = "broker,controller"
+        return cluster._started()
+
+    @classmethod
+    def start_apart(cls, docker: str, folder: Path, users: Sequence[int], **properties: str) -> Cluster:
+        """Start a broker for each user, nodes 1 and on, and a controller that is no broker, node 0."""
+        port, *ports = free_ports(len(users) + 1)
+        named = {key.replace("_", "."): value for key, value in properties.items()}
+        controller = Broker(docker, 0, port, (0, port), folder / "node-0", named, roles="controller", heap="128m")
+        brokers = [
+            Broker(docker, node, own, (0, port), folder / f"node-{node}", named, user=user)
+            for node, (own, user) in enumerate(zip(ports, users, strict=True), 1)
+        ]
+        return cls(brokers, controller)._started()
+
+    def _started(self) -> Cluster:
         try:
-            for broker in cluster.brokers:
-                broker.start()
-            cluster.wait()
+            for node in self._nodes:
+                node.start()
+            self.wait()
         except BaseException:
-            cluster.remove()
+            self.remove()
             raise
-        return cluster
+        return self
+
+    @property
+    def _nodes(self) -> list[Broker]:
+        return [*([self.controller] if self.controller else []), *self.brokers]
 
     @property
     def servers(self) -> str:
@@ -221,7 +275,7 @@ class Cluster:
                 found = 0
             if found >= wanted:
                 return
-            assert time.monotonic() < deadline, "\n".join(broker.output() for broker in self.brokers)
+            assert time.monotonic() < deadline, "\n".join(node.output() for node in self._nodes)
             time.sleep(0.5)
 
     def renew(self, tls: TlsListener) -> None:
@@ -241,5 +295,5 @@ class Cluster:
         )
 
     def remove(self) -> None:
-        for broker in self.brokers:
-            broker.remove()
+        for node in self._nodes:
+            node.remove()

@@ -1,0 +1,97 @@
+"""A driver on three brokers: leaders that die, and an election that loses what was acknowledged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers.campaign import USERS, caught_up, seen
+from brokers.checker import violations
+from brokers.drivers import Drivers
+from brokers.faults import UNDONE, Faults
+from brokers.producer import Load
+from fencepost.contract import ExitCode
+from harness.waiting import eventually
+from integration.driver.support import Pipeline
+from integration.kafka.brokers import Cluster
+from testbed.environment import Environment
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def cluster(environment: Environment, tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "kafka"
+    one = Cluster.start_apart(str(environment.docker), folder, USERS, replica_lag_time_max_ms="3000")
+    yield one
+    one.remove()
+
+
+def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline: Make, cluster: Cluster) -> None:
+    """The new leader's log has not grown to the committed offset when the loss is found."""
+    settings = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    one = pipeline(servers=cluster.servers, replicas=3, topic=settings)
+    load = Load(cluster.servers, one.topic, random.Random(1), idempotent=False)
+    faults = Faults(cluster, one.topic, random.Random(1), print, {})
+    load.fill(0, 100)
+    one.start()
+    one.wait_committed(100)
+    first = faults.leaders()[0].node
+    assert first is not None
+    leader = faults.broker(first)
+    followers = [broker for broker in cluster.brokers if broker is not leader]
+    for follower in followers:
+        follower.cut(to=leader.port)
+    eventually("the leader to be alone", lambda: faults.leaders()[0].in_sync == (first,), seconds=120)
+    load.fill(0, 60)
+    one.wait_committed(160)
+    leader.crash()
+    await_other_leader(faults, first)
+    load.fill(0, 20)
+    run = one.runs[-1]
+    assert run.wait() == ExitCode.DATA_LOSS, run.log.read_text()[-4000:]
+    report = one.recorded(run.verdict().loss)
+    assert report.loss.ranges == {f"{one.topic}/0": (100, 160)}
+    for follower in followers:
+        follower.heal(to=leader.port)
+    leader.start()
+    one.accept(report.loss)
+    one.start()
+    drivers = Drivers(one, random.Random(1), print, accepted=[report])
+    assert caught_up(one, load, drivers, cluster, print) == []
+    one.runs[-1].stop()
+    assert violations(seen(one, load, drivers, cluster, keeps=False)) == []
+
+
+@pytest.mark.long
+def test_leaders_that_die_freeze_and_are_cut_off_under_load_lose_and_double_nothing(
+    pipeline: Make, cluster: Cluster
+) -> None:
+    settings = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+    one = pipeline(servers=cluster.servers, replicas=3, topic=settings)
+    load = Load(cluster.servers, one.topic, random.Random(1), idempotent=True)
+    faults = Faults(cluster, one.topic, random.Random(1), print, {})
+    one.start()
+    with load.flowing():
+        for begin, end in UNDONE.values():
+            one.wait_committed(one.committed_records() + 100)
+            first = faults.leaders()[0].node
+            assert first is not None
+            begin(faults.broker(first))
+            await_other_leader(faults, first)
+            one.wait_committed(one.committed_records() + 100)
+            end(faults.broker(first))
+            faults.settle()
+    drivers = Drivers(one, random.Random(1), print)
+    assert caught_up(one, load, drivers, cluster, print) == []
+    one.runs[-1].stop()
+    assert violations(seen(one, load, drivers, cluster, keeps=True)) == []
+
+
+def await_other_leader(faults: Faults, node: int) -> None:
+    eventually("another leader", lambda: faults.leaders()[0].node not in {None, node}, seconds=120)
