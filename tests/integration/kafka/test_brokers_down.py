@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pytest
 from confluent_kafka import Producer
 
+from brokers.campaign import USERS
+from fencepost.batch import Range
 from fencepost.kafka.log import KafkaLog
+from fencepost.kafka.reader import read
 from fencepost_operator.adapters.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 from harness.waiting import eventually, eventually_async
 from integration.driver.support import Kafka
 from integration.kafka.brokers import Cluster
+from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
 
@@ -41,6 +48,41 @@ def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluste
     kafka.brokers[1].start()
     eventually("the partition to be led again", lambda: log.state().ends == whole.ends, seconds=180)
     assert log.state().leaderless == frozenset()
+
+
+def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_truncated_log(
+    environment: Environment, tmp_path: Path
+) -> None:
+    """Found by `make brokers`: a worker that asked it ended the run, and Kafka had lost nothing."""
+    kafka = Cluster.start_apart(str(environment.docker), tmp_path / "kafka", USERS)
+    try:
+        kafka.create("t", [[1, 2, 3]], **{"min.insync.replicas": "2"})
+        producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+        for number in range(20):
+            producer.produce("t", value=str(number).encode(), partition=0)
+        assert producer.flush(60) == 0
+        log = KafkaLog({"bootstrap.servers": kafka.servers}, ["t"], patience=60)
+        before = log.state().leader_epochs["t/0"]
+        old = kafka.brokers[0]
+        old.cut(to=old.controller[1])
+        epoch = eventually(
+            "another leader",
+            lambda: (found := log.state().leader_epochs.get("t/0", 0)) > before and found,
+            seconds=180,
+        )
+
+        def reach_it() -> None:
+            sleep(8)
+            old.heal(to=old.controller[1])
+
+        reaching = Thread(target=reach_it)
+        reaching.start()
+        batches = read([Range("t", 0, 10, 20, epoch)], {"bootstrap.servers": old.address}, patience=120)
+        found = [value for records in batches for value in records.column("value").to_pylist()]
+        reaching.join()
+        assert found == [str(number).encode() for number in range(10, 20)]
+    finally:
+        kafka.remove()
 
 
 class NoSecrets:

@@ -147,6 +147,9 @@ class Consumer:
             self.now = deadline
         return taken
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
     def monotonic(self) -> float:
         return self.now
 
@@ -388,6 +391,14 @@ def test_a_truncated_log_is_data_loss_with_the_range_of_each_partition(read: Any
 def test_a_log_truncated_in_the_middle_of_a_read_names_what_was_read(read: Any) -> None:
     found = failure(read, [Range("t", 0, 0, 20, 3)], {0.01: records(0, range(9)), 0.5: [truncated(0, 4)]})
     assert "t/0 [4, 9)" in found.message
+
+
+def test_a_broker_that_does_not_know_the_epoch_is_asked_again(read: Any) -> None:
+    """It does not know yet that it leads no more; Kafka has lost nothing."""
+    given = {0.01: [truncated(0, -1)], 5.0: records(0, range(9, 12))}
+    consumer, batches = read([Range("t", 0, 9, 12, 3)], given)
+    assert offsets(batches) == [(0, 9), (0, 10), (0, 11)]
+    assert consumer.now >= 5.0
 
 
 KIB = 1024

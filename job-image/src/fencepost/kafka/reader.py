@@ -50,11 +50,16 @@ ANSWER_WITHIN: Final = 5.0
 """Seconds for one answer."""
 TRUNCATIONS_WITHIN: Final = 2.0
 """Seconds after a truncated log is found in which other partitions may report theirs."""
+BEHIND_PAUSE: Final = 1.0
+"""Seconds before a broker is asked again that does not know yet that it leads no more."""
 
 _TRUNCATION: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - librdkafka's own spelling
 """Part of librdkafka's report of a truncated log; the report's code is that of a missing reset policy."""
 _DIVERGENCE: Final = re.compile(r"broker end offset is (\d+)")
-"""In the same report, and nowhere else: the offset from which on the log differs from what was read."""
+"""In the same report, and nowhere else: the offset from which on the log differs from what was read.
+
+It is -1 of a broker that knows no epoch so late: one that the controller does not reach, and that leads no more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,9 @@ class _Reading:
         self._fetched: FetchPositions | None = None
         """How far the consumer has fetched, once it reports that."""
         self._missing: set[str] = set()
-        self._truncated: dict[tuple[str, int], tuple[int | None, int]] = {}
+        self._truncated: dict[tuple[str, int], tuple[int, int]] = {}
+        self._is_behind = False
+        """Whether a broker answered that does not know the leader epoch under which the start was reached."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._complaints.clear()  # of an earlier task, or of the time between two: they do not explain what comes now
@@ -231,6 +238,8 @@ class _Reading:
             accepted = self._accept(messages)
             if self._truncated:
                 raise self._truncation()
+            if self._is_behind:
+                self._begin_again()
             if messages and self._fetched is not None:
                 self._fetched.given()
             if accepted:
@@ -250,12 +259,20 @@ class _Reading:
                 ask_at = time.monotonic() + ASK_AFTER
         return records
 
+    def _begin_again(self) -> None:
+        """Ask who leads, and whether the log is still what it was, as a client does that has seen no leader yet."""
+        time.sleep(BEHIND_PAUSE)
+        self._is_behind = False
+        self._follow()
+
     def _follow(self) -> None:
         """Read on with a consumer that reports how far it has fetched: it may be skipping aborted records."""
         starts = {key: self._ranges[key].until - left for key, left in self._left.items()}
         fetched = FetchPositions(starts)
         following = _reporting(self._properties, self._complaints, fetched.report)
         self._consumer.unassign()
+        if self._fetched is not None:
+            self._consumer.close()
         self._consumer, self._fetched = following, fetched
         following.assign([_position(self._ranges[key].after(start)) for key, start in starts.items()])
 
@@ -301,14 +318,11 @@ class _Reading:
         while time.monotonic() < deadline and len(self._truncated) < len(self._ranges):
             self._accept(self._consumer.consume(len(self._ranges), timeout=0.1))
         found = {self._ranges[key].key: bounds for key, bounds in sorted(self._truncated.items())}
-        shown = ", ".join(
-            f"{key} [{'?' if start is None else start}, {until})" for key, (start, until) in found.items()
-        )
-        known = {key: (start, until) for key, (start, until) in found.items() if start is not None}
+        shown = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in found.items())
         return DataLoss(
             f"the log was truncated: {shown} no longer exist",
             reason=Reason.LOG_TRUNCATED,
-            loss=Loss(reason=Reason.LOG_TRUNCATED, ranges=known) if known else None,
+            loss=Loss(reason=Reason.LOG_TRUNCATED, ranges=found),
         )
 
     def _accept(self, messages: Sequence[Message]) -> list[Message]:
@@ -345,7 +359,7 @@ class _Reading:
                 self._finish(key, end)
         elif _TRUNCATION in error.str():
             if key in self._left:
-                self._truncated[key] = self._lost(key, error.str())
+                self._compare(key, error.str())
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             raise DataLoss(
                 f"the log no longer holds all of {self._waiting()}: {error.str()}", reason=Reason.OFFSET_OUT_OF_RANGE
@@ -363,10 +377,13 @@ class _Reading:
         if self._reached is not None and at > part.until:
             self._reached(part.key, at)
 
-    def _lost(self, key: tuple[str, int], report: str) -> tuple[int | None, int]:
-        """Return the offsets of one partition that were read and are no longer in the log; None if Kafka hides it."""
+    def _compare(self, key: tuple[str, int], report: str) -> None:
+        """Note from where a log differs; without an offset, that the broker leads no more: it knows an older epoch."""
         found = _DIVERGENCE.search(report)
-        return int(found[1]) if found else None, self._ranges[key].until - self._left[key]
+        if found is None:
+            self._is_behind = True
+        else:
+            self._truncated[key] = int(found[1]), self._ranges[key].until - self._left[key]
 
     def _waiting(self) -> str:
         parts = (self._ranges[key] for key in self._left)
