@@ -93,9 +93,10 @@ class Driver:
         except FenceUnavailable:
             return
 
-    def end(self, now: datetime, code: int, message: str = "", *, reason: Reason = Reason.RUN_ENDED) -> None:
-        """End the process."""
+    def end(self, now: datetime, code: int, message: str = "", *, reason: Reason | None = None) -> None:
+        """End the process; with exit code 54 it says by default that Kafka did not answer."""
         self.exit_code, self.finished_at = int(code), now
+        reason = reason or (Reason.KAFKA_UNREACHABLE if code == ExitCode.DEPENDENCY_DOWN else Reason.RUN_ENDED)
         self.verdict = Verdict(exit_code=int(code), reason=reason, message=message or f"exit {code}", remedy="")
 
     def _work(self, now: datetime, *, executors: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from fakes.drivers import Driver, _log
-from fencepost.contract import ExitCode
+from fencepost.contract import ExitCode, Reason
 from fencepost.driver import losses, watches
 from fencepost.errors import DataLoss
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
@@ -41,7 +41,7 @@ class SimulatedDriver(Driver):
         if self._is_unanswered():
             self.unanswered_since = waits or now
             if now - self.unanswered_since > PATIENCE:
-                self.end(now, ExitCode.DEPENDENCY_DOWN)
+                self.end(now, ExitCode.DEPENDENCY_DOWN, reason=Reason.CASSANDRA_UNREACHABLE)
         self._watch_fence(now)
 
     def _watch_fence(self, now: datetime) -> None:

@@ -321,7 +321,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
     setattr(session, step, always(error))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, DependencyDown)
-    assert found.reason == "CassandraUnreachable"
+    assert found.reason == "SinkUnreachable"
     assert "k.t took no" in found.message
     assert TARGET.patience - 2 < time.seconds <= TARGET.patience
 

@@ -28,7 +28,8 @@ ENDS: Final[Mapping[str, tuple[dict[str, Any], Reason]]] = {
     "fenced": ({"exit_code": 50}, Reason.FENCED_OUT),
     "bad spec": (verdict(ExitCode.BAD_SPEC, Reason.ENTRYPOINT_FAILED), Reason.BAD_SPEC),
     "lost records": (verdict(ExitCode.DATA_LOSS, Reason.LOG_TRUNCATED), Reason.LOG_TRUNCATED),
-    "dependency": (verdict(ExitCode.DEPENDENCY_DOWN, Reason.KAFKA_UNREACHABLE), Reason.DEPENDENCY_DOWN),
+    "dependency": (verdict(ExitCode.DEPENDENCY_DOWN, Reason.SINK_UNREACHABLE), Reason.DEPENDENCY_DOWN),
+    "cut off": (verdict(ExitCode.DEPENDENCY_DOWN, Reason.KAFKA_UNREACHABLE), Reason.DRIVER_CUT_OFF),
     "master lost": (verdict(ExitCode.DEPENDENCY_DOWN, Reason.SPARK_UNREACHABLE), Reason.SPARK_UNREACHABLE),
     "JVM": (verdict(ExitCode.DEPENDENCY_DOWN, Reason.JVM_FAILED), Reason.JVM_FAILED),
     "no executors": (verdict(ExitCode.NO_EXECUTORS, Reason.NO_EXECUTORS), Reason.NO_EXECUTORS),
@@ -77,7 +78,7 @@ def condition(status: Status) -> str:
 
 
 def test_every_end_of_a_run_is_in_a_case() -> None:
-    """The others need more than a pod: a record, a loss, a timeout."""
+    """The others need more than a pod: a record, a loss, a timeout, what the operator sees."""
     others = {
         Reason.BATCH_FAILED,
         Reason.POISON_RECORD,
@@ -85,6 +86,7 @@ def test_every_end_of_a_run_is_in_a_case() -> None:
         Reason.OFFSET_OUT_OF_RANGE,
         Reason.TOPIC_DELETED,
         Reason.TOPIC_RECREATED,
+        Reason.DRIVER_CUT_OFF,
         Reason.UNRESPONSIVE,
         Reason.NEVER_CLAIMED,
     }

@@ -98,7 +98,7 @@ def test_a_short_outage_between_two_pages_repeats_one_page() -> None:
     ("failure", "reason", "words"),
     [
         (DENIED, Reason.CASSANDRA_CREDENTIALS_REJECTED, "GRANT SELECT and MODIFY ON KEYSPACE shop"),
-        (DOWN, Reason.CASSANDRA_UNREACHABLE, ""),
+        (DOWN, Reason.SINK_UNREACHABLE, ""),
     ],
 )
 def test_a_long_outage_ends_the_run_as_one(failure: Exception, reason: Reason, words: str) -> None:

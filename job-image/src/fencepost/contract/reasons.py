@@ -82,6 +82,7 @@ class Reason(StrEnum):
     KAFKA_UNREACHABLE = "KafkaUnreachable"
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
     KAFKA_REJECTED = "KafkaRejected"
+    SINK_UNREACHABLE = "SinkUnreachable"
     SPARK_UNREACHABLE = "SparkUnreachable"
     CLOCK_SKEW = "ClockSkew"
     # Kafka deletes records before they are read
@@ -118,6 +119,7 @@ class Reason(StrEnum):
     DEAD_LETTER_WRITTEN = "DeadLetterWritten"
     MIXED_OUTPUT = "MixedOutput"
     DEPENDENCY_DOWN = "DependencyDown"
+    DRIVER_CUT_OFF = "DriverCutOff"
     NO_EXECUTORS = "NoExecutors"
     EXECUTOR_CRASH_LOOP = "ExecutorCrashLoop"
     JVM_FAILED = "JvmFailed"

@@ -65,7 +65,7 @@ class TableSink(Sink):
         elif not problems:
             raise DependencyDown(
                 f"sink {sink.name!r}: {sink.keyspace}.{sink.table} is created, and Cassandra does not show it yet",
-                reason=Reason.CASSANDRA_UNREACHABLE,
+                reason=Reason.SINK_UNREACHABLE,
             )
         if problems:
             raise BadSpec(

@@ -86,9 +86,7 @@ def create(session: Session, sink: CassandraSink, wanted: CreateTable, schema: S
             remedy="Correct createTable or the transform, or create the table yourself.",
         ) from error
     except UNANSWERED as error:
-        raise DependencyDown(
-            f"sink {sink.name!r}: creating {name}: {error}", reason=Reason.CASSANDRA_UNREACHABLE
-        ) from error
+        raise DependencyDown(f"sink {sink.name!r}: creating {name}: {error}", reason=Reason.SINK_UNREACHABLE) from error
 
 
 def statements(sink: CassandraSink, wanted: CreateTable, schema: StructType) -> list[str]:

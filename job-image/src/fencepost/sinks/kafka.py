@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from fencepost.contract import KafkaSink, Reason, kafka_properties
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.kafka.answers import refusal, topics_of
-from fencepost.kafka.log import refused, unreachable
+from fencepost.kafka.log import refused
 from fencepost.sinks.interface import Sink
 from fencepost.sinks.producer import ProducerTask
 
@@ -103,7 +103,10 @@ def _await_topic(sink: KafkaSink, properties: Mapping[str, str], deadline: float
             cause = refusal((error.args[0], *complaints))
             if cause is not None:
                 raise refused(servers, cause) from error
-            trouble = unreachable(servers, f"did not answer about the topic of sink {sink.name!r}: {error.args[0]}")
+            trouble = DependencyDown(
+                f"sink {sink.name!r}: Kafka at {servers} did not answer about its topic: {error.args[0]}",
+                reason=Reason.SINK_UNREACHABLE,
+            )
         if time.monotonic() > deadline:
             raise trouble
         time.sleep(0.5)

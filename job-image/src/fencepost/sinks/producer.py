@@ -169,7 +169,7 @@ class _Transaction:
 
     def _down(self, what: str) -> DependencyDown:
         return DependencyDown(
-            f"Kafka sink {self._task.sink!r} (topic {self._task.topic}): {what}", reason=Reason.KAFKA_UNREACHABLE
+            f"Kafka sink {self._task.sink!r} (topic {self._task.topic}): {what}", reason=Reason.SINK_UNREACHABLE
         )
 
 

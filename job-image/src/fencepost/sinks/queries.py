@@ -112,8 +112,8 @@ class Queries:
         except InvalidRequest as error:
             if not NODE_REFUSES.search(str(error)):
                 raise BadSpec(f"sink {self.sink!r}: {error}", reason=Reason.SINK_INVALID) from error
-            raise DependencyDown(f"sink {self.sink!r}: {error}", reason=Reason.CASSANDRA_UNREACHABLE) from error
+            raise DependencyDown(f"sink {self.sink!r}: {error}", reason=Reason.SINK_UNREACHABLE) from error
         except UNANSWERED as error:
             raise DependencyDown(
-                f"sink {self.sink!r}: Cassandra did not answer: {error}", reason=Reason.CASSANDRA_UNREACHABLE
+                f"sink {self.sink!r}: Cassandra did not answer: {error}", reason=Reason.SINK_UNREACHABLE
             ) from error

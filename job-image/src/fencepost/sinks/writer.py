@@ -163,7 +163,7 @@ def _connected(target: Target) -> Session:
             raise DependencyDown(str(error), reason=Reason.CASSANDRA_CREDENTIALS_REJECTED) from error
         except FenceUnavailable as error:
             if time.monotonic() > deadline:
-                raise DependencyDown(str(error), reason=Reason.CASSANDRA_UNREACHABLE) from error
+                raise DependencyDown(str(error), reason=Reason.SINK_UNREACHABLE) from error
             retried()
             time.sleep(1.0)
         else:
@@ -257,7 +257,7 @@ class _Patience:
                 remedy=f"GRANT MODIFY ON {self._table} to the user of spec.checkpoint.cassandra.credentialsFrom.",
             )
         return DependencyDown(
-            f"{self._table} took no writes for {self._seconds:.0f} s: {error}", reason=Reason.CASSANDRA_UNREACHABLE
+            f"{self._table} took no writes for {self._seconds:.0f} s: {error}", reason=Reason.SINK_UNREACHABLE
         )
 
 

@@ -199,7 +199,8 @@ class FailureStatus(Model):
 
     `repeats` counts those of them, up to the newest, that failed for the same reason; NeverClaimed and
     Unresponsive count as one.  `attempts` counts those that restart.maxAttempts bounds, None in the record of an older
-    release, which counted all: an outage of a dependency and the loss of a node or a pod are left out.
+    release, which counted all: the loss of a node or a pod is left out, and an outage of a dependency, unless the
+    operator sees none.
     `batch_records` is how many offsets the batch covered that failed, None where none was tried, as before the claim;
     `smallest` counts the failures in a row in which a batch of one record ran out of memory.
     """

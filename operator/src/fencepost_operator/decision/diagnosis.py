@@ -160,17 +160,26 @@ STOPS: Final = frozenset({None, int(ExitCode.STOPPED), SIGKILL_EXIT, SIGTERM_EXI
 """Exit codes of a driver that somebody else ended."""
 
 
-def diagnose_end(run: Run | None, name: str, *, disruption: str = "", kills: Sequence[MemoryKill] = ()) -> Diagnosis:
+SEEN_BY_OPERATOR: Final = frozenset({Reason.KAFKA_UNREACHABLE, Reason.CASSANDRA_UNREACHABLE})
+"""What a driver may say of a dependency that the operator asks as well: the source and the fence, and no sink."""
+
+
+def diagnose_end(
+    run: Run | None, name: str, *, disruption: str = "", kills: Sequence[MemoryKill] = (), answered: bool = False
+) -> Diagnosis:
     """Return how a run ended; `run` is its Job, None when it was deleted.
 
     `disruption` is why Kubernetes ended its pod, as far as it was seen before the pod was gone; `kills` are of the
-    cluster during the run.
+    cluster during the run; `answered` says that Kafka and Cassandra answered the operator all that time.
     """
     pod = run.pod if run else None
     found = _by_disruption(pod, name, disruption) or _of_end(run, pod, name)
     is_drivers = pod is not None and pod.termination_reason == "OOMKilled"
     if kills and not is_drivers and found.category in BY_LOST_EXECUTOR:
         found = _of_killed_worker(found, max(kills, key=lambda kill: kill.at))
+    told = pod.verdict.reason if pod is not None and pod.verdict is not None else None
+    if answered and found.category is Reason.DEPENDENCY_DOWN and told in SEEN_BY_OPERATOR:
+        found = _of_cut_off_driver(found)
     return replace(found, log=pod.log) if pod else found
 
 
@@ -195,6 +204,15 @@ def _of_killed_worker(found: Diagnosis, kill: MemoryKill) -> Diagnosis:
         detail=found.message,
         special="raise cluster.worker.memory, or lower source.kafka.maxRecordsPerBatch; the batch is retried at half "
         "its size",
+    )
+
+
+def _of_cut_off_driver(found: Diagnosis) -> Diagnosis:
+    return replace(
+        found,
+        category=Reason.DRIVER_CUT_OFF,
+        summary="Kafka or Cassandra did not answer the driver, and both answered the operator for as long as it ran",
+        special="",
     )
 
 

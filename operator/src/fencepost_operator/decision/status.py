@@ -233,7 +233,13 @@ def _run(
     first_seen = run.ended_at is None and run.stop_requested_at is None
     if not first_seen or _has_finished(status, run, job, row):
         return replace(status, run=ended)
-    diagnosis = diagnose_end(job, run.name, disruption=run.disruption or "", kills=_kills(run, observation))
+    diagnosis = diagnose_end(
+        job,
+        run.name,
+        disruption=run.disruption or "",
+        kills=_kills(run, observation),
+        answered=_answered(status, run, observation),
+    )
     failure = failure_after(pipeline, status, run, diagnosis, row=row, now=now)
     return replace(status, run=ended, failure=failure)
 
@@ -243,6 +249,17 @@ def _kills(run: RunStatus, observation: Observation) -> tuple[MemoryKill, ...]:
     seen = observation.cluster.value if isinstance(observation.cluster, Known) else None
     since = max(run.started_at or run.recorded_at, observation.now - MEMORY_KILL_WINDOW)
     return tuple(kill for kill in seen.memory_kills if kill.at >= since) if seen is not None else ()
+
+
+def _answered(status: Status, run: RunStatus, observation: Observation) -> bool:
+    """Return whether Cassandra and each partition in Kafka answered the operator for as long as the run lasted."""
+    source, committed = observation.source, status.committed
+    if not isinstance(source, Known) or not isinstance(observation.fence, Known) or not observation.clock_is_steady:
+        return False
+    if source.value.by_driver or source.value.offline:
+        return False
+    since = committed.observable_since if committed is not None else None
+    return since is not None and run.started_at is not None and since <= run.started_at
 
 
 def _is_claimed(run: RunStatus, row: FenceRow | None) -> bool:

@@ -153,6 +153,21 @@ END: Final = {
         remedy="check Kafka and Cassandra",
         steps=(LOG,),
     ),
+    Reason.DRIVER_CUT_OFF: Guidance(
+        category=Category.END,
+        severity=Severity.CRITICAL,
+        situation="The source's Kafka or the checkpoint's Cassandra did not answer the driver or its executors (54), "
+        "while both answered the operator for as long as the run lasted",
+        does="starts the next run with backoff; this counts towards `restart.maxAttempts`",
+        remedy="look at what only the pods pass: NetworkPolicies, the driver's node, the listeners that the brokers "
+        "advertise, the leader of the partition that the message names",
+        steps=(
+            Step("The driver's node", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.run.nodeName}'"),
+            Step("NetworkPolicies that select the pods", "kubectl get networkpolicies -n NAMESPACE"),
+            Step("What each partition of the source answers", "fencepost offsets NAMESPACE/NAME"),
+            RETRY,
+        ),
+    ),
     Reason.SPARK_UNREACHABLE: Guidance(
         category=Category.END,
         severity=Severity.CRITICAL,

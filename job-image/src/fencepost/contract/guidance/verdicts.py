@@ -65,6 +65,15 @@ VERDICT: Final = {
         steps=(LOG, SINKS),
         more="../sinks.md",
     ),
+    Reason.SINK_UNREACHABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The Kafka or Cassandra that a sink writes to did not answer the driver or its executors (54)",
+        does=WAITS,
+        remedy="restore what the message names; the batch is repeated, and nothing is lost",
+        steps=(LOG, SINKS),
+        more="../sinks.md",
+    ),
     Reason.SINK_NOT_FOUND: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,

@@ -23,7 +23,7 @@ from fencepost_operator.observation import Began, Known, Unknown, UnknownReason
 
 AT_ONCE: Final = frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD})
 """Failures that another run of the same spec would only repeat."""
-NEVER: Final = frozenset({*ENVIRONMENT, Reason.DATA_LOSS, *LOSSES})
+NEVER: Final = frozenset({*ENVIRONMENT, Reason.DRIVER_CUT_OFF, Reason.DATA_LOSS, *LOSSES})
 """Failures that say nothing of the new spec, or that the stable one would have as well."""
 BY_THE_IMAGE: Final = frozenset({*CANNOT_START, Reason.CRASH_LOOP})
 """What keeps pods from starting, and comes with what the spec names; no room and no quota do not."""
