@@ -57,6 +57,9 @@ class Paging:
                 if isinstance(ended, BaseException):
                     raise ended
 
+    def monotonic(self) -> float:
+        return self.world.now.timestamp()
+
     def now(self) -> datetime:
         return self.world.now
 

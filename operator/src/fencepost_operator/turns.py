@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from fencepost_operator.buckets import Bucket
 from fencepost_operator.errors import Busy
 
 T = TypeVar("T")
@@ -105,8 +106,7 @@ async def in_queue(turn: Awaitable[T], what: str, *, patience: float = LONGEST_W
 class _Line:
     """One tenant's requests: `served` is the number of its last turn among all turns."""
 
-    tokens: float
-    counted_at: float
+    bucket: Bucket
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     in_progress: int = 0
     served: int = 0
@@ -172,7 +172,7 @@ class Turns:
     def _line(self, tenant: str) -> _Line:
         line = self._lines.get(tenant)
         if line is None:
-            line = self._lines[tenant] = _Line(self._burst, self._monotonic())
+            line = self._lines[tenant] = _Line(Bucket(self._burst, self._rate, self._monotonic))
         self._lines.move_to_end(tenant)
         if len(self._lines) > _REMEMBERED:
             oldest, idle = next(iter(self._lines.items()))
@@ -193,10 +193,10 @@ class Turns:
         """Give the free turns."""
         while self._waiting and self._in_progress < self._limit:
             allowed = {tenant: line for tenant, line in self._waiting.items() if line.in_progress < self._per_tenant}
-            ready = [tenant for tenant, line in allowed.items() if self._tokens(line) >= 1]
+            ready = [tenant for tenant, line in allowed.items() if line.bucket.tokens >= 1]
             if not ready:
                 if allowed:
-                    self._dispatch_later(min(1 - line.tokens for line in allowed.values()) / self._rate)
+                    self._dispatch_later(min(line.bucket.wait for line in allowed.values()))
                 return
             self._give(min(ready, key=lambda tenant: (allowed[tenant].in_progress, allowed[tenant].served)))
 
@@ -208,20 +208,10 @@ class Turns:
         if mine.done():  # cancelled, and about to leave
             return
         line.in_progress += 1
-        line.tokens -= 1
+        line.bucket.spend()
         line.served = next(self._numbers)
         self._in_progress += 1
         mine.set_result(None)
-
-    def _tokens(self, line: _Line) -> float:
-        """Return how many turns a tenant may begin now."""
-        if self._rate == math.inf:
-            line.tokens = 1.0
-        else:
-            now = self._monotonic()
-            line.tokens = min(self._burst, line.tokens + self._rate * (now - line.counted_at))
-            line.counted_at = now
-        return line.tokens
 
     def _dispatch_later(self, seconds: float) -> None:
         if self._refill is None:

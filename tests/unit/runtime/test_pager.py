@@ -33,6 +33,8 @@ class World:
     """Secrets, a process that sends, and a clock."""
 
     moment: datetime = NOW
+    ahead: timedelta = timedelta()
+    """Of the wall clock, after it stepped."""
     secrets: dict[str, Receivers] = field(default_factory=dict)
     unreadable: bool = False
     reply: Callable[[Message], Answer] = lambda _message: DELIVERED
@@ -47,7 +49,10 @@ class World:
     woken: list[ObjectKey] = field(default_factory=list)
 
     def now(self) -> datetime:
-        return self.moment
+        return self.moment + self.ahead
+
+    def monotonic(self) -> float:
+        return self.moment.timestamp()
 
     async def receivers(self, namespace: str) -> Receivers:
         if self.unreadable:
@@ -424,6 +429,21 @@ async def test_a_burst_waits_and_nothing_is_dropped() -> None:
         assert len(world.sent) == BURST + 10
         await settle(pager, world, seconds=60)
         assert len({title for _, title in world.sent}) == BURST + 15
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_a_step_of_the_wall_clock_neither_fills_a_bucket_nor_holds_it_up(step: timedelta) -> None:
+    world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
+    async with running(world) as pager:
+        for key in (ObjectKey("shop", f"p{n}") for n in range(BURST + 15)):
+            pager.tell(key, [page(f"Reason{key.name}", key)])
+        await settle(pager, world)
+        world.ahead = step
+        for _ in range(10):
+            await settle(pager, world)
+        assert len(world.sent) == BURST
+        await settle(pager, world, seconds=30)
+        assert len(world.sent) == BURST + 10
 
 
 def storm(namespace: str, pages: int, severity: str = "warning") -> dict[ObjectKey, Page]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost_operator.adapters.api_server import ApiServer, Resource
+from fencepost_operator.buckets import Bucket
 from fencepost_operator.ports import Access
 
 PATH: Final = "/metrics"
@@ -40,19 +41,9 @@ ACCESS_REVIEWS: Final = Resource(prefix="/apis/authorization.k8s.io/v1", plural=
 class _Source:
     """What an address may still ask for."""
 
-    tokens: float
-    refilled_at: float
+    bucket: Bucket
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One review at a time, so that its others wait for themselves alone."""
-
-    def take(self, now: float) -> bool:
-        """Use one review, if there is one."""
-        self.tokens = min(float(BURST), self.tokens + (now - self.refilled_at) * PER_MINUTE / 60)
-        self.refilled_at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
 
 
 class Reviews:
@@ -87,16 +78,17 @@ class Reviews:
         if known is not None and now - known[0] < KNOWN_FOR:
             return known[1]
         asking = self._source(source)
-        if not asking.take(now):
+        if asking.bucket.tokens < 1:
             return Access.LIMITED
+        asking.bucket.spend()
         async with asking.turn, self._turns:
             found = self._remembered(key, await self._asked(token))
         if found is Access.GRANTED:
-            asking.tokens += 1
+            asking.bucket.give_back()
         return found
 
     def _source(self, address: str) -> _Source:
-        found = self._sources.setdefault(address, _Source(tokens=BURST, refilled_at=self._now()))
+        found = self._sources.setdefault(address, _Source(Bucket(BURST, PER_MINUTE / 60, self._now)))
         self._sources.move_to_end(address)
         if len(self._sources) > MOST_SOURCES:
             self._sources.popitem(last=False)

@@ -5,13 +5,13 @@ A lane of a receiver that does not answer waits by itself, so that one namespace
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 from fencepost_operator.backoff import jittered, retry_delay
-from fencepost_operator.paging.buckets import Bucket
+from fencepost_operator.buckets import Bucket
 from fencepost_operator.paging.delivery import Answer, Outcome
 from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.notices import Notice, notices_of
@@ -63,9 +63,10 @@ class Due(NamedTuple):
 
 @dataclass(slots=True)
 class Lane:
-    """The state of one receiver for one namespace."""
+    """The state of one receiver for one namespace; `monotonic` is a clock in seconds that never steps."""
 
     receiver: Receiver
+    monotonic: Callable[[], float]
     failures: int = 0
     retry_at: datetime | None = None
     failing_since: datetime | None = None
@@ -78,10 +79,8 @@ class Lane:
     """Whether its last answers kept others waiting."""
     is_busy: bool = False
     last_start: datetime | None = None
-    rate: Bucket = field(default_factory=lambda: Bucket(size=BURST, per_hour=PER_MINUTE * 60, reserved=RESERVED))
-    budget: Bucket = field(
-        default_factory=lambda: Bucket(size=BUDGET, per_hour=BUDGET_PER_HOUR, reserved=BUDGET_RESERVED)
-    )
+    rate: Bucket = field(init=False)
+    budget: Bucket = field(init=False)
     refused: dict[Incident, datetime] = field(default_factory=dict)
     """When a page that was refused is tried again."""
     repeated: dict[Incident, datetime] = field(default_factory=dict)
@@ -89,12 +88,14 @@ class Lane:
     deferred: dict[Incident, datetime] = field(default_factory=dict)
     """When the bucket last had no token for a page."""
 
+    def __post_init__(self) -> None:
+        self.rate = Bucket(BURST, PER_MINUTE / 60, self.monotonic)
+        self.budget = Bucket(BUDGET, BUDGET_PER_HOUR / 3600, self.monotonic)
+
     def due(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> Due:
         """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
-        self.rate.refill(now)
-        self.budget.refill(now)
         fresh = [page for page in pages if self._is_fresh(page, told, now)]
         fresh.sort(key=lambda page: (not page.is_urgent, page.resolved_at or page.opened_at))
         most = self._left(urgent=True)
@@ -202,8 +203,10 @@ class Lane:
 
     def _left(self, *, urgent: bool, alarms: bool = True) -> int:
         """Return how many messages may be sent now; only those that alarm people count for the budget."""
-        left = self.rate.left(urgent=urgent)
-        return min(left, self.budget.left(urgent=urgent)) if self._has_budget and alarms else left
+        left = self.rate.tokens - (0 if urgent else RESERVED)
+        if self._has_budget and alarms:
+            left = min(left, self.budget.tokens - (0 if urgent else BUDGET_RESERVED))
+        return max(0, int(left))
 
     @property
     def _has_budget(self) -> bool:

@@ -26,7 +26,7 @@ from fencepost_operator.paging.places import LaneKey, Places, turns
 from fencepost_operator.paging.ports import ClusterPlaces, NoPlaces, PageMetrics, ReceiverSource, Sender
 from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
 from fencepost_operator.paging.waits import Waits
-from fencepost_operator.ports import Clock
+from fencepost_operator.ports import SteadyClock
 from fencepost_operator.settings import PAGERDUTY_URL
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class QueuedPager:
     places: ClusterPlaces = field(default_factory=NoPlaces)
     """Where no namespace's receiver may lead, beside what the configuration reserves."""
     metrics: PageMetrics
-    clock: Clock
+    clock: SteadyClock
     config: PagerConfig = field(default_factory=PagerConfig)
     may_write: Callable[[], None] = lambda: None
     wake: Callable[[ObjectKey], None] = lambda _key: None
@@ -276,7 +276,7 @@ class QueuedPager:
             for receiver in (
                 _hearing(namespace, source.found) if source is not None and source.found is not None else ()
             ):
-                yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver))
+                yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver, self.clock.monotonic))
 
     def _send_pages(self) -> None:
         """Begin what is due and has a place: receivers that fail come last, and what is urgent first."""
