@@ -88,3 +88,19 @@ async def test_a_clock_that_is_set_back_delays_no_retry() -> None:
     assert failure.next_attempt_at > stage.world.now + timedelta(hours=1)
     clock.ahead = timedelta()
     await stage.until(stage.is_running, seconds=180)
+
+
+async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> None:
+    """Each records moments by its own clock, by which the other one must measure nothing."""
+    stage, clock = await running()
+    for driver in stage.world.drivers:
+        driver.batch_takes = timedelta(seconds=20)
+    first = stage._operator
+    begin(stage, SteppingClock(stage.world, ahead=timedelta(minutes=10)))
+    second = stage._operator
+    for _ in range(60):
+        for stage._operator in (first, second):
+            await stage.turn()
+        stage.world.advance(1)
+    assert clock.ahead == timedelta()
+    assert stage.world.table.rows[ROW].epoch == 1

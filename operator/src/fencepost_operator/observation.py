@@ -431,6 +431,8 @@ class Observation:
     clock_is_steady: bool = True
     """False where the wall clock has stepped since the pass before, or this process has made none: what it would have
     measured is not known."""
+    measured_since: datetime | None = None
+    """Since when no other operator has written to the status moments of its own clock; None where that is not known."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False

@@ -1,4 +1,4 @@
-"""Steps of the wall clock, as the monotonic clock shows them."""
+"""What this process has measured: the wall clock may step, and another operator's may differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import ObjectKey, Status
 
 TOLERANCE: Final = 2.0
 """Seconds by which the two may differ between two passes: far more than a slew, far less than any timeout of a run."""
@@ -17,6 +17,9 @@ class ClockSteps:
     """Both clocks as they were at the last pass over each pipeline."""
 
     _seen: dict[ObjectKey, tuple[datetime, float]] = field(default_factory=dict)
+    _left: dict[ObjectKey, Status] = field(default_factory=dict)
+    """The status after the last pass."""
+    _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
 
     def is_steady(self, key: ObjectKey, wall: datetime, monotonic: float) -> bool:
         """Return whether the wall clock has moved like the monotonic one since the last pass; notes both.
@@ -29,6 +32,21 @@ class ClockSteps:
             return False
         return abs((wall - before[0]).total_seconds() - (monotonic - before[1])) <= TOLERANCE
 
+    def measured_since(self, key: ObjectKey, status: Status, now: datetime) -> datetime:
+        """Return since when the moments in the status are of this process's clock: no other operator has written any.
+
+        It is not recorded: two operators that act at once would write over each other's without end.
+        """
+        left = self._left.get(key)
+        is_own = left is not None and left.committed == status.committed
+        self._measured[key] = min(self._measured.get(key, now), now) if is_own else now
+        return self._measured[key]
+
+    def left(self, key: ObjectKey, status: Status) -> None:
+        """Note the status after a pass."""
+        self._left[key] = status
+
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        self._seen.pop(key, None)
+        for known in (self._seen, self._left, self._measured):
+            known.pop(key, None)

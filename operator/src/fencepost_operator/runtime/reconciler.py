@@ -155,12 +155,14 @@ class Reconciler:
         steady = self._steps.is_steady(key, observation.now, self.ports.clock.monotonic())
         if not steady:
             self._attempts.pop(key, None)  # when to try again was measured by the clock before
-        observation = replace(self._with_rewinds(observation), clock_is_steady=steady)
+        measured = self._steps.measured_since(key, pipeline.status, observation.now)
+        observation = replace(self._with_rewinds(observation), clock_is_steady=steady, measured_since=measured)
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts)
         recorded = await self._record(pipeline, decision)
+        self._steps.left(key, recorded.status)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
         if action is None:

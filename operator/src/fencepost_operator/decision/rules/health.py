@@ -226,11 +226,12 @@ def _longer_after_slow_runs(context: RunContext, seconds: float) -> timedelta:
 
 
 def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
-    """Return whether all moments are that long ago, Kafka and Cassandra having answered all that time."""
-    committed = context.status.committed
+    """Return whether all moments are that long ago, by this operator's clock; Kafka and Cassandra answered since."""
+    committed, measured = context.status.committed, context.observation.measured_since
     if committed is None or committed.observable_since is None:
         return False
-    return context.now - max(committed.observable_since, *since) >= timeout
+    own = (measured,) if measured is not None else ()
+    return context.now - max(committed.observable_since, *since, *own) >= timeout
 
 
 def topics_are_missing(context: RunContext) -> Outcome | None:
