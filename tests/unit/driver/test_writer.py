@@ -19,6 +19,7 @@ from cassandra.cqltypes import SetType, TupleType, UserType, lookup_casstype
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BoundStatement, PreparedStatement
 
+from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError
@@ -425,12 +426,21 @@ def test_rows_that_are_large_together_are_an_outage(session: Session) -> None:
 
 def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) -> None:
     """Cassandra's guardrail says it as a wrong request, for every row."""
-    text = "Guardrail disk_usage violated: Write request failed because disk usage exceeds failure threshold"
-    session.executing = always(InvalidRequest(text))
+    session.executing = always(refused(DISK_FULL))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, DependencyDown)
     assert "disk usage" in found.message
     assert time.seconds > 0
+
+
+@pytest.mark.parametrize("text", QUOTING)
+def test_a_refusal_that_quotes_the_words_of_a_full_disk_is_no_outage(session: Session, time: Time, text: str) -> None:
+    """Found: a column `disk_usage` made each refusal of a row an outage without end."""
+    session.executing = always(refused(text))
+    assert isinstance(failure(batch([1], ["a"])), PoisonRecord)
+    session.preparing = always(refused(text))
+    assert isinstance(failure(batch([1], ["a"])), BadSpec)
+    assert time.seconds == 0
 
 
 def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(session: Session) -> None:

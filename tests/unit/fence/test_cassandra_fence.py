@@ -15,6 +15,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 
+from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -184,6 +185,8 @@ def test_a_connection_that_died_under_a_change_that_lost_is_fenced(
         (Unauthorized("no"), FenceUnauthorized),
         (NoHostAvailable("nobody", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
         (InvalidRequest("Key may not be empty"), FenceSchemaInvalid),
+        (refused(DISK_FULL), FenceUnavailable),
+        (refused(QUOTING[-1]), FenceSchemaInvalid),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from cassandra import InvalidRequest, Unauthorized, Unavailable
+from cassandra import Unauthorized, Unavailable
 from cassandra.cluster import NoHostAvailable, Session
 
+from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
 from fencepost.contract import ExitCode, Reason
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.fence.patience import Patience
@@ -72,7 +74,7 @@ def test_a_statement_is_prepared_once_whatever_the_partition_and_the_time() -> N
 
 @pytest.mark.parametrize(
     "failure",
-    [DENIED, DOWN, NoHostAvailable("no host", {}), InvalidRequest("disk usage exceeds failure threshold")],
+    [DENIED, DOWN, NoHostAvailable("no host", {}), refused(DISK_FULL)],
     ids=lambda failure: type(failure).__name__,
 )
 @pytest.mark.parametrize("times", [1, 3])
@@ -110,8 +112,9 @@ def test_a_long_outage_ends_the_run_as_one(failure: Exception, reason: Reason, w
     assert 20 < session.time <= 30
 
 
-def test_a_request_that_is_wrong_is_not_repeated() -> None:
-    session = Cassandra([InvalidRequest("Unknown identifier key")])
-    with pytest.raises(BadSpec, match="Unknown identifier key"):
+@pytest.mark.parametrize("text", ["Unknown identifier key", *QUOTING])
+def test_a_request_that_is_wrong_is_not_repeated(text: str) -> None:
+    session = Cassandra([refused(text)])
+    with pytest.raises(BadSpec, match=re.escape(text)):
         session.queries().tell("DELETE")
     assert not session.time

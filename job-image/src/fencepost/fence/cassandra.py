@@ -18,7 +18,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
 from fencepost.fence import schema, stored_losses
-from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra_errors import is_disk_full, translated
 from fencepost.fence.cassandra_history import History
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.changes import history_hours
@@ -294,6 +294,8 @@ class CassandraFenceTable:
             try:
                 yield
             except InvalidRequest as error:
+                if is_disk_full(error):
+                    raise
                 self._prepared.clear()
                 self._columns = ()
                 self._checked(table)

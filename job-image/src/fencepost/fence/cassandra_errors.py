@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -26,8 +25,19 @@ UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, Erro
 ConnectionException: the connection died in flight.  ErrorMessage: an answer that the driver has no exception for, as
 overloaded, bootstrapping, server error and CAS_WRITE_UNKNOWN.
 """
-NODE_REFUSES: Final = re.compile(r"disk[_ ]usage", re.IGNORECASE)
-"""Cassandra's guardrail for full disks refuses each write, as if the request were wrong."""
+_DISK_FULL: Final = 'Error from server: code=2200 [Invalid query] message="Guardrail replica_disk_usage violated: '
+"""How the driver quotes the guardrail for full disks, in the words of Cassandra 4.1 and 5.0.
+
+Source: `Guardrail.decorateMessage` and the name that `Guardrails.replicaDiskUsage` has.
+"""
+
+
+def is_disk_full(error: InvalidRequest) -> bool:
+    """Return whether a write is refused for a replica's full disk: an outage, though it reads as a wrong request.
+
+    Compared from the start: the texts of other refusals quote names and values of a pipeline's author.
+    """
+    return str(error).startswith(_DISK_FULL)
 
 
 @contextmanager
@@ -40,6 +50,8 @@ def translated(doing: str) -> Iterator[None]:
     except Unauthorized as error:
         raise FenceUnauthorized(f"{doing}: {error}") from error
     except (InvalidRequest, ConfigurationException) as error:
+        if isinstance(error, InvalidRequest) and is_disk_full(error):
+            raise FenceUnavailable(f"{doing}: {error}") from error
         raise FenceSchemaInvalid(f"{doing}: {error}") from error
     except NoHostAvailable as error:
         causes = tuple(error.errors.values()) if isinstance(error.errors, Mapping) else tuple(error.errors)

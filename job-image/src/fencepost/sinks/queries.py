@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra_errors import NODE_REFUSES, UNANSWERED
+from fencepost.fence.cassandra_errors import UNANSWERED, is_disk_full
 from fencepost.fence.patience import Patience
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Queries:
                 remedy=f"GRANT SELECT and MODIFY ON KEYSPACE {self.keyspace} to it.",
             ) from error
         except InvalidRequest as error:
-            if not NODE_REFUSES.search(str(error)):
+            if not is_disk_full(error):
                 raise BadSpec(f"sink {self.sink!r}: {error}", reason=Reason.SINK_INVALID) from error
             raise DependencyDown(f"sink {self.sink!r}: {error}", reason=Reason.SINK_UNREACHABLE) from error
         except UNANSWERED as error:

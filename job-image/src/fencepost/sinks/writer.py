@@ -28,7 +28,7 @@ from fencepost.contract import LONGEST_REQUEST, CassandraEndpoint, Reason
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
-from fencepost.fence.cassandra_errors import NODE_REFUSES, UNANSWERED
+from fencepost.fence.cassandra_errors import UNANSWERED, is_disk_full
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
 from fencepost.sinks.changes import Rules, Shape, changes, insert, parted
@@ -287,7 +287,7 @@ class _Requests:
                 future.result()
                 return
             except InvalidRequest as error:
-                if NODE_REFUSES.search(str(error)):
+                if is_disk_full(error):
                     patience.pause_or_raise(error)
                     future = self._session.execute_async(request.statement)
                     continue
