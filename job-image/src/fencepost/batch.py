@@ -43,6 +43,7 @@ class Range:
 
     `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
     when it is not known.  A reader gives it to Kafka, which then tells whether the log diverged before `start`.
+    `topic_id` is that of the topic whose offsets these are; None when any topic of the name will do.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class Range:
     start: int
     until: int
     leader_epoch: int | None = field(default=None, compare=False)
+    topic_id: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -58,7 +60,11 @@ class Range:
 
     def after(self, start: int) -> Range:
         """Return what is left of the range from an offset on; the epoch is that of the record before its own start."""
-        return self if start == self.start else Range(self.topic, self.partition, start, self.until)
+        return self if start == self.start else self.beside(start, self.until)
+
+    def beside(self, start: int, until: int) -> Range:
+        """Return other offsets of the partition, reached under an epoch that is not known."""
+        return replace(self, start=start, until=until, leader_epoch=None)
 
     @property
     def records(self) -> int:
@@ -106,16 +112,21 @@ class Batch:
 EMPTY: Final = Batch(ranges=(), until={})
 
 
-def between(offsets: Mapping[str, int], until: Mapping[str, int], epochs: Mapping[str, int] | None = None) -> Batch:
+def between(
+    offsets: Mapping[str, int],
+    until: Mapping[str, int],
+    epochs: Mapping[str, int] | None = None,
+    topic_ids: Mapping[str, str] | None = None,
+) -> Batch:
     """Return the batch that leads from one map of offsets to another; what does not grow is not read.
 
-    `epochs` are the leader epochs that belong to `offsets`.  A partition that `offsets` does not have starts at 0: an
-    older release plans a new partition before it commits it.
+    `epochs` are the leader epochs that belong to `offsets`, `topic_ids` the topics'.  A partition that `offsets` does
+    not have starts at 0: an older release plans a new partition before it commits it.
     """
     starts = {key: offsets.get(key, 0) for key in until}
-    known = epochs or {}
+    known, ids = epochs or {}, topic_ids or {}
     ranges = [
-        Range(*split_offset_key(key), starts[key], end, known.get(key))
+        Range(*(place := split_offset_key(key)), starts[key], end, known.get(key), ids.get(place[0]))
         for key, end in until.items()
         if end > starts[key]
     ]

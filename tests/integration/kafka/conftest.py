@@ -37,3 +37,4 @@ def _consumers_end() -> Iterator[None]:
     """The reader keeps its consumers from batch to batch, and one with a wrong password tries forever."""
     yield
     reader._clients.clear()
+    reader._topic_ids.clear()

@@ -74,9 +74,6 @@ class FakeLog:
             leaderless=frozenset(self.leaderless),
         )
 
-    def topic_ids(self) -> dict[str, str]:
-        return {"t": self.topic_id}
-
 
 @dataclass
 class FakeRecords:

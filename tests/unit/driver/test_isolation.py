@@ -64,8 +64,9 @@ def test_halves_are_as_large_as_each_other_and_follow_one_another(batch: Piece) 
 
 
 def test_a_leader_epoch_belongs_to_the_start_of_a_range_alone() -> None:
-    first, second = halves((Range("t", 0, 0, 4, 7),))
+    first, second = halves((Range("t", 0, 0, 4, 7, "id"),))
     assert (first[0].leader_epoch, second[0].leader_epoch) == (7, None)
+    assert (first[0].topic_id, second[0].topic_id) == ("id", "id")
 
 
 @given(poisoned().filter(lambda case: bool(case[1])), st.data())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from fencepost.contract import StartingOffsets
 from fencepost.driver.plan import Position, advance, after, next_batch, resume, shares, start_at, starting, unresolved
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
+from fencepost.spark.assignment import Assignment
 from fencepost.spark.tasks import slices
 
 LOG = Watermarks(
@@ -406,6 +407,14 @@ def test_a_large_partition_is_shared_by_the_tasks() -> None:
     parts = slices([Range("a", 0, 0, 90_000), Range("a", 1, 5, 10_005)], 4)
     assert [sum(part.records for part in piece) for piece in parts] == [25_000] * 4
     assert parts[3] == (Range("a", 0, 75_000, 90_000), Range("a", 1, 5, 10_005))
+
+
+def test_each_task_knows_the_topic_s_id_and_the_first_piece_the_leader_epoch() -> None:
+    pieces = [piece for part in slices([Range("a", 0, 0, 90_000, 7, "id")], 4) for piece in part]
+    assert [(piece.topic_id, piece.leader_epoch) for piece in pieces] == [("id", 7), *[("id", None)] * 3]
+    assignment = Assignment(slices=[tuple(pieces)], number=1, version=2, token=3, offsets={}, is_repeated=False)
+    (found,) = Assignment.of_json(assignment.to_json()).slices
+    assert [astuple(piece) for piece in found] == [astuple(piece) for piece in pieces]
 
 
 def test_a_few_large_records_are_worth_several_tasks() -> None:

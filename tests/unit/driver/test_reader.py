@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from fencepost.batch import Range
-from fencepost.contract import LONGEST_REQUEST
+from fencepost.contract import LONGEST_REQUEST, Reason
 from fencepost.errors import DataLoss, DependencyDown, WorkerError, from_text
 from fencepost.kafka import reader
 
@@ -154,6 +155,21 @@ class Consumer:
         return self.now
 
 
+@dataclass
+class Topics:
+    """Kafka's answer when it is asked for topics' ids: how many were fetched by then, and whether it confirms them."""
+
+    consumer: Consumer
+    is_recreated: bool = False
+    confirmed: list[tuple[Mapping[str, str], int]] = field(default_factory=list)
+
+    def confirm(self, ids: Mapping[str, str], *, patience: float) -> None:
+        assert patience == PATIENCE
+        if self.is_recreated:
+            raise DataLoss("another topic", reason=Reason.TOPIC_RECREATED)
+        self.confirmed.append((ids, len(self.consumer.arriving)))
+
+
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Read ranges from a consumer that gets these bursts: {second: messages}."""
@@ -162,9 +178,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Any:
         ranges: Sequence[Range],
         bursts: Mapping[float, Sequence[Message | Fetched]],
         reached: dict[str, int] | None = None,
+        topics: Callable[[Consumer], Topics] = Topics,
         **state: Any,
     ) -> tuple[Consumer, list[Any]]:
         consumer = Consumer([(at, message) for at, some in bursts.items() for message in some], **state)
+        asked = topics(consumer)
+        monkeypatch.setattr(reader, "_topics", lambda _properties: asked)
         client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
         monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)
         monkeypatch.setattr(reader, "_reporting", consumer.reporting)
@@ -307,6 +326,32 @@ def test_a_kafka_that_is_silent_after_a_stretch_of_aborted_records_is_given_up(r
     found = failure(read, [Range("t", 0, 0, 20_000)], fetched(100, until=1_000, step=100))
     assert isinstance(found, DependencyDown)
     assert found.reason == "KafkaUnreachable"
+
+
+def test_the_topic_is_confirmed_after_each_fetch_and_before_a_record_of_it_is_given(read: Any) -> None:
+    """Found: the driver asked once for a whole batch, and committed it where Kafka did not answer at once."""
+    made: list[Topics] = []
+
+    def topics(consumer: Consumer) -> Topics:
+        made.append(Topics(consumer))
+        return made[0]
+
+    part = Range("t", 0, 0, reader.CHUNK + 5, None, "id")
+    chunks = {
+        0.01: records(0, list(range(reader.CHUNK))),
+        1.0: records(0, [reader.CHUNK]),
+        2.0: [end(0, reader.CHUNK + 5)],
+    }
+    _, batches = read([part], chunks, topics=topics)
+    assert [batch.num_rows for batch in batches] == [reader.CHUNK, 1]
+    assert made[0].confirmed == [({"t": "id"}, 2), ({"t": "id"}, 0)]
+
+
+def test_nothing_of_a_topic_that_was_recreated_is_given(read: Any) -> None:
+    part = Range("t", 0, 0, 2, None, "id")
+    found = failure(read, [part], {0.01: records(0, [0, 1])}, topics=partial(Topics, is_recreated=True))
+    assert isinstance(found, DataLoss)
+    assert found.reason is Reason.TOPIC_RECREATED
 
 
 def failure(read: Any, *arguments: Any, **state: Any) -> Any:

@@ -7,6 +7,7 @@ The pieces follow one another, so that each one that passes can be committed bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from fencepost.batch import Range, Watermarks
@@ -61,9 +62,9 @@ def halves(piece: Piece) -> tuple[Piece, Piece]:
         cut = part.start + min(left, part.records)
         left -= cut - part.start
         if cut > part.start:
-            first.append(Range(part.topic, part.partition, part.start, cut, part.leader_epoch))
+            first.append(replace(part, until=cut))
         if cut < part.until:
-            second.append(Range(part.topic, part.partition, cut, part.until))
+            second.append(part.after(cut))
     return tuple(first), tuple(second)
 
 
@@ -79,7 +80,7 @@ def following(batch: Sequence[Range], log: Watermarks) -> Iterator[Piece]:
     """Yield what comes after a batch, WITNESSES stretches of its size at most."""
     for number in range(WITNESSES):
         found = [
-            Range(part.topic, part.partition, start, min(start + part.records, log.ends.get(part.key, 0)))
+            part.beside(start, min(start + part.records, log.ends.get(part.key, 0)))
             for part in batch
             if (start := part.until + number * part.records) < log.ends.get(part.key, 0)
         ]
@@ -105,4 +106,4 @@ def _two(part: Range, start: int, until: int) -> Iterator[Range]:
     """Yield the window at the start of a stretch of offsets, and the one in its middle."""
     for begin in dict.fromkeys((start, start + max(0, until - start) // 2)):
         if begin < until:
-            yield Range(part.topic, part.partition, begin, min(until, begin + WINDOW))
+            yield part.beside(begin, min(until, begin + WINDOW))

@@ -7,7 +7,6 @@ without waiting.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -56,16 +55,6 @@ class Looks:
         """Return the answer to `begin` that `within` did not, None when there is none. Raises as `now`."""
         begun, self._begun = self._begun, None
         return None if begun is None else self._await(begun)
-
-    def topic_ids(self, seconds: float) -> Mapping[str, str]:
-        """Return the ids that topics have from now on; of none when Kafka does not answer in time."""
-        asked = self._thread.submit(self._source.topic_ids)
-        if not wait([asked], timeout=seconds).done:
-            return {}
-        try:
-            return asked.result()
-        except DependencyDown:
-            return {}
 
     def forget(self) -> None:
         """Drop the answer to `begin`: the fence row changes meanwhile."""

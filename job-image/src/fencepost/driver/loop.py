@@ -22,7 +22,7 @@ from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver import losses, plan
+from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.isolation import Piece
 from fencepost.driver.limit import Limit
@@ -232,7 +232,7 @@ class Loop:
         """Return the batch that the row says comes next."""
         topics = set(self._config.source.topics)
         until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
-        batch = between(self.row.offsets, until, self.row.leader_epochs)
+        batch = between(self.row.offsets, until, self.row.leader_epochs, self.row.topic_ids)
         written = self._claiming.written_until, self.row.begun
         is_repeated = any(part.start < ends.get(part.key, 0) for part in batch.ranges for ends in written)
         return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
@@ -304,8 +304,7 @@ class Loop:
         return not self._config.finish_until
 
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
-        """Move the offsets past a piece. Raises DataLoss, as `_check_topics` does."""
-        self._check_topics()
+        """Move the offsets past a piece."""
         took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0
         self._row = self._fence.commit(
             self.row,
@@ -333,7 +332,6 @@ class Loop:
         offsets = batch.until if following is None else following.position.offsets
         backlog = following is not None and following.batch.records >= self._limit.records
         with watch.phase("commit"):
-            self._check_topics()
             self._row = self._fence.commit(
                 self.row,
                 offsets=offsets,
@@ -358,16 +356,6 @@ class Loop:
                 self._looks.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
-
-    def _check_topics(self) -> None:
-        """Raise DataLoss where a topic was recreated before its batch was read: nothing of the new log is committed.
-
-        Looks at the log are from before, or from meanwhile.  A Kafka that does not answer at once holds no commit back.
-        """
-        ids = self._looks.topic_ids(self._look_ahead)
-        log = Watermarks(begins={}, ends={}, topic_ids=ids)
-        known = [topic for topic in self._config.source.topics if topic in self.row.topic_ids]
-        losses.check_topics(self.row.offsets, self.row.log_ends, self.row.topic_ids, log, known)
 
     def _without_records(self, batch: Batch, written: Written) -> Piece:
         """Return what follows a batch and has no record, where that is as long as a batch; a finishing run ends before.

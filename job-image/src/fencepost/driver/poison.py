@@ -163,7 +163,7 @@ class Isolator:
                 if record is None or (window.key, record.offset) in tried:
                     continue
                 tried.add((window.key, record.offset))
-                one = Range(window.topic, window.partition, record.offset, record.offset + 1)
+                one = window.beside(record.offset, record.offset + 1)
                 if self._stores(one, steps) if by_writing else self._is_rehearsed(one):
                     return
             except DataLoss:

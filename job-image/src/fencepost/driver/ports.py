@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from fencepost.batch import Batch, Range, Record, Watermarks, Written
@@ -15,10 +15,6 @@ class Log(Protocol):
 
     def state(self) -> Watermarks:
         """Return what the log holds now. Raises DependencyDown."""
-        ...
-
-    def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of the topics that exist now; at once. Raises DependencyDown."""
         ...
 
 

@@ -75,13 +75,7 @@ class KafkaLog:
         self._servers = properties["bootstrap.servers"]
         self._is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
         self._complaints: deque[KafkaError] = deque(maxlen=20)
-        own: dict[str, Any] = {
-            "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
-            "topic.metadata.refresh.interval.ms": int(REFRESH * 1000),
-            "error_cb": self._complaints.append,  # a request that times out does not say that the password is wrong
-        }
-        admin = {key: value for key, value in properties.items() if key != "isolation.level"}
-        self._admin = AdminClient({**own, **admin}, logger=QUIET)
+        self._admin = admin_client(properties, self._complaints)
         self._topics = list(topics)
         self._patience = Patience(patience, now, sleep, longest=LOOK_LIMIT)
         self._stopping = stopping
@@ -114,16 +108,9 @@ class KafkaLog:
                 self._complaints.clear()
                 return found
 
-    def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of the topics that exist now, asked once. Raises DependencyDown."""
-        try:
-            return self._describe().ids
-        except KafkaException as error:
-            raise unreachable(self._servers, f"did not answer: {error.args[0]}") from error
-
     def _look(self) -> Watermarks:
         """List the offsets, then ask the ids: an id that is still the same proves that the offsets were of it."""
-        topics = self._describe()
+        topics = described(self._admin, self._topics)
         if not topics.partitions:
             if topics.leaderless:
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no partition has a leader"))
@@ -135,7 +122,7 @@ class KafkaLog:
             self._ask(topics.partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED),
         )
         begins, ends, high = (positions_of(answers) for answers in asked)
-        again = self._describe()
+        again = described(self._admin, self._topics)
         every = {offset_key(part.topic, part.partition) for part in topics.partitions} | set(topics.leaderless)
         answered = begins.keys() & ends.keys() & high.keys()
         led = sorted(key for key in answered if split_offset_key(key)[0] in again.ids)
@@ -162,15 +149,27 @@ class KafkaLog:
         self._missing_for = {topic: before[topic] + step if topic in before else 0.0 for topic in topics.missing}
         return dict(self._missing_for)
 
-    def _describe(self) -> Topics:
-        collection = TopicCollection(self._topics)
-        return topics_of(self._admin.describe_topics(collection, request_timeout=REQUEST_TIMEOUT))
-
     def _ask(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Mapping[TopicPartition, Future[Any]]:
         offsets = dict.fromkeys(partitions, spec)
         return self._admin.list_offsets(offsets, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+
+
+def admin_client(properties: Mapping[str, str], complaints: deque[KafkaError]) -> AdminClient:
+    """Return an admin client with a consumer's properties, which adds to `complaints` what it reports by itself."""
+    own: dict[str, Any] = {
+        "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
+        "topic.metadata.refresh.interval.ms": int(REFRESH * 1000),
+        "error_cb": complaints.append,  # a request that times out does not say that the password is wrong
+    }
+    admin = {key: value for key, value in properties.items() if key != "isolation.level"}
+    return AdminClient({**own, **admin}, logger=QUIET)
+
+
+def described(admin: AdminClient, topics: Iterable[str]) -> Topics:
+    """Return what Kafka says about topics now, asked once. Raises KafkaException."""
+    return topics_of(admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT))
 
 
 def unreachable(servers: str, what: str) -> DependencyDown:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from fencepost.kafka import header_names
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.fetch_positions import INTERVAL, FetchPositions
 from fencepost.kafka.log import refused, unreachable
+from fencepost.kafka.topic_ids import TopicIds
 
 ARROW_SCHEMA: Final = pa.schema([
     ("topic", pa.string()),
@@ -72,6 +74,7 @@ class _Client:
 
 _Properties = tuple[tuple[str, str], ...]
 _clients: dict[tuple[_Properties, int | None], _Client] = {}
+_topic_ids: dict[_Properties, TopicIds] = {}
 _record_bytes: dict[_Properties, float] = {}
 """Bytes of a record, in the mean of the last Arrow batch."""
 
@@ -94,19 +97,23 @@ def read(
 ) -> Generator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
-    Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log), of DependencyDown
-    when Kafka gives nothing for `patience` seconds or refuses the credentials. Records of aborted transactions count as
-    given. A topic that does not exist gives nothing: whether it is gone for good is for the next run's plan to decide,
-    which knows its id.
+    What is yielded is of the topic that its range names: Kafka is asked for the topics' ids after each fetch.
+    Raises WorkerError: of DataLoss when the log no longer holds a range (retention, a truncated log) or the topic was
+    recreated, of DependencyDown when Kafka gives nothing for `patience` seconds or refuses the credentials. Records of
+    aborted transactions count as given. A topic that does not exist gives nothing: whether it is gone for good is for
+    the next run's plan to decide.
     """
     todo = [part for part in ranges if part.records > 0]
     key = tuple(sorted(properties.items()))
     # Also without ranges: it is then connecting while the session warms up.
     client = _client(properties, _fetch_bytes(todo, properties, _record_bytes.get(key)))
+    topics = _topics(properties)
     if not todo:
         return
+    ids = {part.topic: part.topic_id for part in todo if part.topic_id is not None}
+    confirm = partial(topics.confirm, ids, patience=patience)
     try:
-        for batch in _Reading(client, todo, properties, patience, reached).batches():
+        for batch in _Reading(client, todo, properties, patience, reached, confirm).batches():
             _record_bytes[key] = batch.nbytes / batch.num_rows
             yield batch
     except DriverError as error:
@@ -143,6 +150,13 @@ def _client(properties: Mapping[str, str], fetch_bytes: int | None) -> _Client:
         complaints: deque[KafkaError] = deque(maxlen=20)
         _clients[key] = _Client(_consumer(properties, fetch_bytes, complaints), complaints)
     return _clients[key]
+
+
+def _topics(properties: Mapping[str, str]) -> TopicIds:
+    key = tuple(sorted(properties.items()))
+    if key not in _topic_ids:
+        _topic_ids[key] = TopicIds(properties)
+    return _topic_ids[key]
 
 
 def _consumer(properties: Mapping[str, Any], fetch_bytes: int | None, complaints: deque[KafkaError]) -> Consumer:
@@ -196,6 +210,7 @@ class _Reading:
         properties: Mapping[str, str],
         patience: float,
         reached: Reached | None = None,
+        confirm: Callable[[], object] = lambda: None,
     ) -> None:
         self._consumer = client.consumer
         self._complaints = client.complaints
@@ -205,6 +220,7 @@ class _Reading:
         self._servers = properties["bootstrap.servers"]
         self._patience = patience
         self._reached = reached
+        self._confirm = confirm
         self._fetched: FetchPositions | None = None
         """How far the consumer has fetched, once it reports that."""
         self._missing: set[str] = set()
@@ -219,6 +235,7 @@ class _Reading:
         try:
             while self._left:
                 records = self._chunk()
+                self._confirm()
                 if records:
                     yield _to_arrow(records)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from fencepost.batch import Range
@@ -53,9 +54,7 @@ def _cut(todo: Iterable[Range], size: int) -> list[tuple[Range, ...]]:
                 parts.append([])
                 room = size
             until = min(part.until, start + room)
-            # The epoch is of the record before the range, so the first piece alone may carry it.
-            epoch = part.leader_epoch if start == part.start else None
-            parts[-1].append(Range(part.topic, part.partition, start, until, epoch))
+            parts[-1].append(replace(part.after(start), until=until))
             room -= until - start
             start = until
     return [tuple(part) for part in parts]
