@@ -25,19 +25,22 @@ def test_partitions_that_appear_are_read_from_zero() -> None:
     world.assert_complete()
 
 
-def test_the_row_keeps_the_barriers_of_the_last_two_growths() -> None:
-    """A rewind to before both reads the partitions in the order in which they came."""
+def test_the_row_keeps_the_barrier_of_each_growth() -> None:
+    """A rewind to before them reads the partitions in the order in which they came."""
     world = World()
     world.loop(world.take_over())[0].run()
     world.log.ends["t/2"] = 7
     world.loop(world.take_over(), driver="pod-2")[0].run()
     first = {"t/0": 30, "t/1": 20, "t/2": 0}
-    assert (world.row().growth_barrier, world.row().earlier_growth) == (first, {})
+    assert (world.row().growth_barrier, world.row().growths) == (first, (first,))
     world.log.ends |= {"t/0": 40, "t/3": 5}
     world.loop(world.take_over(), driver="pod-3")[0].run()
     world.assert_complete()
-    assert world.row().growth_barrier == {"t/0": 40, "t/1": 20, "t/2": 7, "t/3": 0}
-    assert world.row().earlier_growth == first
+    second = {"t/0": 40, "t/1": 20, "t/2": 7, "t/3": 0}
+    assert (world.row().growth_barrier, world.row().growths) == (second, (first, second))
+    world.log.ends["t/4"] = 3
+    world.loop(world.take_over(), driver="pod-4")[0].run()
+    assert world.row().growths == (first, second, world.row().growth_barrier)
 
 
 def _grow_at(world: World, look: int, *, records: int) -> None:

@@ -22,7 +22,7 @@ def stored(**changed: object) -> Any:
         "pipeline": "p", "owner": "me", "epoch": 3, "driver": "d", "version": 9, "clock": 11, "offsets": offsets,
         "planned": {"flights.v1/0": 8}, "topic_ids": {"flights.v1": "id"}, "code": None, "committed_at": NOW,
         "records": 1, "duration_ms": None, "leader_epochs": sealed({"flights.v1/0": 2}, offsets, {"flights.v1": "id"}),
-        "growth_barrier": None, "log_ends": None, "begun": None, "accepted_until": None, "earlier_growth": None,
+        "growth_barrier": None, "log_ends": None, "begun": None, "accepted_until": None, "growths": None,
     }  # fmt: skip
     return SimpleNamespace(**{**row, **changed})
 
@@ -55,7 +55,9 @@ def test_dead_letters_are_counted_from_none() -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("epoch", None), ("version", None), ("clock", None), ("owner", None), ("epoch", -1), ("version", -1),
+        ("growths", {"a/0": 1}), ("growths", [{}]), ("growths", [{"a/0": 1, "b/0": 2}]), ("growths", [{"a/0": -1}]),
+        ("growths", [5]), ("epoch", None), ("version", None), ("clock", None), ("owner", None), ("epoch", -1),
+        ("version", -1),
         ("clock", -1), ("epoch", "3"), ("epoch", True), ("clock", 2**63), ("driver", 1), ("code", b"x"),
         ("records", -1), ("duration_ms", "x"), ("committed_at", 5), ("offsets", {"flights": 1}),
         ("offsets", {"flights/": 1}), ("offsets", {"/0": 1}), ("offsets", {"a/-1": 1}), ("offsets", {"a/0": -1}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid1
@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.batch import Watermarks as Log
 from fencepost.driver import plan
-from fencepost.fence import Fence, FenceRow
+from fencepost.fence import KNOWN_GROWTHS, Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec, RewindTarget
@@ -89,7 +89,7 @@ TWICE = replace(
     offsets={"t/0": 20_500, "t/1": 5_300, "t/2": 40},
     planned={"t/0": 20_500, "t/1": 5_300, "t/2": 40},
     growth_barrier={"t/0": 20_000, "t/1": 5_000, "t/2": 0},
-    earlier_growth=GREW_AT,
+    growths=(GREW_AT, {"t/0": 20_000, "t/1": 5_000, "t/2": 0}),
 )
 LONGER = Watermarks(ends=TWICE.offsets, starts=dict.fromkeys(TWICE.offsets, 0), topic_ids={"t": "id"})
 
@@ -116,9 +116,8 @@ def test_before_two_growths_each_partition_waits_for_all_that_are_older(to: Rewi
     row = Fence(table, "p").rewind(
         table.rows["p"], offsets=target.offsets, leader_epochs={}, growth_barrier=target.growth_barrier
     )
-    assert row.earlier_growth == {}
     log = Log(begins=dict(LONGER.starts), ends=LONGER.ends, topic_ids={"t": "id"})
-    position = plan.Position(offsets=row.offsets, barrier=row.growth_barrier)
+    position = plan.Position(offsets=row.offsets, barrier=row.growth_barrier, growths=row.growths)
     read: dict[str, int] = dict(row.offsets)
     while (found := plan.after(position, {"t": "id"}, log, ["t"], 1_000)).batch.ranges:
         for part in found.batch.ranges:
@@ -127,7 +126,7 @@ def test_before_two_growths_each_partition_waits_for_all_that_are_older(to: Rewi
         read |= found.batch.until
         position = replace(found.position, offsets={**found.position.offsets, **found.batch.until})
     assert read == LONGER.ends
-    assert row.earlier_growth_after(position.barrier) == GREW_AT
+    assert row.growths_after(position.barrier) == TWICE.growths
 
 
 def test_between_two_growths_only_the_last_one_is_held() -> None:
@@ -143,3 +142,82 @@ def test_before_two_growths_a_partition_that_lost_its_beginning_is_refused() -> 
     positions = {"t/0": 4_000, "t/1": 0, "t/2": 30}
     found = twice(BY_TIME.to, RewindFacts(positions=Known(positions)), log)
     assert found == ("t/2: the log begins at 30: the records from 0 on were deleted",)
+
+
+GROWTHS = (
+    {"t/0": 10_000, "t/1": 0},
+    {"t/0": 20_000, "t/1": 5_000, "t/2": 0},
+    {"t/0": 30_000, "t/1": 9_000, "t/2": 4_000, "t/3": 0},
+    {"t/0": 40_000, "t/1": 12_000, "t/2": 8_000, "t/3": 3_000, "t/4": 0},
+)
+ENDS = {"t/0": 40_500, "t/1": 12_100, "t/2": 8_100, "t/3": 3_100, "t/4": 50}
+OFTEN = replace(ROW, offsets=ENDS, planned=ENDS, growth_barrier=GROWTHS[-1], growths=GROWTHS)
+OF_ALL = Watermarks(ends=ENDS, starts=dict.fromkeys(ENDS, 0), topic_ids={"t": "id"})
+
+
+def before(growth: int) -> dict[str, int]:
+    """Return offsets between two growths: each partition that was there is 10 before its end of then."""
+    return {key: max(0, GROWTHS[growth].get(key, 0) - 10) for key in ENDS}
+
+
+Named = Callable[[dict[str, int]], tuple[RewindTarget, RewindFacts]]
+
+
+def of_time(offsets: dict[str, int]) -> tuple[RewindTarget, RewindFacts]:
+    return BY_TIME.to, RewindFacts(positions=Known(offsets))
+
+
+def of_offsets(offsets: dict[str, int]) -> tuple[RewindTarget, RewindFacts]:
+    return RewindTarget(offsets=offsets), RewindFacts()
+
+
+def of_snapshot(offsets: dict[str, int]) -> tuple[RewindTarget, RewindFacts]:
+    there = {key: offset for key, offset in offsets.items() if offset}
+    passed = next((growth for growth in GROWTHS if growth.keys() == there.keys()), {})
+    kept = Snapshot(id=uuid1(), trigger="Manual", offsets=there, topic_ids={"t": "id"}, growth_barrier=passed)
+    return RewindTarget(snapshot="kept"), RewindFacts(snapshot=Known(kept))
+
+
+@pytest.mark.parametrize("named", [of_time, of_offsets, of_snapshot])
+@pytest.mark.parametrize("growth", range(len(GROWTHS)))
+def test_the_partitions_of_each_growth_wait_for_all_that_are_older(named: Named, growth: int) -> None:
+    """Found: after the first of three growths, the partitions of the others were discovered as one growth."""
+    to, facts = named(before(growth))
+    target = resolve(RewindSpec(pipeline="p", to=to), OFTEN, Known(OF_ALL), facts)
+    assert isinstance(target, ResolvedTarget), target
+    table = MemoryFenceTable(rows={"p": replace(OFTEN, driver=None)})
+    row = Fence(table, "p").rewind(
+        table.rows["p"], offsets=target.offsets, leader_epochs={}, growth_barrier=target.growth_barrier
+    )
+    log = Log(begins=dict(OF_ALL.starts), ends=ENDS, topic_ids={"t": "id"})
+    position = plan.Position(offsets=row.offsets, barrier=row.growth_barrier, growths=row.growths)
+    read = dict(row.offsets)
+    while (found := plan.after(position, {"t": "id"}, log, ["t"], 1_000)).batch.ranges:
+        for part in found.batch.ranges:
+            older = next((ends for ends in GROWTHS[growth:] if ends.get(part.key) == 0), {})
+            assert all(read[key] >= end for key, end in older.items() if end)
+        read |= found.batch.until
+        position = replace(found.position, offsets={**found.position.offsets, **found.batch.until})
+    assert read == ENDS
+    assert row.growths_after(position.barrier) == GROWTHS
+    assert position.barrier == GROWTHS[-1]
+
+
+def test_a_target_before_more_growths_than_the_row_knows_is_refused() -> None:
+    ends = {f"t/{number}": 1_000 for number in range(KNOWN_GROWTHS + 2)}
+    row = replace(ROW, offsets=ends, planned=ends, growth_barrier={}, growths=())
+    for size in range(2, len(ends) + 1):
+        barrier = {f"t/{number}": 0 if number == size - 1 else size * 10 for number in range(size)}
+        row = replace(row, growths=row.growths_after(barrier), growth_barrier=barrier)
+    assert len(row.growths) == KNOWN_GROWTHS
+    log = Watermarks(ends=ends, starts=dict.fromkeys(ends, 0), topic_ids={"t": "id"})
+
+    def by_time(at: int) -> object:
+        positions = {key: max(0, min(at, row.growths[-1][key])) for key in ends}
+        return resolve(BY_TIME, row, Known(log), RewindFacts(positions=Known(positions)))
+
+    refused = by_time(25)
+    assert isinstance(refused, tuple)
+    assert refused[0].startswith("topic t has grown 10 times or more since the target")
+    assert refused[0].endswith("choose a later target in spec.to")
+    assert isinstance(by_time(35), ResolvedTarget)

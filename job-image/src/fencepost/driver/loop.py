@@ -268,8 +268,9 @@ class Loop:
 
     def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
         """Return the plan of a batch of the size that is right now. Raises DataLoss."""
-        position = Position(offsets=offsets, barrier=self.row.growth_barrier, log_ends=self.row.log_ends)
-        found = plan.after(position, self.row.topic_ids, state, self._config.source.topics, self._limit.records)
+        row = self.row
+        position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
+        found = plan.after(position, row.topic_ids, state, self._config.source.topics, self._limit.records)
         bound = self._config.finish_until
         return replace(found, batch=plan.up_to(found.batch, found.position.offsets, bound)) if bound else found
 

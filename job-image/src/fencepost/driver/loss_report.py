@@ -58,7 +58,7 @@ def recorded(
 
 def _seen(row: FenceRow, claimed: DataLoss, looks: Looks, records: Records, topics: Sequence[str]) -> Exception:
     """Return what the log has lost of what was read, as it is now; a failure where the log holds all of it."""
-    position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
+    position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
     known = [topic for topic in topics if topic in row.topic_ids]
     try:
         log = looks.insist()

@@ -363,6 +363,7 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
         topic_ids={topic: name for topic, name in row.topic_ids.items() if topic not in gone},
         leader_epochs=_without(row.leader_epochs, keys),
         growth_barrier=_without(row.growth_barrier, keys),
+        growths=tuple(growth for growth in row.growths if not keys & growth.keys()),
         log_ends=_without(row.log_ends, keys),
     )
 

@@ -32,6 +32,7 @@ class Position:
     offsets: Mapping[str, int]
     barrier: Mapping[str, int]
     log_ends: Mapping[str, int] = field(default_factory=dict)
+    growths: tuple[Mapping[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def resume(
     offsets = dict(row.offsets)
     for topic in set(topics) - set(known):
         offsets |= start_at(log, [topic], (replaced or {}).get(topic, starting))
-    position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends)
+    position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
     return advance(position, row.topic_ids, log, known)
 
 
@@ -134,12 +135,15 @@ def _grow(topic: str, position: Position, log: Watermarks) -> Position:
     offsets = {**position.offsets, **held}
     passed = {**position.barrier, **dict.fromkeys(held, 0)}
     old = _keys(offsets, [topic])
-    new = [key for key in _keys(log.ends, [topic]) if key not in offsets]
-    if not new or any(key not in log.ends for key in old):
+    # After a rewind the growths that followed come in the order in which they came, and not as one.
+    known = next((growth for growth in position.growths if old and set(old) < growth.keys()), {})
+    new = [key for key in known or _keys(log.ends, [topic]) if key not in offsets]
+    if not new or any(key not in log.ends for key in (*old, *new)):
         # Where an old partition ends is not known, the new ones cannot be ordered after it yet.
         return replace(position, offsets=offsets, barrier=passed)
     # Not the last stable offset: records of an open transaction lie beyond it, and they are older than the growth too.
-    found = {**{key: log.high_watermark(key) for key in old}, **dict.fromkeys(new, 0)}
+    ends = {key: log.high_watermark(key) for key in old}
+    found = {key: min(end, known.get(key, end)) for key, end in ends.items()} | dict.fromkeys(new, 0)
     admitted = dict.fromkeys(new, 0) if _is_passed(found, offsets) else {}
     return replace(position, offsets={**offsets, **admitted}, barrier={**passed, **found})
 
@@ -233,6 +237,7 @@ def starting(
             **{key: epoch for key, epoch in row.leader_epochs.items() if offsets.get(key) == row.offsets.get(key)},
         },
         growth_barrier=position.barrier,
+        growths=row.growths_after(position.barrier),
         log_ends=_seen_ends(position, log, topics),
     )
 

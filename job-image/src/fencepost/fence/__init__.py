@@ -17,10 +17,11 @@ from fencepost.fence.errors import (
 )
 from fencepost.fence.progress import BatchProgress
 from fencepost.fence.protocol import Fence, Starting, open_to
-from fencepost.fence.row import FenceRow
+from fencepost.fence.row import KNOWN_GROWTHS, FenceRow
 from fencepost.fence.table import FenceTable
 
 __all__ = [
+    "KNOWN_GROWTHS",
     "BatchProgress",
     "Fence",
     "FenceClockSkew",

@@ -317,7 +317,13 @@ def _marks(columns: Sequence[str]) -> str:
 
 
 def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(dict(value) if isinstance(value, Mapping) else value for value in (getattr(row, c) for c in columns))
+    return tuple(_plain(getattr(row, column)) for column in columns)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of a column of any type
+    if isinstance(value, tuple):
+        return [dict(one) for one in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _stored(row: FenceRow) -> FenceRow:

@@ -147,7 +147,7 @@ class Fence:
             topic_ids=dict(starting.topic_ids),
             leader_epochs=dict(starting.leader_epochs),
             growth_barrier=dict(starting.growth_barrier),
-            earlier_growth=before.earlier_growth_after(starting.growth_barrier),
+            growths=starting.growths,
             log_ends=dict(starting.log_ends),
         )
         return self._change(before, after)
@@ -238,7 +238,7 @@ class Fence:
             accepted_until={},
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(growth_barrier),
-            earlier_growth=before.earlier_growth_after(growth_barrier),
+            growths=before.growths_after(growth_barrier),
         )
         return self._change(before, after)
 
@@ -326,7 +326,7 @@ class Fence:
             accepted_until=before.accepted_after(offsets),
             leader_epochs=_epochs(before, offsets, leader_epochs),
             growth_barrier=dict(barrier),
-            earlier_growth=before.earlier_growth_after(barrier),
+            growths=before.growths_after(barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
         )
 
@@ -369,6 +369,7 @@ class Starting:
     accepted_until: Mapping[str, int] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    growths: tuple[Mapping[str, int], ...] = ()
     log_ends: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -12,6 +12,8 @@ from fencepost.contract.offsets import split_offset_key
 UNCLAIMED: Final = None
 NOBODY: Final = ""
 """The owner of a released row."""
+KNOWN_GROWTHS: Final = 10
+"""Growths of a topic that a row keeps: each costs as many bytes as the offsets do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +31,11 @@ class FenceRow:
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
     truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
     discovery, and the new ones to 0: these are not in `offsets` before `offsets` has reached every end.  It stays until
-    the topic grows again, and then in `earlier_growth`.  `log_ends` are
-    the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.  `dead_letters` counts
-    the records that were set aside, and `last_dead_letter` is the newest of them, 'topic/partition@offset'.
+    the topic grows again.  `growths` has the barriers of each topic's last KNOWN_GROWTHS growths, a map for each, those
+    of fewer partitions first: a rewind goes back to one of them, and the driver passes the later ones in turn.
+    `log_ends` are the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
+    `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
+    'topic/partition@offset'.
     """
 
     pipeline: str
@@ -47,7 +51,7 @@ class FenceRow:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
-    earlier_growth: Mapping[str, int] = field(default_factory=dict)
+    growths: tuple[Mapping[str, int], ...] = ()
     log_ends: Mapping[str, int] = field(default_factory=dict)
     code: str | None = None
     committed_at: datetime | None = None
@@ -72,22 +76,14 @@ class FenceRow:
         """Return `accepted_until` of the change after this row."""
         return {key: end for key, end in self.accepted_until.items() if end > offsets.get(key, 0)}
 
-    def earlier_growth_after(self, barrier: Mapping[str, int]) -> dict[str, int]:
-        """Return `earlier_growth` of the change after this row: the barrier so far of each topic that grows again.
-
-        It is dropped where a rewind goes back to before the last growth, which the driver then discovers again.
-        """
-        kept: dict[str, int] = {}
-        for topic in {split_offset_key(key)[0] for key in barrier}:
-            new, old, earlier = (
-                {key: end for key, end in ends.items() if split_offset_key(key)[0] == topic}
-                for ends in (barrier, self.growth_barrier, self.earlier_growth)
-            )
-            if new.keys() == old.keys():
-                kept |= earlier
-            elif new.keys() > old.keys():
-                kept |= old
-        return kept
+    def growths_after(self, barrier: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+        """Return `growths` of the change after this row. A growth is known by its partitions."""
+        kept: list[Mapping[str, int]] = []
+        known, now = _by_topic(*self.growths), _by_topic(barrier)
+        for topic in sorted(known.keys() | now.keys()):
+            growths = [*known.get(topic, ()), *now.get(topic, ())]
+            kept += sorted({frozenset(ends): ends for ends in reversed(growths)}.values(), key=len)[-KNOWN_GROWTHS:]
+        return tuple(kept)
 
     @property
     def is_released(self) -> bool:
@@ -105,3 +101,15 @@ class FenceRow:
     def write_timestamp(self) -> int:
         """The `USING TIMESTAMP` of output written by the batch that starts from this row, in µs."""
         return self.clock + 1
+
+
+def _by_topic(*barriers: Mapping[str, int]) -> dict[str, list[dict[str, int]]]:
+    """Return what barriers have of each topic, in their order."""
+    found: dict[str, list[dict[str, int]]] = {}
+    for barrier in barriers:
+        of_topic: dict[str, dict[str, int]] = {}
+        for key, end in barrier.items():
+            of_topic.setdefault(split_offset_key(key)[0], {})[key] = end
+        for topic, ends in of_topic.items():
+            found.setdefault(topic, []).append(ends)
+    return found

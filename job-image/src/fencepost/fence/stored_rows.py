@@ -21,7 +21,6 @@ _OFFSETS: Final = (
     "planned",
     "begun",
     "accepted_until",
-    "earlier_growth",
     "leader_epochs",
     "growth_barrier",
     "log_ends",
@@ -47,6 +46,8 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     _check_dead_letters(values)
     for name in values.keys() & {*_OFFSETS, "topic_ids"}:
         values[name] = _map(name, values[name])
+    if "growths" in values:
+        values["growths"] = _growths(values["growths"])
     values["committed_at"] = _moment(values["committed_at"])
     row = FenceRow(**values)
     return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
@@ -76,6 +77,15 @@ def _map(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - anything
             _check(name, key, is_key or is_seal, "a map of 'topic/partition'")
             _check(name, inside, _is_number(inside), "a map to numbers from 0")
     return entries
+
+
+def _growths(value: Any) -> tuple[Mapping[str, Any], ...]:  # noqa: ANN401 - anything
+    """Return a list of maps; Cassandra has null for an empty one."""
+    _check("growths", value, value is None or isinstance(value, list), "a list of maps")
+    growths = tuple(_map("growths", growth) for growth in value or ())
+    for growth in growths:
+        _check("growths", value, len({key.partition("/")[0] for key in growth}) == 1, "a map of one topic each")
+    return growths
 
 
 def _moment(value: Any) -> datetime | None:  # noqa: ANN401 - anything

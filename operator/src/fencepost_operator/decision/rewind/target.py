@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fencepost.contract import split_offset_key
-from fencepost.fence import FenceRow
+from fencepost.fence import KNOWN_GROWTHS, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec
 from fencepost_operator.decision.messages import listed
@@ -87,15 +87,20 @@ def _of_offsets(given: Mapping[str, int], row: FenceRow, log: Watermarks) -> Res
 
 
 def _with_barrier(offsets: Mapping[str, int], row: FenceRow) -> ResolvedTarget:
-    """Return a target with the barrier of each topic's first growth after it.
+    """Return a target with the barrier of each topic's first growth after it."""
+    return ResolvedTarget(offsets=dict(offsets), growth_barrier=_first_after(offsets, row, row.growth_barrier))
 
-    Before both growths that the row knows that is the earlier one: the driver then discovers the last one again, and
-    holds its partitions until all others have passed the ends that they have by then.
+
+def _first_after(offsets: Mapping[str, int], row: FenceRow, last: Mapping[str, int]) -> dict[str, int]:
+    """Return the barrier of each topic's first growth after the offsets, `last` where it did not grow since.
+
+    The driver passes that growth, and then those that followed it, as the row knows them.
     """
-    again = _crossed(row.earlier_growth, offsets)
-    barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in again}
-    barrier |= {key: end for key, end in row.earlier_growth.items() if _topic(key) in again}
-    return ResolvedTarget(offsets=dict(offsets), growth_barrier=barrier)
+    barrier = dict(last)
+    for growth in reversed(row.growths):
+        if again := _crossed(growth, offsets):
+            barrier = {key: end for key, end in barrier.items() if _topic(key) not in again} | dict(growth)
+    return barrier
 
 
 def _crossed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> set[str]:
@@ -131,10 +136,10 @@ def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> Resolved
     stay = {key: offset for key, offset in row.offsets.items() if _topic(key) not in topics}
     barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in topics}
     barrier |= {key: end for key, end in snapshot.growth_barrier.items() if _topic(key) in topics}
-    again = _crossed(row.earlier_growth, back)
-    barrier |= {key: end for key, end in row.earlier_growth.items() if _topic(key) in again}
     epochs = {key: epoch for key, epoch in snapshot.leader_epochs.items() if key in back}
-    return ResolvedTarget(offsets={**stay, **back}, leader_epochs=epochs, growth_barrier=barrier)
+    return ResolvedTarget(
+        offsets={**stay, **back}, leader_epochs=epochs, growth_barrier=_first_after(back, row, barrier)
+    )
 
 
 def _unknown(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Unknown | None:
@@ -143,8 +148,22 @@ def _unknown(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Unknown 
     return UNCHECKED if not log.topic_ids or any(key not in log.starts for key in moved) else None
 
 
+def _unordered(target: ResolvedTarget, row: FenceRow) -> set[str]:
+    """Return the topics of which the row may have forgotten a growth after the target."""
+    known: dict[str, list[Mapping[str, int]]] = {}
+    for growth in row.growths:
+        known.setdefault(_topic(next(iter(growth))), []).append(growth)
+    full = {topic: growths[0] for topic, growths in known.items() if len(growths) == KNOWN_GROWTHS}
+    return {topic for topic, oldest in full.items() if _crossed(oldest, target.offsets)}
+
+
 def _wrong(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Iterator[str]:
     moved = sorted(_moved(target, row))
+    for topic in sorted(_unordered(target, row)):
+        yield (
+            f"topic {topic} has grown {KNOWN_GROWTHS} times or more since the target, and the order of keys is known"
+            f" over {KNOWN_GROWTHS - 1}: choose a later target in spec.to"
+        )
     for topic in sorted({_topic(key) for key in moved}):
         if topic not in log.topic_ids:
             yield f"topic {topic} is not read: it does not exist, or spec.source.kafka.topics does not name it"
