@@ -97,8 +97,8 @@ brokers: up ## Run a pipeline on three brokers of Kafka against 120 faults, with
 	@$(BIN)/python -m brokers $(CAMPAIGNS) --seed $(or $(SEED),1)
 
 .PHONY: campaign
-campaign: up ## Play faults at random moments on the testbed, with users at work (MINUTES, SEED)
-	@$(BIN)/python -m campaign --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
+campaign: up ## Play faults at random moments on the testbed, with users at work (MINUTES, FAULTS, SEED)
+	@$(BIN)/python -m campaign --minutes $(or $(MINUTES),30) $(if $(FAULTS),--faults $(FAULTS)) --seed $(or $(SEED),1)
 
 .PHONY: bench
 bench: up ## Measure; assert nothing

@@ -20,9 +20,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Play one campaign."""
     top = argparse.ArgumentParser(prog="campaign", description="Faults at random moments on the testbed.")
     top.add_argument("--minutes", type=float, default=30.0, help="of load and faults (default: %(default)s)")
+    top.add_argument("--faults", type=int, help="end as soon as so many faults were injected")
     top.add_argument("--seed", type=int, default=1, help="draws the same faults and actions again")
     arguments = top.parse_args(words)
-    result = run(load(), seed=arguments.seed, minutes=arguments.minutes, report=_say)
+    result = run(load(), seed=arguments.seed, minutes=arguments.minutes, count=arguments.faults, report=_say)
     _say(
         f"seed {arguments.seed}: {result.records} records, {result.letters} letters, {result.commits} commits,"
         f" {result.epochs} epochs; {_counted('faults', result.faults)}; {_counted('without a target', result.missed)};"

@@ -1,15 +1,13 @@
-"""Faults at random moments, several at once, each given back after some seconds; a seed draws the same faults again."""
+"""What is done to the testbed, each fault for some seconds."""
 
 from __future__ import annotations
 
 import random
 import subprocess
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from campaign.world import NAME, World
@@ -18,25 +16,26 @@ from harness.node_loss import NodeLoss
 from harness.nodes import Container, NodeError
 from harness.pipelines import PIPELINE_LABEL, copy_of
 from harness.placement import COMPONENT
+from harness.schedule import Draw, NoTargetError, Pace, Schedule
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE as OPERATOR
 
-SECONDS: Final = (2.0, 30.0)
+SECONDS: Final = (2.0, 20.0)
 """How long one fault lasts."""
-BETWEEN: Final = (2.0, 18.0)
-"""Seconds from one fault's start to the next one's, so that some overlap."""
+PACE: Final = Pace(between=(0.5, 6.0), burst=25, calm=30.0)
+"""About ten faults a minute, of which two or three overlap: a third of the draws find no free target.
+
+A calm is as long as a driver takes from its start to its first commit on two busy CPUs.
+"""
 CONTROL_PLANE: Final = "fencepost-control-plane"
 OWN_KINDS: Final = ("services", "secrets", "configmaps", "poddisruptionbudgets", "statefulsets", "jobs", "pods")
 """Kinds of which a generation or a run owns objects."""
 _OURS: Final = "fencepost-campaign"
 """Marks the rules in a node's firewall."""
-
-
-class NoTargetError(Exception):
-    """There is nothing now that this fault could be done to."""
+_MISSES: Final = (NoTargetError, NodeError, KubectlError, AssertionError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,65 +327,18 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-@dataclass(slots=True)
-class Faults:
-    """Draws and injects faults. `injected` counts them by kind."""
+def schedule(world: World, chance: random.Random, report: Callable[[str], None]) -> Schedule:
+    """Return the faults of the testbed."""
 
-    world: World
-    chance: random.Random
-    report: Callable[[str], None]
-    injected: Counter[str] = field(default_factory=Counter)
-    missed: Counter[str] = field(default_factory=Counter)
-    """Faults that found no target."""
-    _busy: dict[str, str] = field(default_factory=dict)
-    """Target to the kind that is at it."""
-    _seen_until: float = 0.0
-    _guard: threading.Lock = field(default_factory=threading.Lock)
+    def draw(chance: random.Random) -> Draw:
+        name = chance.choice(sorted(KINDS))
+        fault = Fault(world, chance.uniform(*SECONDS), random.Random(chance.random()))
+        label = f"{name} ({fault.seconds:.0f} s)"
+        return Draw(kind=name, target=KINDS[name].target, label=label, act=lambda: KINDS[name].act(fault))
 
-    def inject(self, *, until: float) -> None:
-        """Inject faults up to a moment of the monotonic clock, then wait for the end of the last ones."""
-        running: list[threading.Thread] = []
-        while time.monotonic() < until:
-            running = [thread for thread in running if thread.is_alive()]
-            name = self.chance.choice(sorted(KINDS))
-            fault = Fault(self.world, self.chance.uniform(*SECONDS), random.Random(self.chance.random()))
-            pause = self.chance.uniform(*BETWEEN)
-            if self._reserve(name):
-                thread = threading.Thread(target=self._one, args=(name, fault), name=name)
-                thread.start()
-                running.append(thread)
-            time.sleep(pause)
-        for thread in running:
-            thread.join()
+    return Schedule(draw=draw, chance=chance, pace=PACE, report=report, misses=_MISSES)
 
-    def blind_since(self, moment: float) -> bool:
-        """Whether a fault kept the operator from its work at or after a moment of the monotonic clock."""
-        with self._guard:
-            return self._seen_until >= moment or any(KINDS[name].blinds for name in self._busy.values())
 
-    def now(self) -> str:
-        """Return the faults that last now, for reports."""
-        with self._guard:
-            return ", ".join(sorted(self._busy.values())) or "none"
-
-    def _reserve(self, name: str) -> bool:
-        with self._guard:
-            if KINDS[name].target in self._busy:
-                return False
-            self._busy[KINDS[name].target] = name
-            return True
-
-    def _one(self, name: str, fault: Fault) -> None:
-        kind = KINDS[name]
-        self.report(f"fault: {name} ({fault.seconds:.0f} s)")
-        try:
-            kind.act(fault)
-            self.injected[name] += 1
-        except (NoTargetError, NodeError, KubectlError, AssertionError, subprocess.SubprocessError) as error:
-            self.missed[name] += 1
-            self.report(f"fault: {name} found no target or ended early: {type(error).__name__} {error}"[:200])
-        finally:
-            with self._guard:
-                del self._busy[kind.target]
-                if kind.blinds:
-                    self._seen_until = time.monotonic()
+def blinded(faults: Schedule, since: float) -> bool:
+    """Whether a fault kept the operator from its work at or after a moment of the monotonic clock."""
+    return any(KINDS[one.kind].blinds for one in faults.since(since))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from campaign.checker import differences, expected
-from campaign.faults import Faults
+from campaign.faults import schedule
 from campaign.log import Record, read_log
 from campaign.producer import Load
 from campaign.users import Users
@@ -46,20 +46,26 @@ class Result:
     actions: Counter[str]
 
 
-def run(environment: Environment, *, seed: int, minutes: float, report: Callable[[str], None]) -> Result:
-    """Play one campaign. Raises KubectlError, NodeError, LoadError where the testbed itself does not work."""
+def run(
+    environment: Environment, *, seed: int, minutes: float, count: int | None, report: Callable[[str], None]
+) -> Result:
+    """Play one campaign for some minutes, or until `count` faults were injected.
+
+    Raises KubectlError, NodeError, LoadError where the testbed itself does not work.
+    """
     chance = random.Random(seed)
     with world(environment, seed) as made, _two_operators(made.kubectl):
         load = Load(made.bootstrap, made.topic, random.Random(chance.random()))
         users = Users(made, load, random.Random(chance.random()), report)
-        faults = Faults(made, random.Random(chance.random()), report)
+        faults = schedule(made, random.Random(chance.random()), report)
         watch = Watch(made, load, faults, report)
         users.apply()
         made.pipeline.wait_ready()
         report("the pipeline is Ready: load, users and faults begin")
+        end = time.monotonic() + minutes * 60
         with _beside(watch.look):
             with load.flowing(), _beside(users.act):
-                faults.inject(until=time.monotonic() + minutes * 60)
+                faults.inject(until=lambda: time.monotonic() > end, count=count)
             users.apply(suspend=False)
             report("peace: no record, no fault and no user from now on")
             log = read_log(made.bootstrap, made.topic)

@@ -8,18 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from campaign.faults import Faults
+from campaign.faults import blinded
 from campaign.producer import Load
 from campaign.world import World
 from fencepost.fence import FenceError
 from flights.sink import CassandraDownError
 from harness.kubectl import KubectlError, Object
+from harness.schedule import Schedule
 
 LOOK_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 60.0
 """A pipeline that is Ready may be so long without a commit while records wait."""
 PAGE_SECONDS: Final = 660.0
 """A pipeline that is not Ready may be so long without a page: pages.notReadyFor and one minute."""
+RECENT_SECONDS: Final = 120.0
+"""Faults of so long before a broken promise are named with it."""
 _PLANNED: Final = frozenset({"Suspended"})
 
 
@@ -29,7 +32,7 @@ class Watch:
 
     world: World
     load: Load
-    faults: Faults
+    faults: Schedule
     report: Callable[[str], None]
     broken: list[str] = field(default_factory=list)
     _offsets: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +60,7 @@ class Watch:
         offsets = self._committed()
         moved = offsets != self._offsets or not self._waits(offsets)
         self._offsets = offsets
-        if moved or ready.get("status") != "True" or self.faults.blind_since(self._silent_since):
+        if moved or ready.get("status") != "True" or blinded(self.faults, self._silent_since):
             self._silent_since = now
         elif now - self._silent_since > SILENT_SECONDS:
             self._break(f"{SILENT_SECONDS:.0f} s without a commit, records wait, and the status is {said}")
@@ -70,7 +73,7 @@ class Watch:
             self._unready_since = now
 
     def _break(self, sentence: str) -> None:
-        self.broken.append(f"{sentence}; faults: {self.faults.now()}")
+        self.broken.append(f"{sentence}; faults: {self.faults.lately(RECENT_SECONDS)}")
         self.report(self.broken[-1])
 
     def _committed(self) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ from fencepost.fence.cassandra import CassandraFenceTable, create_schema
 from fencepost.fence.cassandra_session import connect
 from replicas.checker import history, violations, wrong_output
 from replicas.clients import OUTPUT, PIPELINE, Client, World, drive, operate, output
-from replicas.faults import Faults
+from replicas.faults import schedule
 from replicas.nodes import NodeError, Ring, Shape
 from replicas.record import Answer, Record
 
@@ -70,19 +70,19 @@ APART: Final = Plan(
 """LOCAL_SERIAL with clients of one pipeline in two datacenters: this must break, and shows how."""
 
 
-def run(plan: Plan, told: Callable[[str], None], *, docker: str) -> Result:
+def run(plan: Plan, report: Callable[[str], None], *, docker: str) -> Result:
     """Play one plan. Raises NodeError, FenceError where the ring does not come up or back."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fencepost-replicas-") as folder, _ring(plan, docker, folder) as ring:
-        told(f"{plan.name}: {len(ring.nodes)} nodes answer after {time.monotonic() - began:.0f} s")
+        report(f"{plan.name}: {len(ring.nodes)} nodes answer after {time.monotonic() - began:.0f} s")
         _create(ring, plan)
         world = World(keyspace=KEYSPACE, record=Record())
         threads = _clients(ring, plan, world)
-        faults = Faults(ring, random.Random(plan.seed), told)
+        faults = schedule(ring, random.Random(plan.seed), report)
         try:
             if slow := _await_commits(world, since=0):
                 raise NodeError(f"before the first fault: {slow[0]}")
-            faults.inject(plan.faults, until=lambda: bool(world.failures))
+            faults.inject(until=lambda: bool(world.failures), count=plan.faults)
             ring.heal()
             stuck = _await_commits(world, since=world.commits)
         finally:

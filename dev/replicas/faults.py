@@ -1,15 +1,13 @@
-"""Faults at random moments, several at once, each for some seconds; the same seed draws the same faults."""
+"""What is done to the nodes of a ring, each fault for some seconds."""
 
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from harness.schedule import Draw, Pace, Schedule
 from replicas.nodes import Node, NodeError, Ring
 
 SECONDS: Final = (0.5, 6.0)
@@ -20,52 +18,18 @@ CLOCKS: Final = (-600.0, -60.0, -5.0, -0.3, 0.3, 5.0, 60.0, 600.0)
 """Seconds that a node's clock is set apart."""
 
 
-@dataclass(slots=True)
-class Faults:
-    """Draws and injects faults on a ring. `injected` counts them by kind."""
+def schedule(ring: Ring, chance: random.Random, report: Callable[[str], None]) -> Schedule:
+    """Return the faults of a ring. A node has one fault at a time."""
 
-    ring: Ring
-    chance: random.Random
-    told: Callable[[str], None]
-    injected: Counter[str] = field(default_factory=Counter)
-    _busy: set[str] = field(default_factory=set)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
+    def draw(chance: random.Random) -> Draw:
+        kind = chance.choice(sorted(KINDS))
+        node = chance.choice(ring.nodes)
+        seconds = chance.uniform(*SECONDS)
+        own = random.Random(chance.random())
+        label = f"{kind} of {node.name[-1]} ({seconds:.1f} s)"
+        return Draw(kind=kind, target=node.name, label=label, act=lambda: KINDS[kind](ring, node, seconds, own))
 
-    def inject(self, count: int, *, until: Callable[[], bool]) -> None:
-        """Inject so many faults, then wait for the end of the last ones; `until` ends it early."""
-        running: list[threading.Thread] = []
-        while sum(self.injected.values()) < count and not until():
-            running = [thread for thread in running if thread.is_alive()]
-            kind = self.chance.choice(sorted(KINDS))
-            node = self.chance.choice(self.ring.nodes)
-            seconds = self.chance.uniform(*SECONDS)
-            seed = self.chance.random()
-            pause = self.chance.uniform(*BETWEEN)
-            if self._reserve(node):
-                self.injected[kind] += 1
-                self.told(f"{kind} of {node.name[-1]} for {seconds:.1f} s")
-                thread = threading.Thread(target=self._one, args=(kind, node, seconds, seed), daemon=True)
-                thread.start()
-                running.append(thread)
-            time.sleep(pause)
-        for thread in running:
-            thread.join()
-
-    def _reserve(self, node: Node) -> bool:
-        with self._guard:
-            if node.name in self._busy:
-                return False
-            self._busy.add(node.name)
-            return True
-
-    def _one(self, kind: str, node: Node, seconds: float, seed: float) -> None:
-        try:
-            KINDS[kind](self.ring, node, seconds, random.Random(seed))
-        except NodeError as error:
-            self.told(f"{kind} of {node.name[-1]} ended early: {error}")
-        finally:
-            with self._guard:
-                self._busy.discard(node.name)
+    return Schedule(draw=draw, chance=chance, pace=Pace(between=BETWEEN), report=report, misses=(NodeError,))
 
 
 def _killed(_: Ring, node: Node, seconds: float, __: random.Random) -> None:
