@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from harness.clocks import OFFSETS
 from harness.schedule import Draw, Pace, Schedule
 from replicas.nodes import Node, NodeError, Ring
 
@@ -14,8 +15,6 @@ SECONDS: Final = (0.5, 6.0)
 """How long one fault lasts."""
 BETWEEN: Final = (0.2, 4.0)
 """Seconds from one fault's start to the next one's, so that some overlap."""
-CLOCKS: Final = (-600.0, -60.0, -5.0, -0.3, 0.3, 5.0, 60.0, 600.0)
-"""Seconds that a node's clock is set apart."""
 
 
 def schedule(ring: Ring, chance: random.Random, report: Callable[[str], None]) -> Schedule:
@@ -80,7 +79,7 @@ def _slow(ring: Ring, node: Node, seconds: float, __: random.Random) -> None:
 
 
 def _clock(_: Ring, node: Node, seconds: float, chance: random.Random) -> None:
-    node.set_clock(chance.choice(CLOCKS))
+    node.set_clock(chance.choice(OFFSETS))
     time.sleep(seconds)
     if chance.random() < 0.5:
         node.set_clock(0.0)

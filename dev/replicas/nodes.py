@@ -2,12 +2,11 @@
 
 A node's container keeps its address and its disk when it is killed and started again.  Faults are injected from the
 host: signals and pauses by the engine, cuts, loss and slowness in the container's network namespace, and the clock by a
-library (clock.c) that adds an offset from a file.
+preloaded library.
 """
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import time
 import uuid
@@ -21,13 +20,13 @@ import yaml
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceError
 from fencepost.fence.cassandra_session import connect
+from harness.clocks import compile_library, packed
 from testbed.packages import install
 from testbed.process import Transcript
 
 IMAGE: Final = "fencepost-testbed/cassandra:dev"
 CONFIGURATION: Final = Path(__file__).parents[1] / "testbed" / "cassandra" / "cassandra.yaml"
 START: Final = Path(__file__).parent / "start-node.sh"
-CLOCK: Final = Path(__file__).parent / "clock.c"
 HEAP: Final = "320m"
 PORT: Final = 9042
 STARTED_WITHIN: Final = 240.0
@@ -88,7 +87,7 @@ class Node:
         self.offset = offset
         file = self.folder / "clock"
         with file.open("r+b" if file.exists() else "wb") as stream:  # in place: the process has the file mapped
-            stream.write(struct.pack("=q", round(offset * 1e9)))
+            stream.write(packed(offset))
 
     def cut_from(self, addresses: Iterable[str]) -> None:
         """Drop what arrives from these addresses."""
@@ -157,7 +156,7 @@ class Ring:
     def start(self) -> None:
         """Start all nodes together and wait until each one answers. Raises NodeError."""
         install(("cc", "iptables", "nsenter", "tc"), Transcript(self.folder / "packages.log"))
-        _run(["cc", "-O2", "-shared", "-fPIC", "-o", str(self._clock), str(CLOCK), "-ldl"])
+        compile_library(self._clock, offset_file="/etc/replica/clock")
         prefix = self._create_network()
         count = len(self.shape.datacenters) * self.shape.nodes_each
         addresses = [f"{prefix}.{index + 10}" for index in range(count)]
