@@ -8,12 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from campaign.world import NAME, World
+from campaign.world import CLOCK_FILE, NAME, World
+from campaign.writes import WRITES
+from harness.clocks import OFFSETS, packed
 from harness.kubectl import Kubectl, KubectlError, Object
 from harness.node_loss import NodeLoss
 from harness.nodes import Container, NodeError
+from harness.operator_replicas import leader
 from harness.pipelines import PIPELINE_LABEL, copy_of
 from harness.placement import COMPONENT
 from harness.schedule import Draw, NoTargetError, Pace, Schedule
@@ -30,6 +34,8 @@ PACE: Final = Pace(between=(0.5, 6.0), burst=25, calm=30.0)
 
 A calm is as long as a driver takes from its start to its first commit on two busy CPUs.
 """
+WRITE_SECONDS: Final = 45.0
+"""How long a fault waits for a write of the operator: several restarts of a driver."""
 CONTROL_PLANE: Final = "fencepost-control-plane"
 OWN_KINDS: Final = ("services", "secrets", "configmaps", "poddisruptionbudgets", "statefulsets", "jobs", "pods")
 """Kinds of which a generation or a run owns objects."""
@@ -119,6 +125,37 @@ class Fault:
             time.sleep(self.seconds)
         finally:
             self.world.nodes.run(container.node, "rm", "-f", file, check=False)
+
+    def set_clock(self, pod: Object) -> None:
+        """Set the wall clock of a pod's containers apart from the node's."""
+        self._write_clock(pod, self.chance.choice(OFFSETS), check=True)
+        try:
+            time.sleep(self.seconds)
+        finally:
+            self._write_clock(pod, 0.0, check=False)
+
+    def _write_clock(self, pod: Object, offset: float, *, check: bool) -> None:
+        """Write into the file that the preloaded library has mapped; its volume outlives the pod's containers."""
+        octal = "".join(f"\\{byte:03o}" for byte in packed(offset))
+        file = f"/var/lib/kubelet/pods/{pod['metadata']['uid']}/volumes/kubernetes.io~empty-dir/{CLOCK_FILE}"
+        script = f"test -s {file} && printf '{octal}' | dd of={file} conv=notrunc status=none"
+        self.world.nodes.run(pod["spec"]["nodeName"], "sh", "-c", script, check=check)
+
+    def kill_operator_at(self, write: Callable[[World, float], None]) -> None:
+        """SIGKILL to the acting operator at the moment that a write of a kind is stored.
+
+        Its pod is deleted afterwards: the kubelet would wait longer after each of so many crashes.
+        """
+        pod = leader(self.world.kubectl)
+        container = Container.of(pod) if pod is not None else None
+        if pod is None or container is None:
+            raise NoTargetError
+        with self.world.nodes.trigger(container) as kill:
+            write(self.world, WRITE_SECONDS)
+            if not kill():
+                raise NoTargetError
+        operator = self.world.kubectl.within(OPERATOR_NAMESPACE)
+        operator.run("delete", "pod", pod["metadata"]["name"], "--wait=false", "--ignore-not-found")
 
     def _process(self, container: Container) -> int:
         processes = self.world.nodes.processes(container)
@@ -274,11 +311,15 @@ def _job_deleted(fault: Fault) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault. `target` keeps two at once off the same thing; `blinds` the operator while it lasts."""
+    """One kind of fault. `target` keeps two at once off the same thing.
+
+    `blinds` the operator while it lasts, or at its end only when it `waits` for its moment.
+    """
 
     act: Callable[[Fault], None]
     target: str
     blinds: bool = False
+    waits: bool = False
 
 
 _CASSANDRA: Final = "-p tcp --dport 9042"
@@ -324,6 +365,15 @@ KINDS: Final[Mapping[str, Kind]] = {
     "object changed": Kind(_object_changed, "object"),
     "Job copied": Kind(_job_copied, "job"),
     "Job deleted": Kind(_job_deleted, "job"),
+    "driver's clock set": Kind(lambda fault: fault.set_clock(fault.pod("driver")), "driver clock"),
+    "worker's clock set": Kind(lambda fault: fault.set_clock(fault.pod("worker")), "worker clock"),
+    "operator's clock set": Kind(lambda fault: fault.set_clock(fault.operator()), "operator clock"),
+    **{
+        f"operator killed at its write of {what}": Kind(
+            partial(Fault.kill_operator_at, write=write), "operator at a write", blinds=True, waits=True
+        )
+        for what, write in WRITES.items()
+    },
 }
 
 
@@ -341,4 +391,6 @@ def schedule(world: World, chance: random.Random, report: Callable[[str], None])
 
 def blinded(faults: Schedule, since: float) -> bool:
     """Whether a fault kept the operator from its work at or after a moment of the monotonic clock."""
-    return any(KINDS[one.kind].blinds for one in faults.since(since))
+    return any(
+        KINDS[one.kind].blinds and (one.ended is not None or not KINDS[one.kind].waits) for one in faults.since(since)
+    )

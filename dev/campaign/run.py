@@ -14,18 +14,16 @@ from typing import Any, Final
 from campaign.checker import differences, expected
 from campaign.faults import schedule
 from campaign.log import Record, read_log
+from campaign.operators import two_operators
 from campaign.producer import Load
 from campaign.users import Users
 from campaign.watch import Watch
 from campaign.world import World, world
 from fencepost.fence import FenceError
 from flights.sink import CassandraDownError
-from harness.kubectl import Kubectl
 from harness.pipelines import helm_revisions, summary
 from harness.waiting import NotInTimeError, eventually
 from testbed.environment import Environment
-from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
-from testbed.release import RELEASE
 
 DRAIN_SECONDS: Final = 600.0
 """How long the pipeline may take for what is left once the last fault is over."""
@@ -54,7 +52,7 @@ def run(
     Raises KubectlError, NodeError, LoadError where the testbed itself does not work.
     """
     chance = random.Random(seed)
-    with world(environment, seed) as made, _two_operators(made.kubectl):
+    with world(environment, seed) as made, two_operators(made.kubectl):
         load = Load(made.bootstrap, made.topic, random.Random(chance.random()))
         users = Users(made, load, random.Random(chance.random()), report)
         faults = schedule(made, random.Random(chance.random()), report)
@@ -99,24 +97,6 @@ def _beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-@contextmanager
-def _two_operators(kubectl: Kubectl) -> Iterator[None]:
-    """Run two replicas of the operator; afterwards there are as many as before."""
-    operator = kubectl.within(OPERATOR_NAMESPACE)
-    deployment = operator.get("deployment", RELEASE)
-    assert deployment is not None, "the operator is not installed: make up"
-
-    def scale(replicas: int) -> None:
-        operator.run("scale", f"deployment/{RELEASE}", f"--replicas={replicas}")
-        operator.run("rollout", "status", f"deployment/{RELEASE}", "--timeout=180s", seconds=190)
-
-    scale(2)
-    try:
-        yield
-    finally:
-        scale(int(deployment["spec"]["replicas"]))
 
 
 def _recovered(made: World) -> list[str]:

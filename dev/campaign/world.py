@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from campaign.checker import Output, Row
+from fencepost.contract import CODE_DIR
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
 from fencepost_cli.history import History, check_history
 from flights.history import read_history
 from flights.sink import CassandraAddress, CassandraDownError, run_script, session
 from flights.topics import Topics
+from harness.clocks import compile_library
 from harness.fences import read_row
 from harness.kubectl import Kubectl, Object
 from harness.nodes import Nodes
@@ -22,13 +26,18 @@ from harness.pipelines import KIND, SECRET, Pipeline, Place, manifest, merged
 from harness.waiting import eventually
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment
+from testbed.packages import install
+from testbed.process import Transcript
 
 NAME: Final = "campaign"
 PARTITIONS: Final = 4
 SCOPE: Final = "default"
 """The operator's own, in the testbed: the first part of a fence row's key."""
 CODE: Final = Path(__file__).with_name("campaign_job.py")
+CLOCK_FILE: Final = "tmp/fencepost-clock"
+"""The offset of a container's wall clock: a file of its volume tmp, which is at /tmp."""
 _CODE_NAME: Final = "code"
+_LIBRARY: Final = "libclock.so"
 _SCHEMA: Final = """
 CREATE KEYSPACE {tables} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}};
 CREATE TABLE {tables}.records (topic text, partition int, "offset" bigint, name text, id bigint, text text,
@@ -69,6 +78,8 @@ class World:
             "job": {
                 "entrypoint": f"{CODE.stem}:first_release",
                 "codeFrom": {"configMapName": _CODE_NAME},
+                # Spark's master has no code and ignores the variable.
+                "env": [{"name": "LD_PRELOAD", "value": f"{CODE_DIR}/{_LIBRARY}"}],
                 "terminationGracePeriodSeconds": 60,
             },
             "source": {"kafka": {"maxRecordsPerBatch": 4000}},
@@ -127,6 +138,14 @@ class World:
         return check_history(read_history(opened, self.place.fences, self.key))
 
 
+def clock_library() -> bytes:
+    """Return the library that sets the wall clock of a container by CLOCK_FILE. Raises StepError, CommandError."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-campaign-") as folder:
+        install(("cc",), Transcript(Path(folder) / "packages.log"))
+        compile_library(Path(folder) / _LIBRARY, offset_file=f"/{CLOCK_FILE}")
+        return (Path(folder) / _LIBRARY).read_bytes()
+
+
 @contextmanager
 def world(environment: Environment, seed: int) -> Iterator[World]:
     """Make everything but the pipeline; remove it all at the end, the pipeline too."""
@@ -158,6 +177,7 @@ def _make(made: World) -> None:
             "kind": "ConfigMap",
             "metadata": {"name": _CODE_NAME},
             "data": {CODE.name: CODE.read_text()},
+            "binaryData": {_LIBRARY: base64.b64encode(clock_library()).decode()},
         },
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +65,21 @@ class Nodes:
         # One that ended meanwhile is no error.
         self.run(container.node, "kill", f"-{name}", *map(str, found), check=False)
         return found
+
+    @contextmanager
+    def trigger(self, container: Container) -> Iterator[Callable[[], bool]]:
+        """Yield what kills a container at once: a shell that waits in its node, a few ms away.
+
+        The call returns False when the container is gone already. Raises NodeError when it has no process.
+        """
+        found = self.processes(container)
+        if not found:
+            raise NodeError(f"{container} has no process")
+        first = min(found)  # the container's init: the kernel ends all others with it
+        script = f"read -r _ && grep -q {container.identity} /proc/{first}/cgroup && kill -KILL {first}"
+        words = [self.docker, "exec", "--interactive", container.node, "sh", "-c", script]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as shell:
+            yield lambda: shell.communicate(b"\n", timeout=30) is not None and shell.returncode == 0
 
     def tag(self, node: str, image: str, name: str) -> None:
         """Give an image that a node holds a second name there."""

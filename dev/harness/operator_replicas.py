@@ -1,4 +1,4 @@
-"""Two replicas of the testbed's operator, and which of them leads."""
+"""Which replica of the testbed's operator leads, and two of them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
 
 
+def leader(kubectl: Kubectl) -> Object | None:
+    """Return the pod of the replica that acts, None while none does. Raises KubectlError."""
+    operator = kubectl.within(OPERATOR_NAMESPACE)
+    lease = operator.get("lease", RELEASE)
+    holder = (lease or {}).get("spec", {}).get("holderIdentity", "").partition("_")[0]
+    return operator.get("pod", holder) if holder else None
+
+
 @contextmanager
 def two_operators(kubectl: Kubectl, loss: NodeLoss, *, leader_on: str) -> Iterator[None]:
     """Run two replicas of the operator, of which the one on a node leads; afterwards there is one again."""
     operator = kubectl.within(OPERATOR_NAMESPACE)
     selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
 
-    def leader() -> Object | None:
-        lease = operator.get("lease", RELEASE)
-        holder = (lease or {}).get("spec", {}).get("holderIdentity", "").partition("_")[0]
-        return operator.get("pod", holder) if holder else None
-
     def leads_there() -> bool:
-        pod = leader()
+        pod = leader(kubectl)
         return pod is not None and pod["spec"].get("nodeName") == leader_on
 
     def scale(replicas: int) -> None:
