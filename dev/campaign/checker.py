@@ -63,6 +63,16 @@ def differences(found: Output, wanted: Output) -> list[str]:
     ]
 
 
+def places(found: Output, wanted: Output) -> set[Place]:
+    """Return the records at which something differs; of a key whose row is wrong, those of both rows."""
+    names = [(found.names.get(key), wanted.names.get(key)) for key in found.names.keys() | wanted.names.keys()]
+    return {
+        *(at for at in found.records.keys() | wanted.records.keys() if found.records.get(at) != wanted.records.get(at)),
+        *(row.place for pair in names if pair[0] != pair[1] for row in pair if row is not None),
+        *(found.letters ^ wanted.letters),
+    }
+
+
 def _row(record: Record) -> Row | None:
     try:
         event = json.loads(record.value)

@@ -6,12 +6,13 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from campaign.checker import differences, expected
+from campaign.checker import differences, expected, places
+from campaign.diagnosis import of_now, of_places
 from campaign.faults import schedule
 from campaign.log import Record, read_log
 from campaign.operators import two_operators
@@ -20,6 +21,7 @@ from campaign.users import Users
 from campaign.watch import Watch
 from campaign.world import World, world
 from fencepost.fence import FenceError
+from fencepost_cli.history import check_history
 from flights.sink import CassandraDownError
 from harness.pipelines import helm_revisions, summary
 from harness.waiting import NotInTimeError, eventually
@@ -68,22 +70,31 @@ def run(
             report("peace: no record, no fault and no user from now on")
             log = read_log(made.bootstrap, made.topic)
             stuck = [*_drained(made, log), *_recovered(made)]
+            if stuck:
+                _report(of_now(made, faults), report)
         broken = [*users.failures, *watch.broken, *stuck]
         with made.cassandra() as opened:
-            broken += differences(made.output(opened), expected(log))
-            history = made.history(opened)
-            broken += history.violations
+            found, wanted, changes = made.output(opened), expected(log), made.changes(opened)
+        history = check_history(changes)
+        broken += [*differences(found, wanted), *history.violations]
+        wall = time.time() - time.monotonic()
+        _report(of_places(places(found, wanted), changes, faults.since(0.0), topic=made.topic, monotonic=wall), report)
         broken += _left_over(made)
     return Result(
         broken=tuple(broken),
         records=len(log),
-        letters=len(expected(log).letters),
+        letters=len(wanted.letters),
         epochs=history.last_epoch,
         commits=history.commits,
         faults=faults.injected,
         missed=faults.missed,
         actions=users.acted,
     )
+
+
+def _report(lines: Iterable[str], report: Callable[[str], None]) -> None:
+    for line in lines:
+        report(f"  {line}")
 
 
 @contextmanager

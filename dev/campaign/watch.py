@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from campaign.diagnosis import of_now
 from campaign.faults import blinded
 from campaign.producer import Load
 from campaign.world import World
@@ -21,8 +22,6 @@ SILENT_SECONDS: Final = 60.0
 """A pipeline that is Ready may be so long without a commit while records wait."""
 PAGE_SECONDS: Final = 660.0
 """A pipeline that is not Ready may be so long without a page: pages.notReadyFor and one minute."""
-RECENT_SECONDS: Final = 120.0
-"""Faults of so long before a broken promise are named with it."""
 _PLANNED: Final = frozenset({"Suspended"})
 
 
@@ -73,8 +72,10 @@ class Watch:
             self._unready_since = now
 
     def _break(self, sentence: str) -> None:
-        self.broken.append(f"{sentence}; faults: {self.faults.lately(RECENT_SECONDS)}")
-        self.report(self.broken[-1])
+        self.broken.append(sentence)
+        self.report(f"broken: {sentence}")
+        for line in of_now(self.world, self.faults):
+            self.report(f"  {line}")
 
     def _committed(self) -> Mapping[str, int]:
         """Return the fence row's offsets, or those of the last look while Cassandra does not answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,7 @@ from campaign.checker import Output, Row
 from fencepost.contract import CODE_DIR
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost_cli.history import History, check_history
-from flights.history import read_history
+from flights.history import HistoryRow, read_history
 from flights.sink import CassandraAddress, CassandraDownError, run_script, session
 from flights.topics import Topics
 from harness.clocks import compile_library
@@ -133,9 +132,9 @@ class World:
         letters = opened.execute(f'SELECT partition, "offset" FROM {self.place.fences}.dead_letters')  # noqa: S608
         return Output(records, names, frozenset((row.partition, row.offset) for row in letters))
 
-    def history(self, opened: Any) -> History:
-        """Return what the fence's history comes to."""
-        return check_history(read_history(opened, self.place.fences, self.key))
+    def changes(self, opened: Any) -> Sequence[HistoryRow]:
+        """Return every change of the fence row that the history has, oldest first."""
+        return read_history(opened, self.place.fences, self.key)
 
 
 def clock_library() -> bytes:
