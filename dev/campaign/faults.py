@@ -303,10 +303,12 @@ def _job_copied(fault: Fault) -> None:
 
 
 def _job_deleted(fault: Fault) -> None:
-    """Delete the run's Job and leave its pod, as `--cascade=orphan` does."""
+    """Delete the run's Job and leave its pod, as `--cascade=orphan` does; delete the pod later, as the status asks."""
     pod = fault.pod("driver")
     name = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
     fault.world.kubectl.run("delete", "job", name, "--cascade=orphan", "--wait=false", "--ignore-not-found")
+    time.sleep(fault.seconds)
+    fault.world.kubectl.run("delete", "pod", pod["metadata"]["name"], "--wait=false", "--ignore-not-found")
 
 
 @dataclass(frozen=True, slots=True)
