@@ -10,7 +10,7 @@ from fencepost.contract import CassandraEndpoint, CassandraTls, kafka_properties
 from fencepost.fence import FenceTlsFailed
 from fencepost.fence.tls import TlsMaterial
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import CassandraAccess, Found, KafkaAccess
+from fencepost_cli.ports import CassandraAccess, Forwards, Found, KafkaAccess
 from fencepost_operator.desired.names import fence_key
 from fencepost_operator.settings import Settings
 
@@ -36,13 +36,13 @@ def split_reference(text: str, namespace: str | None) -> tuple[str | None, str]:
     return before or namespace, name
 
 
-def cassandra_access(found: Found, overrides: Overrides) -> CassandraAccess:
+def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> CassandraAccess:
     """Return the way to the fence. Raises CliError."""
     checkpoint = found.spec.checkpoint
-    endpoint = checkpoint.endpoint
+    endpoint, place = checkpoint.endpoint, "spec.checkpoint.cassandra.contactPoints"
     if overrides.cassandra is not None:
         host, port = _host_and_port(overrides.cassandra, "--cassandra")
-        endpoint = replace(endpoint, contact_points=(host,), port=port, tls=_of_the_spec(endpoint))
+        endpoint, place = replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint)), "--cassandra"
     scope = overrides.scope or found.scope or Settings().scope
     return CassandraAccess(
         pipeline=fence_key(scope, found.key.namespace, found.key.name),
@@ -51,6 +51,7 @@ def cassandra_access(found: Found, overrides: Overrides) -> CassandraAccess:
         consistency=checkpoint.consistency,
         credentials=_credentials(found),
         tls=_tls(found),
+        dial=forwards.dial(place, "--cassandra"),
     )
 
 
@@ -102,10 +103,10 @@ def _tls(found: Found) -> TlsMaterial | None:
         raise CliError(f"Secret {found.key.namespace}/{tls.secret_name}: {error}", remedy=error.remedy) from error
 
 
-def _of_the_spec(endpoint: CassandraEndpoint) -> CassandraTls | None:
+def tls_by_name(endpoint: CassandraEndpoint, name: str | None = None) -> CassandraTls | None:
     """Return the TLS options for a forwarded port: the node's certificate still has the name of the contact point."""
     tls = endpoint.tls
-    return replace(tls, server_name=tls.server_name or endpoint.contact_points[0]) if tls else None
+    return replace(tls, server_name=tls.server_name or name or endpoint.contact_points[0]) if tls else None
 
 
 def _host_and_port(text: str, option: str) -> tuple[str, int]:

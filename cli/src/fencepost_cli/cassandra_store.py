@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice, pairwise
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.query import SimpleStatement, tuple_factory
 
-from fencepost.contract import offset_key
+from fencepost.contract import CassandraEndpoint, offset_key
 from fencepost.fence import (
     FenceCredentialsRejected,
     FenceEndpointInvalid,
@@ -33,9 +33,10 @@ from fencepost.fence.cassandra_snapshots import SnapshotTable
 from fencepost.fence.changes import Change
 from fencepost.fence.dead_letters import DeadLetter, DeadLetters
 from fencepost.fence.snapshots import Snapshot
+from fencepost_cli.access import tls_by_name
+from fencepost_cli.cluster_names import resolves
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.kafka_log import resolves
 from fencepost_cli.ports import CassandraAccess, Column
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 
@@ -76,15 +77,10 @@ def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
     Only the addresses that the spec or the command line names are dialled: those that the cluster lists are not
     reached through a forwarded port.
     """
-    points = access.endpoint.contact_points
-    if not any(resolves(point) for point in points):
-        raise CliError(
-            f"{points[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
-            remedy="forward a port (kubectl port-forward svc/CASSANDRA 9042) and add --cassandra localhost:9042",
-        )
+    endpoint = _reached(access)
     with _told(access):
         session = connect(
-            access.endpoint,
+            endpoint,
             credentials=access.credentials,
             consistency=access.consistency,
             request_timeout=REQUEST_TIMEOUT,
@@ -97,6 +93,25 @@ def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
         yield CassandraStore(session, access)
     finally:
         session.cluster.shutdown()
+
+
+def _reached(access: CassandraAccess) -> CassandraEndpoint:
+    """Return the endpoint as this machine reaches it, by one contact point where none has an address here.
+
+    Raises CliError, for the first of them.
+    """
+    endpoint, failure = access.endpoint, None
+    points = endpoint.contact_points
+    if any(resolves(point) for point in points):
+        return endpoint
+    for point in points:
+        try:
+            host, port = access.dial(point, endpoint.port)
+        except CliError as error:
+            failure = failure or error
+        else:
+            return replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint, point))
+    raise failure or CliError("there is no contact point", remedy="name one with --cassandra HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True)

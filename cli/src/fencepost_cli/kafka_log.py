@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,6 +12,7 @@ from fencepost.batch import Watermarks
 from fencepost.contract import Reason
 from fencepost.errors import DependencyDown
 from fencepost.kafka.log import QUIET, KafkaLog
+from fencepost_cli.cluster_names import resolves
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
 
@@ -54,14 +54,6 @@ def connection_properties(access: KafkaAccess) -> dict[str, str]:
             remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
         )
     return {**access.properties, "bootstrap.servers": servers, "receive.message.max.bytes": str(LARGEST_ANSWER)}
-
-
-def resolves(host: str) -> bool:
-    """Return whether this machine has an address for the name."""
-    try:
-        return bool(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM))
-    except (OSError, ValueError):
-        return False
 
 
 def _explain_names(properties: dict[str, str]) -> None:

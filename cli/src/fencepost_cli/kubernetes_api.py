@@ -13,6 +13,7 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts, lo
 
 from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
+from fencepost_cli.port_forwards import PortForwards
 from fencepost_cli.ports import Annotation, Found, Unread
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
 from fencepost_operator.adapters.objects import KubernetesObjects
@@ -58,6 +59,14 @@ class KubeconfigCluster:
         key = ObjectKey(namespace or usual, name)
         rights = "get the pipeline, its run's ConfigMap and its Secrets"
         return await self._ask(configuration, key, lambda api: _read(api, key), rights)
+
+    def forwards(self, namespace: str, tell: Callable[[str], None]) -> PortForwards:
+        """Return the ways into the cluster for a `with` block."""
+
+        async def configuration() -> Configuration:
+            return (await self._configuration())[0]
+
+        return PortForwards(configuration, namespace, tell)
 
     def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
         """Set an annotation of a pipeline. Raises CliError."""

@@ -17,8 +17,8 @@ from fencepost.batch import Watermarks
 from fencepost.fence import FenceRow
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
 from fencepost_cli.errors import CliError
-from fencepost_cli.output import Format
-from fencepost_cli.ports import CassandraAccess, Cluster, Found, KafkaAccess, Ports, Store
+from fencepost_cli.output import Format, note
+from fencepost_cli.ports import CassandraAccess, Cluster, Forwards, Found, KafkaAccess, Ports, Store
 from fencepost_operator.api import ObjectKey, Spec
 
 P = ParamSpec("P")
@@ -35,6 +35,7 @@ class Target:
     found: Found
     overrides: Overrides
     output: Format
+    forwards: Forwards
 
     @property
     def key(self) -> ObjectKey:
@@ -54,7 +55,7 @@ class Target:
     @property
     def cassandra(self) -> CassandraAccess:
         """The way to the fence. Raises CliError."""
-        return cassandra_access(self.found, self.overrides)
+        return cassandra_access(self.found, self.overrides, self.forwards)
 
     @property
     def kafka(self) -> KafkaAccess:
@@ -140,7 +141,9 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
             cluster = ports.cluster(kubeconfig_context)
             overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
             grouped = {name: kind(**{each.name: own.pop(each.name) for each in fields(kind)}) for name, kind in groups}
-            command(Target(ports, cluster, cluster.find(name, where), overrides, output), **own, **grouped)  # type: ignore[call-arg]
+            found = cluster.find(name, where)
+            with cluster.forwards(found.key.namespace, note) as forwards:
+                command(Target(ports, cluster, found, overrides, output, forwards), **own, **grouped)  # type: ignore[call-arg]
 
         groups = [(one.name, kind) for one in _own(command) if (kind := _group(one)) is not None]
         left_out = {option for need, options in _OPTIONS_OF.items() if need not in needs for option in options}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from fencepost.batch import Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
@@ -19,6 +19,14 @@ from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings
 from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec
+
+Dial: TypeAlias = Callable[[str, int], tuple[str, int]]
+"""Returns the host and port at which this machine reaches a host and port. Raises CliError."""
+
+
+def directly(host: str, port: int) -> tuple[str, int]:
+    """Return the same: the network of this machine reaches it."""
+    return host, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,7 @@ class CassandraAccess:
     consistency: str
     credentials: tuple[str, str] | None = field(repr=False)
     tls: TlsMaterial | None = None
+    dial: Dial = field(default=directly, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,20 @@ class Unread:
     oldest: datetime | None
 
 
+class Forwards(Protocol):
+    """Ways into the cluster through the API server, for names that this machine cannot look up."""
+
+    def dial(self, place: str, option: str) -> Dial:
+        """Return how to reach the names of a field of the spec; `option` is what the command line has in its place."""
+        ...
+
+
 class Cluster(Protocol):
     """The Kubernetes API server. Raises CliError."""
+
+    def forwards(self, namespace: str, tell: Callable[[str], None]) -> AbstractContextManager[Forwards]:
+        """Return the ways of a block; short names are those of the namespace. `tell` gets what is forwarded."""
+        ...
 
     def find(self, name: str, namespace: str | None) -> Found:
         """Return a pipeline; without a namespace, in the context's."""

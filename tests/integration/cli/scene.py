@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cassandra.cluster import Session
@@ -26,7 +26,7 @@ from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.errors import FencepostError
 from integration.driver.support import Kafka
 from integration.operator.cluster import PIPELINES, pipeline_manifest
-from testbed.environment import Environment, load
+from testbed.environment import Environment
 
 KEYSPACE = "fencepost_cli"
 WRITE = 'INSERT INTO fencepost_cli.orders (topic, partition, "offset", n) VALUES (%s, %s, %s, 1)'
@@ -35,6 +35,8 @@ UPDATE_FENCE = "UPDATE fencepost_cli.fence SET version = %s, offsets = %s WHERE 
 SCOPE = "cli-test"
 """Not the scope of an operator that runs: nobody else changes the row."""
 RECORDS = 40
+ABSENT = "absent.fencepost.test"
+"""A name without an address."""
 ASK_KAFKA = {("fence", "show"), ("dead-letters", "retry")}
 
 T = TypeVar("T")
@@ -65,9 +67,13 @@ class Scene:
 
 
 @contextmanager
-def played() -> Iterator[Scene]:
-    """A pipeline that committed two batches of four partitions, with a row in its table for each record."""
-    environment = load()
+def played(
+    environment: Environment, *, contact_point: str = ABSENT, servers: str = f"{ABSENT}:9092"
+) -> Iterator[Scene]:
+    """A pipeline that committed two batches of two partitions, with a row in its table for each record.
+
+    Its spec has the given contact point and bootstrap servers, wherever the rows and records are.
+    """
     mark = uuid.uuid4().hex[:8]
     key, topic = ObjectKey(f"test-cli-{mark}", "orders"), f"cli-{mark}"
     kafka, session = Kafka(environment.kafka_host), open_session()
@@ -82,7 +88,12 @@ def played() -> Iterator[Scene]:
     ids = KafkaLog({"bootstrap.servers": environment.kafka_host}, [topic], patience=60).state().topic_ids
     row = committed(session, f"{SCOPE}/{key}", topic, ids)
     fill(session, topic)
-    with described(environment, key, config_of(key, topic)):
+    config = config_of(key, topic)
+    source, endpoint = (
+        replace(config.source, bootstrap_servers=servers),
+        CassandraEndpoint(contact_points=(contact_point,)),
+    )
+    with described(environment, key, replace(config, source=source, cassandra=endpoint)):
         yield Scene(environment, key, topic, session, row)
     kafka.delete(topic)
     for partition in (0, 1):
@@ -121,9 +132,9 @@ def config_of(key: ObjectKey, topic: str) -> DriverConfig:
         entrypoint="job:transform",
         args=(),
         code="image",
-        source=KafkaSource(bootstrap_servers="absent:9092", topics=(topic,)),
+        source=KafkaSource(bootstrap_servers=f"{ABSENT}:9092", topics=(topic,)),
         sinks=(CassandraSink(name="orders", keyspace=KEYSPACE, table="orders"),),
-        cassandra=CassandraEndpoint(contact_points=("absent",)),
+        cassandra=CassandraEndpoint(contact_points=(ABSENT,)),
         fence_keyspace=KEYSPACE,
         consistency="ONE",
         batch_interval=1,
@@ -153,13 +164,15 @@ async def created(api: ApiServer, key: ObjectKey, config: DriverConfig, environm
     data = {run_config.KEY: config.to_json()}
     await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": metadata, "data": data})
     manifest = pipeline_manifest(key)
-    manifest["spec"]["source"]["kafka"]["topics"] = list(config.source.topics)
+    source = {"bootstrapServers": config.source.bootstrap_servers, "topics": list(config.source.topics)}
+    manifest["spec"]["source"]["kafka"] |= source
     manifest["spec"]["sinks"] = [
         {"name": sink.name, "cassandra": {"keyspace": sink.keyspace, "table": sink.table}}
         for sink in config.sinks
         if isinstance(sink, CassandraSink)
     ]
     manifest["spec"]["checkpoint"]["cassandra"] |= {
+        "contactPoints": list(config.cassandra.contact_points),
         "keyspace": config.fence_keyspace,
         "consistency": "LOCAL_ONE",
         "credentialsFrom": {"secretName": "account"},

@@ -96,14 +96,6 @@ def test_a_change_by_hand_is_found_beside_the_history(scene: Scene) -> None:
     assert any(f"{scene.topic}/0 went back from 16 to 3" in finding for finding in proof["findings"])
 
 
-def test_names_of_the_cluster_are_explained(scene: Scene) -> None:
-    ended = scene.fencepost("offsets", str(scene.key), addresses=False)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    error, remedy = ended.stderr.splitlines()
-    assert "absent.fencepost.test has no address on this machine" in error
-    assert "--cassandra localhost:9042" in remedy
-
-
 @contextmanager
 def account(scene: Scene, wrong: Mapping[str, str]) -> Iterator[None]:
     """Another account in the pipeline's Secret for the block."""

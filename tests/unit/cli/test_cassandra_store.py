@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost_cli import cassandra_store
-from fencepost_cli.cassandra_store import _bounded, _grant
+from fencepost_cli.cassandra_store import _bounded, _grant, _reached
 from fencepost_cli.errors import CliError
+from fencepost_cli.ports import CassandraAccess
 from unit.cli.world import history, story
 
 
@@ -37,3 +39,28 @@ def test_an_endless_hour_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(CliError, match="more than 100 offsets"):
         _bounded(endless())  # type: ignore[arg-type]
+
+
+def test_a_forwarded_contact_point_keeps_its_name_for_tls() -> None:
+    """The certificate is that of the name, whatever is dialled; the second point is tried where the first fails."""
+    tls = CassandraTls()
+    points = ("gone.data.svc", "cassandra-1.cassandra.data.svc")
+
+    def dial(host: str, port: int) -> tuple[str, int]:
+        if host == "gone.data.svc":
+            raise CliError("gone.data.svc has no address", remedy="correct it")
+        return "127.0.0.1", port + 1
+
+    endpoint = CassandraEndpoint(contact_points=points, tls=tls)
+    access = CassandraAccess(
+        pipeline="default/shop/orders", keyspace="k", endpoint=endpoint, consistency="ONE", credentials=None, dial=dial
+    )
+    reached = _reached(access)
+    assert (reached.contact_points, reached.port) == (("127.0.0.1",), 9043)
+    assert reached.tls == CassandraTls(server_name=points[1])
+    own = replace(endpoint, tls=replace(tls, server_name="cassandra.corp"))
+    named = _reached(replace(access, endpoint=own)).tls
+    assert named is not None
+    assert named.server_name == "cassandra.corp"
+    with pytest.raises(CliError, match="gone"):
+        _reached(replace(access, endpoint=replace(endpoint, contact_points=points[:1])))

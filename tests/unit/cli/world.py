@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,18 @@ from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_o
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.ports import Annotation, CassandraAccess, Column, Found, KafkaAccess, NewRecord, Ports, Unread
+from fencepost_cli.ports import (
+    Annotation,
+    CassandraAccess,
+    Column,
+    Dial,
+    Found,
+    KafkaAccess,
+    NewRecord,
+    Ports,
+    Unread,
+    directly,
+)
 from fencepost_cli.retention import Change as RetentionChange
 from fencepost_cli.retention import Setting, TopicSettings
 from fencepost_operator.api import (
@@ -192,6 +203,17 @@ class World:
             cassandra_secret=self.secrets.get("cassandra"),
             kafka_secret=self.secrets.get("kafka"),
         )
+
+    @contextmanager
+    def forwards(self, namespace: str, tell: Callable[[str], None]) -> Iterator[World]:
+        assert namespace == "shop"
+        assert callable(tell)
+        yield self
+
+    def dial(self, place: str, option: str) -> Dial:
+        assert option.startswith("--")
+        assert place.startswith(("spec.", "--"))
+        return directly
 
     def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
         assert key == KEY

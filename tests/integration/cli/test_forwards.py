@@ -1,0 +1,40 @@
+"""`fencepost` outside of the cluster, of a pipeline whose spec has names of the cluster alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from integration.cli.scene import Scene, played
+from testbed.environment import load
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def inside() -> Iterator[Scene]:
+    """A pipeline with a short name of Cassandra's Service and the full one of Kafka's."""
+    environment = load()
+    service = environment.cassandra_cluster.removesuffix(".svc.cluster.local")
+    with played(environment, contact_point=service, servers=environment.kafka_cluster) as scene:
+        yield scene
+
+
+def test_cassandra_of_the_cluster_is_read_through_the_api_server(inside: Scene) -> None:
+    ended = inside.fencepost("fence", "history", str(inside.key), "-o", "json", addresses=False)
+    assert ended.returncode == 0, ended.stderr
+    assert '"commit"' in ended.stdout
+    name = inside.environment.cassandra_cluster.removesuffix(".svc.cluster.local")
+    assert f"note: {name}:9042 is reached through the API server, in pod " in ended.stderr
+    ended = inside.fencepost("dead-letters", "list", str(inside.key), addresses=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_name_that_is_none_of_the_cluster_is_explained(scene: Scene) -> None:
+    ended = scene.fencepost("offsets", str(scene.key), addresses=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    error, remedy = ended.stderr.splitlines()
+    assert "spec.checkpoint.cassandra.contactPoints: absent.fencepost.test has no address on this machine" in error
+    assert "Service test/fencepost does not exist" in error
+    assert "--cassandra localhost:PORT" in remedy
