@@ -59,7 +59,7 @@ def previous_release(folder: Path) -> Code:
 
 def _newest_tag() -> str:
     """Return the newest tag that this commit contains, '' before the first release."""
-    tags = _git("tag", "--list", "v*", "--merged", "--sort=-version:refname").decode().split()
+    tags = _git("tag", "--list", "v*", "--merged=HEAD", "--sort=-version:refname").decode().split()
     return tags[0] if tags else ""
 
 
