@@ -82,7 +82,7 @@ class Stream:
     table: str
     spec: Mapping[str, Any] = field(default_factory=dict)
     kills: int = 0
-    """Drivers ended by force; each may have left one change out of fence_history, which is written without waiting."""
+    """Drivers ended by force; each may have left one change out of fence_changes, which is written without waiting."""
     lost: list[AcceptedLoss] = field(default_factory=list)
     """What Kafka lost before it was read, and a person accepted: exactly its rows are not there."""
 

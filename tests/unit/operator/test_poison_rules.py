@@ -155,14 +155,6 @@ def test_a_living_run_that_only_sets_records_aside_does_not_reset_the_restart_bu
     assert decision.reason in {"Streaming", "CatchingUp"}, "it commits: nothing is to be restarted"
 
 
-def test_a_run_that_was_recorded_by_an_older_release_progresses_by_any_commit() -> None:
-    run = replace(RESUMED, resumed_offsets=None, resumed_dead_letters=None)
-    row = replace(ROW, offsets={"orders/0": 150}, dead_letters=200)
-    failure = ended({}).said(run=run, failure=replace(SUSPECT, epoch=1)).seen(fence=row).decide().status.failure
-    assert failure is not None
-    assert failure.count == 1
-
-
 def test_a_run_begins_with_what_was_set_aside_before_it() -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, offsets={"orders/0": 50, "b/1": 7}, dead_letters=3)
     run = FENCED.seen(fence=row).decide().status.run

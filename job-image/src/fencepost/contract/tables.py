@@ -11,10 +11,8 @@ OWN_TABLES: Final = frozenset(
         "dead_letters",
         "fence",
         "fence_changes",
-        "fence_history",
         "fence_losses",
         "fence_progress",
         "snapshots",
     }
 )
-"""`fence_history` is that of older releases."""

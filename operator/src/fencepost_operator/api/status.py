@@ -18,7 +18,7 @@ class RunStatus(Model):
 
     `resumed_from` is the row's committed_at when the run was recorded: another one since is a commit of this run.
     `resumed_offsets` is the sum of the row's offsets then, and `resumed_dead_letters` its count of dead letters: what
-    this run has passed and set aside since is measured from them. None in the record of an older release.
+    this run has passed and set aside since is measured from them.
     `created_at` is set once its Job was seen, `claimed_at` once the fence row named its pod, `ended_at` once it was
     over; `dead` then says whether its process is proven to have ended.
     """
@@ -31,8 +31,8 @@ class RunStatus(Model):
     revision: str = ""
     """The ControllerRevision with the spec that it runs with."""
     resumed_from: datetime | None = None
-    resumed_offsets: int | None = None
-    resumed_dead_letters: int | None = None
+    resumed_offsets: int = 0
+    resumed_dead_letters: int = 0
     created_at: datetime | None = None
     pod_name: str | None = None
     pod_uid: str | None = None

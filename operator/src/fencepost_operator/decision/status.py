@@ -207,8 +207,6 @@ def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:
     """
     if row is None or not has_committed(run, row):
         return False
-    if run.resumed_offsets is None or run.resumed_dead_letters is None:
-        return True
     aside = row.dead_letters - run.resumed_dead_letters
     return aside <= 0 or sum(row.offsets.values()) - run.resumed_offsets - aside > aside
 
