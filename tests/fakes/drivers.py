@@ -171,7 +171,7 @@ class Driver:
 
     def _is_finished(self, row: FenceRow) -> bool:
         bound = self.config.finish_until if self.knows_finishing else {}
-        return bool(bound) and all(row.offsets[key] >= end for key, end in bound.items())
+        return bool(bound) and all(row.offsets.get(key, end) >= end for key, end in bound.items())
 
     @staticmethod
     def _bounded(offsets: Mapping[str, int], until: Mapping[str, int], bound: Mapping[str, int]) -> dict[str, int]:
@@ -191,7 +191,7 @@ class Driver:
             if until == row.offsets:
                 return
             if (self.batch_takes or self.fits is not None) and row.planned != until:
-                row = self.row = self.fence.plan(row, offsets=row.offsets, planned=until)
+                row = self.row = self._plan(row, until)
             self.batch_since = now
         if self.batch_since == now and row.planned != row.offsets:
             self.wrote.append((self.config.code, row.offsets, row.planned))
@@ -223,6 +223,9 @@ class Driver:
         until = plan.next_batch(row.offsets, _log(ends), self.config.source.topics, self.limit).until
         bound = self.config.finish_until if self.knows_finishing else {}
         return self._bounded(row.offsets, until, bound) if bound else until
+
+    def _plan(self, row: FenceRow, until: Mapping[str, int]) -> FenceRow:
+        return self.fence.plan(row, offsets=row.offsets, planned=until)
 
     def _commit(self, now: datetime, ends: Mapping[str, int]) -> None:
         row = self.row

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -69,6 +70,8 @@ def _all(first: int, count: int) -> tuple[Coverage, dict[int, Failure]]:
 
 
 def _print_coverage(coverage: Coverage) -> None:
+    for name, count in sorted(coverage.met.items()):
+        print(f"  {name}: {count}")
     for name in deciders():
         phases = ", ".join(sorted(state for state, check in coverage.pairs if check == name))
         print(f"  {name}: {phases or 'NEVER'}")
@@ -83,6 +86,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play this one, and print its trace")
     parser.add_argument("--coverage", action="store_true", help="print which rule decided in which phase")
     asked = parser.parse_args()
+    logging.disable()
     if asked.seed is not None:
         history = History.random(asked.seed)
         failure = play(history)

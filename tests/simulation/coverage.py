@@ -34,6 +34,8 @@ class Coverage:
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    """How often what a promise is about happened."""
 
     def add(self, context: Context, check: str, outcome: Outcome) -> None:
         """Count a decision."""
@@ -44,6 +46,7 @@ class Coverage:
         """Add another one's counts."""
         self.pairs.update(other.pairs)
         self.outcomes.update(other.outcomes)
+        self.met.update(other.met)
 
     def missing(self) -> tuple[str, ...]:
         """Return the deciders that never decided."""

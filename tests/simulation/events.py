@@ -38,6 +38,13 @@ class Kill(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KillAtClaim(Event):
+    """The next driver that claims its epoch ends then, before its first batch."""
+
+    code: int = 137
+
+
+@dataclass(frozen=True, slots=True)
 class Freeze(Event):
     """Every living driver does nothing for some time, and continues where it was."""
 
@@ -173,6 +180,20 @@ class ExpireRecords(Event):
     """Retention deletes records beyond the committed offset of the first partition."""
 
     records: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeepExpiring(Event):
+    """A backlog comes to the first partition, and for some time retention deletes records beyond what is committed."""
+
+    records: int = 10
+    backlog: int = 1000
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GrowTopic(Event):
+    """The topic gets another partition, unless it has four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,14 +369,32 @@ class Create(Event):
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss(Event):
-    """Accept the loss that the status names."""
+    """Accept the loss that the status names, or comes to name within `seconds`.
+
+    `opens`: whatever retention has deleted when the next run claims, not only what the status names.
+    """
+
+    opens: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind(Event):
-    """Ask to go back by some records of the first partition."""
+    """Ask to go back by some records of the first partition.
+
+    `from_growth`: and to the beginning of each partition that the topic got.
+    """
 
     records: int = 50
+    delete_output: bool = False
+    from_growth: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RewindToTime(Event):
+    """Ask to go back to what was there `ago` seconds before."""
+
+    ago: float = 20.0
     delete_output: bool = False
 
 

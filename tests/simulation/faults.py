@@ -29,6 +29,10 @@ from simulation.world import SimulatedWorld
 CODE: Final = "ConfigMap/code"
 TOPIC: Final = "orders"
 _FLAGS: Final = frozenset({"kafka_down", "cassandra_down", "purge_hangs"})
+LOOKS: Final = 2.0
+"""Seconds between two looks of a person at a status, and between two deletions of retention."""
+MOST_PARTITIONS: Final = 4
+"""Two more than at the start: a rewind to before more growths orders only the last two."""
 UPGRADE: Final = {"maxAttempts": 2, "stableAfter": {"commits": 1, "window": "5s"}}
 
 
@@ -57,10 +61,11 @@ class Faults:
     def calm(self) -> None:
         """End every fault; what users asked for stays, and no more records come."""
         world = self.world
-        for _, ending in self.over:
+        for _, ending in list(self.over):
             ending()
         self.over.clear()
         world.rate, world.lose_answers, world.late = 0.0, [], []
+        world.ends_at_claim.clear()
         world.busy_until = world.now
         bad = {image: code for image, code in world.broken_images.items() if code == ExitCode.BAD_SPEC}
         world.broken_images = bad
@@ -105,6 +110,7 @@ class Faults:
         match event:
             case (
                 e.Kill()
+                | e.KillAtClaim()
                 | e.Freeze()
                 | e.Hang()
                 | e.SlowBatches()
@@ -119,8 +125,10 @@ class Faults:
                 self._kubernetes(event)
             case e.StuckPurges() | e.DamageCluster():
                 self._cluster(event)
-            case e.LoseKafka() | e.ExpireRecords() | e.RecreateTopic() | e.LoseCassandra() | e.LoseAnswer():
+            case e.LoseKafka() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
+            case e.ExpireRecords() | e.KeepExpiring() | e.GrowTopic() | e.RecreateTopic():
+                self._log(event)
             case e.Blindness() | e.StepClock():
                 self._senses(event)
             case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
@@ -153,6 +161,8 @@ class Faults:
                         driver.dies_before_commit = code
                     else:
                         driver.end(self.world.now, code)
+            case e.KillAtClaim(code=code):
+                self.world.ends_at_claim.append(code)
             case e.Freeze(seconds=seconds):
                 _freeze(living, frozen=True)
                 self._later(seconds, lambda: _freeze(living, frozen=False))
@@ -245,16 +255,36 @@ class Faults:
                 self._set("cassandra_down", value=True, seconds=seconds)
             case e.LoseAnswer(call=call, applied=applied):
                 world.lose_answers.append((call, applied))
+
+    def _log(self, event: e.Event) -> None:
+        world = self.world
+        match event:
             case e.ExpireRecords(records=records):
                 self._expire(records)
+            case e.KeepExpiring(records=records, backlog=backlog, seconds=seconds):
+                world.ends[f"{TOPIC}/0"] += backlog
+                self._keep_expiring(records, self._in(seconds))
+            case e.GrowTopic():
+                if len(world.ends) < MOST_PARTITIONS:
+                    world.grow(TOPIC)
             case e.RecreateTopic():
                 self._recreate()
 
-    def _expire(self, records: int) -> None:
+    def _keep_expiring(self, records: int, until: datetime) -> None:
+        self._expire(records, further=True)
+        if self.world.now < until:
+            self._later(LOOKS, lambda: self._keep_expiring(records, until))
+
+    def _expire(self, records: int, *, further: bool = False) -> None:
+        """Delete records beyond what is committed; `further`: and beyond what is deleted already."""
         world, key = self.world, f"{TOPIC}/0"
         row = next(iter(world.table.rows.values()), None)
         begins = dict.fromkeys(world.ends, 0) | world.lost.get("begins", {})
-        begins[key] = max(begins[key], (row.offsets.get(key, 0) if row is not None else 0) + records)
+        committed = row.offsets.get(key, 0) if row is not None else 0
+        if further:
+            begins[key] = max(begins[key], min(max(begins[key], committed) + records, world.ends[key]))
+        else:
+            begins[key] = max(begins[key], committed + records)
         world.ends[key] = max(world.ends[key], begins[key])
         world.lost["begins"] = begins
         world.starts.update(begins)
@@ -353,15 +383,10 @@ class Faults:
                 world.delete(KEY)
             case e.RemoveFinalizer():
                 world.forget(KEY)
-            case e.AcceptLoss():
-                loss = pipeline.status.loss
-                if loss is not None:
-                    choice = " continue=earliest" if loss.reason == Reason.TOPIC_RECREATED else ""
-                    self._annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim{choice}")
-                    if choice:
-                        self._begin_again(TOPIC)
-            case e.Rewind(records=records, delete_output=delete_output):
-                self._rewind(records, delete_output=delete_output)
+            case e.AcceptLoss(seconds=seconds):
+                self._accept(event, self._in(seconds))
+            case e.Rewind() | e.RewindToTime():
+                self._rewind(event)
             case e.DeleteRewinds():
                 for key in list(world.rewinds):
                     world.delete_rewind(key)
@@ -374,13 +399,47 @@ class Faults:
         row = next(iter(self.world.table.rows.values()), None)
         self.world.invariants.output.forget(topic, row.write_timestamp if row is not None else 0)
 
-    def _rewind(self, records: int, *, delete_output: bool) -> None:
-        world, partition = self.world, f"{TOPIC}/0"
-        row = next(iter(world.table.rows.values()), None)
-        to = {partition: max(0, (row.offsets.get(partition, 0) if row is not None else 0) - records)}
+    def _accept(self, event: e.AcceptLoss, until: datetime) -> None:
+        if self._accepts(event):
+            for operator in self.operators:
+                operator.wake()
+        elif self.world.now < until:
+            self._later(LOOKS, lambda: self._accept(event, until))
+
+    def _accepts(self, event: e.AcceptLoss) -> bool:
+        """Accept the loss that the status names, if it names one."""
+        pipeline = self.world.pipeline(KEY)
+        loss = pipeline.status.loss if pipeline is not None else None
+        if loss is None:
+            return False
+        opens = event.opens and loss.reason == Reason.OFFSET_OUT_OF_RANGE
+        begins_again = loss.reason == Reason.TOPIC_RECREATED
+        choice = " continue=earliest" if opens or begins_again else ""
+        self._annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim{choice}")
+        if begins_again:
+            self._begin_again(TOPIC)
+        return True
+
+    def _rewind(self, event: e.Rewind | e.RewindToTime) -> None:
+        world = self.world
+        if isinstance(event, e.RewindToTime):
+            moment = (world.now - timedelta(seconds=event.ago)).replace(microsecond=0)
+            target = Target(lambda: world.at(moment), event.delete_output, is_time=True)
+            to: dict[str, Any] = {"timestamp": moment.isoformat()}
+        else:
+            offsets = self._back(event)
+            target, to = Target(lambda: offsets, event.delete_output), {"offsets": offsets}
         self.rewinds += 1
-        world.invariants.rows.targets.append(Target(to, delete_output))
-        world.ask_for_rewind(f"back-{self.rewinds}", {"offsets": to}, pipeline=KEY, deleteOutput=delete_output)
+        world.invariants.rows.targets.append(target)
+        world.ask_for_rewind(f"back-{self.rewinds}", to, pipeline=KEY, deleteOutput=event.delete_output)
+
+    def _back(self, event: e.Rewind) -> dict[str, int]:
+        """Return the offsets that a rewind names."""
+        row, first = next(iter(self.world.table.rows.values()), None), f"{TOPIC}/0"
+        committed = row.offsets if row is not None else {}
+        grown = self.world.invariants.output.grown.get(self.world.topic_ids.get(TOPIC, f"id-{TOPIC}"), {})
+        begins = {key: self.world.starts.get(key, 0) for key in grown if key in committed} if event.from_growth else {}
+        return {first: max(0, committed.get(first, 0) - event.records), **begins}
 
     def _annotate(self, name: str, value: str) -> None:
         metadata = self.world.objects[KEY]["metadata"]

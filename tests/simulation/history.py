@@ -97,6 +97,10 @@ class History:
             made.append(_step_clock(random.Random(f"clock of {seed}"), setup))
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
+        if seed % 9 == 4:
+            made += _expiry(random.Random(f"expiry of {seed}"))
+        if seed % 9 == 7:
+            made += _growth(random.Random(f"growth of {seed}"))
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
 
     def __str__(self) -> str:
@@ -210,6 +214,33 @@ def _blindness(chance: random.Random) -> e.Event:
 def _step_clock(chance: random.Random, setup: Setup) -> e.Event:
     at, ahead = round(chance.uniform(0, TROUBLED), 1), chance.choice((-7200.0, -600.0, 20.0, 600.0, 7200.0))
     return e.StepClock(at, ahead=ahead, seconds=_some(chance), operator=_operator(chance, setup))
+
+
+def _expiry(chance: random.Random) -> list[e.Event]:
+    """Return retention that is faster than its acceptance, and runs that may end as soon as they claim under that."""
+    at = round(chance.uniform(EARLY, TROUBLED - 20), 1)
+    made: list[e.Event] = [
+        e.KeepExpiring(at, records=chance.choice((1, 10, 200)), seconds=chance.choice((20.0, 45.0, 90.0))),
+        e.AcceptLoss(at + 1, opens=chance.random() < 0.8, seconds=90.0),
+    ]
+    if chance.random() < 0.7:
+        made.append(e.KillAtClaim(at + chance.choice((5.0, 15.0)), code=chance.choice((137, 1))))
+    return made
+
+
+def _growth(chance: random.Random) -> list[e.Event]:
+    """Return a topic that grows once or twice, and a rewind to before that."""
+    at = round(chance.uniform(EARLY, TROUBLED - 20), 1)
+    made: list[e.Event] = [e.GrowTopic(at)]
+    if chance.random() < 0.5:
+        made.append(e.GrowTopic(round(at + chance.choice((1.0, 8.0)), 1)))
+    later, delete_output = round(at + chance.choice((5.0, 15.0, 25.0)), 1), chance.random() < 0.5
+    if chance.random() < 0.5:
+        made.append(e.RewindToTime(later, ago=chance.choice((10.0, 20.0, 40.0)), delete_output=delete_output))
+    else:
+        records = chance.choice((50, 300, 2000))
+        made.append(e.Rewind(later, records=records, delete_output=delete_output, from_growth=chance.random() < 0.7))
+    return made
 
 
 def _delete_pod(chance: random.Random, _setup: Setup, at: float) -> e.Event:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost.contract import split_offset_key
+from fencepost.contract import EARLIEST, Loss, ReportedLoss, commit_ms, split_offset_key
+from fencepost.contract import Reason as RunReason
 from fencepost.fence import FenceRow
+from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
 from fencepost_operator.decision.blindness import UNOBSERVED
 from fencepost_operator.decision.conditions import (
@@ -60,10 +62,15 @@ class Output:
     written: dict[str, list[Written]] = field(default_factory=dict)
     committed: dict[str, list[Written]] = field(default_factory=dict)
     codes: RowsByCode = field(default_factory=RowsByCode)
+    grown: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """By topic id the partitions that the topic got, each with the ends that the older ones had then."""
+    met: Counter[str] = field(default_factory=Counter)
+    """How often what a promise is about happened."""
 
     def write(self, row: FenceRow, driver: str, code: str, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Write the rows of a batch that begins on `row`. A driver that was replaced must not win over commits."""
         for key, (start, until) in ranges.items():
+            self._in_order(row, key)
             rows = Written(start, until, row.write_timestamp, row.epoch, driver, code)
             self.written.setdefault(key, []).append(rows)
             mixes = list(self.codes.write(key, rows))
@@ -89,6 +96,15 @@ class Output:
                 if other.epoch != rows.epoch and _overlap(other, rows):
                     require(other.timestamp < rows.timestamp, f"rows of another driver win: {other} over {rows}")
 
+    def _in_order(self, row: FenceRow, key: str) -> None:
+        """Look whether records of a partition that is newer than others come after all that is older than it."""
+        older = self.grown.get(row.topic_ids.get(split_offset_key(key)[0], ""), {}).get(key)
+        if older is None:
+            return
+        behind = {old: (row.offsets.get(old, 0), end) for old, end in older.items() if row.offsets.get(old, 0) < end}
+        require(not behind, f"a new partition is read before older records: {key} with {behind}")
+        self.met["new partition read"] += 1
+
     def forget(self, topic: str, timestamp: int) -> None:
         """Begin the offsets of a topic again, as when it was recreated."""
         self.codes.begin_again(timestamp, topic)
@@ -103,10 +119,30 @@ def _overlap(one: Written, other: Written) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a rewind goes back to, as far as it says."""
+    """Where a rewind goes back to, as far as it says: offsets, or the first ones that are not before a time."""
 
-    offsets: Mapping[str, int]
+    offsets: Callable[[], Mapping[str, int]]
     delete_output: bool
+    is_time: bool = False
+
+    def fits(self, before: FenceRow, row: FenceRow, begins: Mapping[str, int]) -> bool:
+        """Return whether a rewind to here may set these offsets; a partition that is held leaves them.
+
+        The barrier has its start; without one the driver discovers it again, at 0.
+        """
+        back = self.offsets()
+        for key, committed in before.offsets.items():
+            to = row.offsets.get(key)
+            if to is None:
+                start = begins.get(key, 0) if self.is_time else back.get(key, committed)
+                if row.growth_barrier.get(key, 0) != start:
+                    return False
+            elif self.is_time:
+                if to > min(committed, back.get(key, committed)):
+                    return False
+            elif to != back.get(key, committed):
+                return False
+        return row.offsets.keys() <= before.offsets.keys()
 
 
 @dataclass(slots=True)
@@ -118,8 +154,13 @@ class FenceRows:
     claimed: dict[int, str] = field(default_factory=dict)
     """Who claimed each epoch."""
     targets: list[Target] = field(default_factory=list)
-    skipping: set[str] = field(default_factory=set)
-    """Drivers whose claim takes an accepted loss out of the offsets."""
+    table: MemoryFenceTable = field(default_factory=MemoryFenceTable)
+    """With the losses, their acceptances, and what was skipped."""
+    ends: Mapping[str, int] = field(default_factory=dict)
+    begins: Mapping[str, int] = field(default_factory=dict)
+    """Of Kafka's log; partitions that are not in `begins` begin at 0."""
+    opened: dict[str, int] = field(default_factory=dict)
+    """Up to where whatever retention deletes is accepted: the log's ends when a run claimed under it."""
 
     def put(self, row: FenceRow) -> None:
         """Look at a change of the row."""
@@ -132,6 +173,8 @@ class FenceRows:
         require(row.clock >= before.clock, f"the clock goes back: {before.clock} to {row.clock}")
         if row.is_released:
             self.output.codes.begin_again(before.write_timestamp)
+            self.output.grown.clear()
+            self.opened.clear()
         if row.is_released or before.is_released:
             return
         if row.epoch > before.epoch:
@@ -144,22 +187,98 @@ class FenceRows:
         else:
             require(row.driver == before.driver, f"two drivers commit under epoch {row.epoch}")
             require(_at_least(row.offsets, before.offsets), f"offsets go back: {before.offsets} to {row.offsets}")
-            self.output.commit(before, row)
+            self._admit(before, row)
+            if row.committed_at == before.committed_at:
+                self._skip(before, row, before.offsets)
+            else:
+                self.output.commit(before, row)
 
     def _rewind(self, before: FenceRow, row: FenceRow) -> None:
         """Look at offsets that are set. Who keeps the output wants the rows to be written again, by any code."""
-        asked = [each for each in self.targets if row.offsets == {**before.offsets, **each.offsets}]
-        require(row.offsets == before.offsets or asked, f"nobody asked for offsets {row.offsets}")
-        for target in asked:
-            if not target.delete_output:
-                again = {key: (offset, NO_END) for key, offset in target.offsets.items()}
-                self.output.codes.delete(again, before.write_timestamp)
+        asked = [each for each in self.targets if each.fits(before, row, self.begins)]
+        require(row.offsets == before.offsets or asked, f"nobody asked for offsets {row.offsets} of {before.offsets}")
+        self.opened.clear()
+        starts = {**row.growth_barrier, **row.offsets}
+        moved = {key: starts.get(key, 0) for key, at in before.offsets.items() if row.offsets.get(key) != at}
+        if before.offsets.keys() - row.offsets.keys():
+            self.output.met["held again by a rewind"] += 1
+        if any(not target.delete_output for target in asked):
+            again = {key: (offset, NO_END) for key, offset in moved.items()}
+            self.output.codes.delete(again, before.write_timestamp)
 
     def _claim(self, before: FenceRow, row: FenceRow) -> None:
         driver = str(row.driver)
         require(self.claimed.setdefault(row.epoch, driver) == driver, f"epoch {row.epoch} is claimed twice")
-        if before.offsets and driver not in self.skipping:
-            require(row.offsets == before.offsets, f"a claim moves offsets: {before.offsets} to {row.offsets}")
+        again = {topic for topic, known in row.topic_ids.items() if before.topic_ids.get(topic) != known}
+        self._begin(before, row, again)
+        self._open(before)
+        kept = [key for key in before.offsets if split_offset_key(key)[0] not in again]
+        self._skip(before, row, kept)
+        self._admit(before, row, again)
+
+    def _begin(self, before: FenceRow, row: FenceRow, topics: Iterable[str]) -> None:
+        """Look at topics that a claim reads from a start: all partitions that they have are equally old then."""
+        for topic in topics:
+            is_accepted = any(topic in loss.topics for loss, _ in self._accepted(before))
+            require(topic not in before.topic_ids or is_accepted, f"nobody accepted that topic {topic} was recreated")
+            self.output.grown.pop(row.topic_ids[topic], None)
+            for key in [key for key in self.opened if split_offset_key(key)[0] == topic]:
+                del self.opened[key]
+
+    def _open(self, before: FenceRow) -> None:
+        """Note up to where a claim accepts whatever is gone when it is read."""
+        for loss, choice in self._accepted(before):
+            if loss.reason is RunReason.OFFSET_OUT_OF_RANGE and choice == EARLIEST:
+                self.opened |= {key: end for key, end in self.ends.items() if split_offset_key(key)[0] in loss.topics}
+                self.output.met["claim under an open acceptance"] += 1
+
+    def _accepted(self, row: FenceRow) -> list[tuple[Loss, str]]:
+        """Return the losses of a row that a person has accepted, and how to continue."""
+        return [
+            (report.loss, report.acceptance.choice)
+            for report in self.table.losses.values()
+            if report.acceptance is not None
+            and report.loss.committed_ms == commit_ms(row.committed_at)
+            and all(row.topic_ids.get(topic) == change.old_id for topic, change in report.loss.topics.items())
+        ]
+
+    def _skip(self, before: FenceRow, row: FenceRow, keys: Iterable[str]) -> None:
+        """Look at offsets that move without a commit: past what is gone from the log, was accepted and is recorded."""
+        for key in keys:
+            start, until = before.offsets[key], row.offsets.get(key, -1)
+            if start == until:
+                continue
+            require(start < until, f"offsets move back without a rewind: {key} from {start} to {until}")
+            begin = self.begins.get(key, 0)
+            require(until <= begin, f"records that Kafka holds are skipped: {key} [{start}, {until}) of [{begin}, …)")
+            reached = start
+            while reached < until:
+                ends = [
+                    end
+                    for (_, partition, first), end in self.table.skipped.items()
+                    if partition == key and first <= reached < end
+                ]
+                require(ends, f"what is skipped is not recorded: {key} [{reached}, {until})")
+                reached = max(ends)
+            self.output.met["skip at a claim" if before.driver is None else "skip by a run"] += 1
+
+    def _admit(self, before: FenceRow, row: FenceRow, topics: Iterable[str] = ()) -> None:
+        """Look where partitions start that the row gets; those of `topics` start where these are read from."""
+        for key in row.offsets.keys() - before.offsets.keys():
+            start, begin = row.offsets[key], self.begins.get(key, 0)
+            if split_offset_key(key)[0] not in topics:
+                require(start <= begin, f"a new partition starts after its records do: {key} at {start}, not {begin}")
+
+    def report(self, report: ReportedLoss) -> None:
+        """Look at a loss that a run of the present epoch finds: Kafka has lost it, and nobody has accepted it yet."""
+        loss, row = report.loss, self.last
+        if loss.reason is not RunReason.OFFSET_OUT_OF_RANGE or row is None or report.epoch != row.epoch:
+            return
+        for key, (start, until) in loss.ranges.items():
+            begin = self.begins.get(key, 0)
+            require(until <= begin, f"a loss of records that Kafka holds: {key} [{start}, {until}) of [{begin}, …)")
+        is_news = any(until > self.opened.get(key, 0) for key, (_, until) in loss.ranges.items())
+        require(is_news, f"an accepted loss is reported again: {dict(loss.ranges)}, accepted up to {self.opened}")
 
 
 def _at_least(after: Mapping[str, int], before: Mapping[str, int]) -> bool:

@@ -40,6 +40,7 @@ REWIND_STILL: Final = timedelta(seconds=150)
 EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.BreakSpec: frozenset({Reason.INVALID_SPEC}),
     e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
+    e.KeepExpiring: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
     e.RecreateTopic: frozenset({Reason.TOPIC_RECREATED, Reason.LOG_TRUNCATED, Reason.OFFSET_OUT_OF_RANGE}),
     e.FailingCode: frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD}),
     e.LoseTopic: frozenset({Reason.BAD_SPEC}),
@@ -306,4 +307,6 @@ def play(history: History, coverage: Coverage | None = None) -> Failure | None:
             return Failure(f"{type(error).__name__}: {error}", playing.now, tuple(playing.trace))
         finally:
             playing.end()
+            if coverage is not None:
+                coverage.met.update(playing.world.invariants.output.met)
     return None

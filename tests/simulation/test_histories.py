@@ -36,6 +36,13 @@ def test_the_histories_reach_every_phase_and_every_rule() -> None:
         pytest.skip("needs all the histories")
     assert reached.missing() == ()
     assert {state for state, _ in reached.pairs} == {str(state) for state in State}
+    assert {
+        "claim under an open acceptance",
+        "skip at a claim",
+        "skip by a run",
+        "new partition read",
+        "held again by a rewind",
+    } <= reached.met.keys()
 
 
 @pytest.mark.parametrize("workers", [False, True])

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fencepost.driver import losses, plan
+from fencepost.driver.claiming import Claiming
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.api import Condition
 from fencepost_operator.decision import (
@@ -24,7 +26,7 @@ from fencepost_operator.decision import (
     unfinished,
 )
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.decision.rewind import machine
+from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.observation import Known, Liveness, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, reconciler
@@ -395,6 +397,65 @@ def test_a_step_of_the_wall_clock_replaces_no_run(ahead: float, monkeypatch: Pat
     if ahead > 0:
         monkeypatch.setattr(clock_steps.ClockSteps, "is_steady", lambda *_: True)
         assert epochs(history) > 1
+
+
+EXPIRING = History(
+    0,
+    Setup(),
+    (
+        events.KeepExpiring(20.0, seconds=45.0),
+        events.AcceptLoss(21.0, opens=True, seconds=90.0),
+        events.KillAtClaim(25.0),
+    ),
+)
+"""Retention deletes records while a loss is accepted as an open one, and the run that claims under that is killed."""
+GROWING = History(0, Setup(), (events.GrowTopic(30.0), events.RewindToTime(48.0, ago=30.0)))
+
+
+def forgets_acceptances(patch: Patch) -> None:
+    patch.setattr(FenceRow, "accepted_after", lambda *_: {})
+
+
+def skips_what_was_accepted_for_later(patch: Patch) -> None:
+    """Skip up to where a person accepts what retention may delete."""
+    usual = losses._opened
+
+    def further(found: Any, report: Any, log: Any) -> Any:
+        return usual(found, report, replace(log, begins=log.ends))
+
+    patch.setattr(losses, "_opened", further)
+
+
+def skips_without_a_record(patch: Patch) -> None:
+    patch.setattr(Claiming, "_note", never)
+
+
+def new_partitions_are_not_held(patch: Patch) -> None:
+    patch.setattr(plan, "_is_passed", lambda *_: True)
+
+
+def rewinds_hold_no_partition(patch: Patch) -> None:
+    patch.setattr(target, "_grown_since", lambda *_: set())
+
+
+@pytest.mark.parametrize(
+    ("history", "breaks", "said"),
+    [
+        (EXPIRING, forgets_acceptances, "an accepted loss is reported again"),
+        (EXPIRING, skips_what_was_accepted_for_later, "records that Kafka holds are skipped"),
+        (EXPIRING, skips_without_a_record, "what is skipped is not recorded"),
+        (GROWING, new_partitions_are_not_held, "a new partition is read before older records"),
+        (GROWING, rewinds_hold_no_partition, "a new partition is read before older records"),
+    ],
+)
+def test_a_broken_rule_of_the_data_path_is_found(
+    history: History, breaks: Callable[[Patch], None], said: str, monkeypatch: Patch
+) -> None:
+    assert play(history) is None
+    breaks(monkeypatch)
+    failure = play(history)
+    assert failure is not None
+    assert failure.kind == said
 
 
 def epochs(history: History) -> int:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fakes.world import SILENCE, START, Job, Node, Pod, RefusedError, Release, World
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, ReportedLoss, split_offset_key
 from fencepost.fence import Fence, FenceRow, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey, Pipeline, Status, read_pipeline
@@ -29,6 +29,12 @@ class RecordedTable(MemoryFenceTable):
     """Shows each change of a row."""
 
     seen: Callable[[FenceRow], None] = lambda _row: None
+    reported: Callable[[ReportedLoss], None] = lambda _report: None
+
+    def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
+        """Keep the loss, once it was looked at."""
+        self.reported(report)
+        MemoryFenceTable.report_loss(self, pipeline, report)
 
     def _put(self, row: FenceRow) -> None:
         MemoryFenceTable._put(self, row)
@@ -49,6 +55,8 @@ class SimulatedWorld(World):
     """Second pods of Jobs, which the operator's list does not show while the first one lives."""
     driver_skew: float = 0.0
     batch_takes: float = 1.0
+    ends_at_claim: list[int] = field(default_factory=list)
+    """Exit codes with which drivers end as soon as they have claimed, one each."""
     lose_answers: list[tuple[str, bool]] = field(default_factory=list)
     """Requests to the fence that time out, once each, and whether they are applied."""
     busy_until: datetime = START
@@ -68,7 +76,9 @@ class SimulatedWorld(World):
 
     def __post_init__(self) -> None:
         World.__post_init__(self)
-        self.table.seen = self.invariants.rows.put
+        rows = self.invariants.rows
+        self.table.seen, self.table.reported = rows.put, rows.report
+        rows.table, rows.ends, rows.begins = self.table, self.ends, self.starts
         self.table.after = self._answered
 
     def pipeline(self, key: ObjectKey) -> Pipeline | None:
@@ -246,7 +256,7 @@ class SimulatedWorld(World):
             self._ends,
             lost=self.lost,
             output=self.invariants.output,
-            skips=self.invariants.rows.skipping.add,
+            ends_at_claim=self.ends_at_claim,
             generation=int(job.manifest["metadata"]["annotations"][labels.GENERATION]),
             batch_takes=timedelta(seconds=self.slow_batches or self.batch_takes),
             fits=self.fits,
@@ -264,6 +274,26 @@ class SimulatedWorld(World):
         """Let the Job controller start a second pod."""
         if job.pod is not None and job.pod.driver.alive and not job.deleting:
             self.twins.append((job, self._pod(job)))
+
+    # topics
+
+    def grow(self, topic: str) -> None:
+        """Give a topic another partition: a key of its records has older ones in other partitions.
+
+        What no driver has seen when the topic grows again is one growth with that, see `fencepost.driver.plan`.
+        """
+        present = {key: end for key, end in self.ends.items() if split_offset_key(key)[0] == topic}
+        row = next(iter(self.table.rows.values()), None)
+        known = {**row.growth_barrier, **row.offsets} if row is not None else {}
+        older = {key: end for key, end in present.items() if key in known}
+        key = f"{topic}/{len(present)}"
+        self.invariants.output.grown.setdefault(self.topic_ids.get(topic, f"id-{topic}"), {})[key] = older
+        self.ends[key], self.growth[key] = 0, [(0, self.now)]
+
+    def at(self, moment: datetime) -> dict[str, int]:
+        """Return the first offsets that are not before a moment; of partitions that have one."""
+        found = {key: next((end for end, at in self.growth.get(key, ()) if at >= moment), None) for key in self.ends}
+        return {key: offset for key, offset in found.items() if offset is not None}
 
     # nodes
 
