@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from fakes.drivers import Driver, _log
-from fencepost.batch import Watermarks
+from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import ExitCode, Reason
 from fencepost.driver import plan, watches
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.looks import Looks
-from fencepost.errors import DataLoss
+from fencepost.driver.poison import Isolator
+from fencepost.driver.verdict import judge
+from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
-from simulation.invariants import Output
+from simulation.content import Attempts, Contents, FenceSteps, SetAside
+from simulation.invariants import Output, require
 
 FENCE_CHECK = timedelta(seconds=watches.FENCE_CHECK)
 PATIENCE = timedelta(seconds=30)
@@ -43,7 +46,9 @@ class SimulatedDriver(Driver):
     output: Output = field(default_factory=Output)
     ends_at_claim: list[int] = field(default_factory=list)
     """Exit codes with which the next drivers end as soon as they have claimed."""
+    contents: Contents = field(default_factory=Contents)
     claims: Claiming | None = None
+    isolator: Isolator | None = None
     planning: plan.Plan | None = None
     generation: int = 0
     dies_before_commit: int | None = None
@@ -170,11 +175,54 @@ class SimulatedDriver(Driver):
             if after == self.row.offsets:
                 return
             self.row = self._plan(self.row, after)
+        batch = between(self.row.offsets, self.row.planned)
+        if self.contents.failing and self.contents.first(batch.spans()):
+            self._fail(now, batch, ends)
+            return
         self._write(self.row, self.row.planned)
         if self.dies_before_commit is not None:
             self.end(now, self.dies_before_commit)
             return
         Driver._commit(self, now, ends)
+
+    def _fail(self, now: datetime, batch: Batch, ends: Mapping[str, int]) -> None:
+        """Do a batch with a record that fails: end, or without that record where this run isolates it."""
+        attempts, steps = (
+            Attempts(self, self.contents, self.output, lambda: self._state(ends)),
+            FenceSteps(self, self.contents),
+        )
+        try:
+            attempts.write(batch, steps.row)
+        except DriverError as error:
+            try:
+                if not self.config.isolate:
+                    raise
+                self._isolator(attempts).isolate(batch, error, steps)
+                self.committed_at = now
+            except DriverError as last:
+                self.end(now, last.code)
+                self.verdict = judge(last, epoch=steps.row.epoch, version=steps.row.version, batch=batch.spans())
+                self._check_verdict(last)
+
+    def _isolator(self, attempts: Attempts) -> Isolator:
+        letters = SetAside(self.contents, self.output) if self.config.dead_letter_retention is not None else None
+        self.isolator = self.isolator or Isolator(
+            engine=attempts,
+            source=attempts,
+            records=attempts,
+            letters=letters,
+            stopping=lambda: self.asked_at is not None,
+        )
+        return self.isolator
+
+    def _check_verdict(self, error: DriverError) -> None:
+        """Look whether a run that a record ended says so, and names the record where it knows it."""
+        assert self.verdict is not None
+        require(self.verdict.suspect, f"a record's content decides the verdict: {self.verdict.reason}")
+        self.output.met[f"run ended by content: {type(error).__name__}"] += 1
+        for key, offset in self.verdict.record.items():
+            is_failing = offset in self.contents.failing.get(key, {})
+            require(is_failing, f"a good record is called poison: {key} offset {offset}")
 
     def _write(self, row: FenceRow, until: Mapping[str, int]) -> None:
         ranges = {key: (row.offsets.get(key, 0), end) for key, end in until.items() if end > row.offsets.get(key, 0)}

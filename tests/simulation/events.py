@@ -192,6 +192,13 @@ class KeepExpiring(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HostileRecord(Event):
+    """A record comes that no batch can write, and good ones after it; see `simulation.content` for the kinds."""
+
+    kind: str = "loss"
+
+
+@dataclass(frozen=True, slots=True)
 class GrowTopic(Event):
     """The topic gets another partition, unless it has four."""
 

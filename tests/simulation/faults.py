@@ -31,6 +31,8 @@ TOPIC: Final = "orders"
 _FLAGS: Final = frozenset({"kafka_down", "cassandra_down", "purge_hangs"})
 LOOKS: Final = 2.0
 """Seconds between two looks of a person at a status, and between two deletions of retention."""
+AFTER_HOSTILE: Final = 10
+"""Records that come after one that fails: without another one to compare, the code may be the cause."""
 MOST_PARTITIONS: Final = 4
 """Two more than at the start: a rewind to before more growths orders only the last two."""
 UPGRADE: Final = {"maxAttempts": 2, "stableAfter": {"commits": 1, "window": "5s"}}
@@ -127,7 +129,7 @@ class Faults:
                 self._cluster(event)
             case e.LoseKafka() | e.LoseCassandra() | e.LoseAnswer():
                 self._data(event)
-            case e.ExpireRecords() | e.KeepExpiring() | e.GrowTopic() | e.RecreateTopic():
+            case e.ExpireRecords() | e.KeepExpiring() | e.HostileRecord() | e.GrowTopic() | e.RecreateTopic():
                 self._log(event)
             case e.Blindness() | e.StepClock():
                 self._senses(event)
@@ -264,6 +266,10 @@ class Faults:
             case e.KeepExpiring(records=records, backlog=backlog, seconds=seconds):
                 world.ends[f"{TOPIC}/0"] += backlog
                 self._keep_expiring(records, self._in(seconds))
+            case e.HostileRecord(kind=kind):
+                first = f"{TOPIC}/0"
+                world.contents.failing.setdefault(first, {})[world.ends[first]] = kind
+                world.ends[first] += 1 + AFTER_HOSTILE
             case e.GrowTopic():
                 if len(world.ends) < MOST_PARTITIONS:
                     world.grow(TOPIC)
@@ -297,6 +303,8 @@ class Faults:
             world.ends[key] = 10
         world.growth.clear()
         world.starts.clear()
+        world.contents.failing.clear()
+        world.invariants.output.letters.clear()
         world.lost.clear()
         world.lost["topic_ids"] = {TOPIC: world.topic_ids[TOPIC]}
 
@@ -462,9 +470,12 @@ class Faults:
             restart["onUnprovenDeath"] = "wait"
         if self.setup.stops_soon:
             restart["stopTimeout"] = "10s"
+        changes: dict[str, Any] = {"onPoison": {"action": "deadLetter"}} if self.setup.sets_aside else {}
         policy = "Retain" if self.setup.retain else "Delete"
         upgrade = {**UPGRADE, "rollback": "enabled" if self.setup.rolls_back else "disabled"}
-        made = body(uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy, upgrade=upgrade)
+        made = body(
+            uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy, upgrade=upgrade, **changes
+        )
         self.world.apply(made)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
+from simulation import content
 from simulation import events as e
 
 TROUBLED: Final = 60.0
@@ -47,6 +48,8 @@ class Setup:
     """With restart.stopTimeout."""
     volume: bool = False
     """With cluster.master.storage.storageClassName."""
+    sets_aside: bool = False
+    """With onPoison.action: deadLetter."""
     waits: bool = False
     """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
 
@@ -101,6 +104,10 @@ class History:
             made += _expiry(random.Random(f"expiry of {seed}"))
         if seed % 9 == 7:
             made += _growth(random.Random(f"growth of {seed}"))
+        if seed % 9 == 2:
+            more = random.Random(f"content of {seed}")
+            setup = replace(setup, sets_aside=more.random() < 0.7)
+            made += [_hostile(more) for _ in range(more.randint(1, 3))]
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
 
     def __str__(self) -> str:
@@ -226,6 +233,10 @@ def _expiry(chance: random.Random) -> list[e.Event]:
     if chance.random() < 0.7:
         made.append(e.KillAtClaim(at + chance.choice((5.0, 15.0)), code=chance.choice((137, 1))))
     return made
+
+
+def _hostile(chance: random.Random) -> e.Event:
+    return e.HostileRecord(round(chance.uniform(EARLY, TROUBLED), 1), kind=chance.choice(content.KINDS))
 
 
 def _growth(chance: random.Random) -> list[e.Event]:

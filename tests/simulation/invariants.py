@@ -64,6 +64,8 @@ class Output:
     codes: RowsByCode = field(default_factory=RowsByCode)
     grown: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """By topic id the partitions that the topic got, each with the ends that the older ones had then."""
+    letters: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions and offsets of records that were set aside."""
     met: Counter[str] = field(default_factory=Counter)
     """How often what a promise is about happened."""
 
@@ -83,7 +85,7 @@ class Output:
         """Commit what the batch from `before` to `after` wrote: all of it, and no one else's rows win."""
         for key, until in after.offsets.items():
             start = before.offsets.get(key, 0)
-            if until == start:
+            if until == start or (until == start + 1 and (key, start) in self.letters):
                 continue
             rows = Written(start, until, before.write_timestamp, after.epoch, str(after.driver), str(after.code))
             self.committed.setdefault(key, []).append(rows)

@@ -40,6 +40,7 @@ REWIND_STILL: Final = timedelta(seconds=150)
 EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.BreakSpec: frozenset({Reason.INVALID_SPEC}),
     e.ExpireRecords: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
+    e.HostileRecord: frozenset({Reason.POISON_RECORD}),
     e.KeepExpiring: frozenset({Reason.OFFSET_OUT_OF_RANGE}),
     e.RecreateTopic: frozenset({Reason.TOPIC_RECREATED, Reason.LOG_TRUNCATED, Reason.OFFSET_OUT_OF_RANGE}),
     e.FailingCode: frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD}),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from fencepost import errors
 from fencepost.driver import losses, plan
 from fencepost.driver.claiming import Claiming
+from fencepost.driver.isolation import Isolation
+from fencepost.errors import BatchFailed
 from fencepost.fence import Fence, FenceRow
+from fencepost.spark import failures
 from fencepost_operator.api import Condition
 from fencepost_operator.decision import (
     blindness,
@@ -412,6 +417,42 @@ EXPIRING = History(
 GROWING = History(0, Setup(), (events.GrowTopic(30.0), events.RewindToTime(48.0, ago=30.0)))
 
 
+def hostile(kind: str) -> History:
+    """Return a history with one record that fails; it is to be set aside."""
+    return History(0, Setup(sets_aside=True), (events.HostileRecord(20.0, kind=kind),))
+
+
+def seals_are_not_checked(patch: Patch) -> None:
+    patch.setattr(hmac, "compare_digest", lambda *_: True)
+
+
+def seals_are_of_no_attempt(patch: Patch) -> None:
+    patch.setattr(errors, "_attempt", lambda: "")
+
+
+def lost_memory_is_searched_in_texts(patch: Patch) -> None:
+    def searched(error: Exception, _task: Any) -> str:
+        return "a process" if failures.WITHOUT_MEMORY.search(str(error)) else ""
+
+    patch.setattr(failures, "_without_memory", searched)
+
+
+def outages_are_searched_in_texts(patch: Patch) -> None:
+    def searched(error: Exception, message: str) -> Any:
+        return BatchFailed(message) if "DependencyDown" in str(error) else None
+
+    patch.setattr(failures, "outage", searched)
+
+
+def sinks_suspect_no_record(patch: Patch) -> None:
+    patch.setattr(failures, "_kind", lambda _error: BatchFailed)
+
+
+def whole_pieces_are_suspects(patch: Patch) -> None:
+    """Set aside without cutting a piece down to the one record that fails."""
+    patch.setattr(Isolation, "failed", lambda self: self._pieces[-1][0])
+
+
 def forgets_acceptances(patch: Patch) -> None:
     patch.setattr(FenceRow, "accepted_after", lambda *_: {})
 
@@ -446,6 +487,12 @@ def rewinds_hold_no_partition(patch: Patch) -> None:
         (EXPIRING, skips_without_a_record, "what is skipped is not recorded"),
         (GROWING, new_partitions_are_not_held, "a new partition is read before older records"),
         (GROWING, rewinds_hold_no_partition, "a new partition is read before older records"),
+        (hostile("loss"), seals_are_not_checked, "a record's content decides the verdict"),
+        (hostile("seal"), seals_are_of_no_attempt, "a record's content decides the verdict"),
+        (hostile("memory"), lost_memory_is_searched_in_texts, "a record's content decides the verdict"),
+        (hostile("outage"), outages_are_searched_in_texts, "a record's content decides the verdict"),
+        (hostile("sink"), sinks_suspect_no_record, "a record's content decides the verdict"),
+        (hostile("loss"), whole_pieces_are_suspects, "a good record is set aside"),
     ],
 )
 def test_a_broken_rule_of_the_data_path_is_found(

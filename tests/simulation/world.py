@@ -16,6 +16,7 @@ from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import ObjectKey, Pipeline, Status, read_pipeline
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict
+from simulation.content import Contents
 from simulation.drivers import SimulatedDriver
 from simulation.invariants import Invariants
 
@@ -55,6 +56,7 @@ class SimulatedWorld(World):
     """Second pods of Jobs, which the operator's list does not show while the first one lives."""
     driver_skew: float = 0.0
     batch_takes: float = 1.0
+    contents: Contents = field(default_factory=Contents)
     ends_at_claim: list[int] = field(default_factory=list)
     """Exit codes with which drivers end as soon as they have claimed, one each."""
     lose_answers: list[tuple[str, bool]] = field(default_factory=list)
@@ -124,7 +126,7 @@ class SimulatedWorld(World):
             self.table,
             row,
             patience=3.0,
-            now=lambda: self._micros() + ahead,
+            now=lambda: self._micros() + self.contents.micros + ahead,
             monotonic=lambda: self.now.timestamp() + self.waited,
             sleep=self._wait,
         )
@@ -256,6 +258,7 @@ class SimulatedWorld(World):
             self._ends,
             lost=self.lost,
             output=self.invariants.output,
+            contents=self.contents,
             ends_at_claim=self.ends_at_claim,
             generation=int(job.manifest["metadata"]["annotations"][labels.GENERATION]),
             batch_takes=timedelta(seconds=self.slow_batches or self.batch_takes),
