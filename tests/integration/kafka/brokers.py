@@ -91,6 +91,7 @@ class Broker:
     roles: str = "broker"
     user: int = field(default_factory=os.getuid)
     heap: str = "256m"
+    cuts: list[int | None] = field(default_factory=list)
     name: str = field(default_factory=lambda: f"kafka-{uuid.uuid4().hex[:10]}")
     starts: int = 0
 
@@ -139,16 +140,20 @@ class Broker:
     def cut(self, *, to: int | None = None) -> None:
         """Drop what the process sends: to this port of any node, or all of it, and so every answer."""
         subprocess.run(self._dropping("--append", to), check=True, capture_output=True)
+        self.cuts.append(to)
 
     def heal(self, *, to: int | None = None) -> None:
         """Undo `cut`."""
         subprocess.run(self._dropping("--delete", to), check=True, capture_output=True)
+        self.cuts.remove(to)
 
     def _dropping(self, change: str, to: int | None) -> list[str]:
         port = [] if to is None else ["-p", "tcp", "--dport", str(to)]
         return ["iptables", "-w", change, "OUTPUT", *port, "-m", "owner", "--uid-owner", str(self.user), "-j", "DROP"]
 
     def remove(self) -> None:
+        for to in list(self.cuts):
+            self.heal(to=to)
         for start in range(1, self.starts + 1):
             self._docker("rm", "--force", "--volumes", f"{self.name}-{start}")
 
