@@ -55,15 +55,16 @@ def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> 
     )
 
 
-def kafka_access(found: Found, overrides: Overrides) -> KafkaAccess:
+def kafka_access(found: Found, overrides: Overrides, forwards: Forwards) -> KafkaAccess:
     """Return the way to the topics. Raises CliError when only the driver may use the properties."""
-    source = found.spec.source
+    source, place = found.spec.source, "spec.source.kafka.bootstrapServers"
     if overrides.kafka is not None:
         for server in overrides.kafka.split(","):
             _host_and_port(server, "--kafka")
-        source = replace(source, bootstrap_servers=overrides.kafka)
+        source, place = replace(source, bootstrap_servers=overrides.kafka), "--kafka"
     properties = {**source.properties, **kafka_properties.of_secret(found.kafka_secret or {})}
-    return KafkaAccess(endpoint=source, topics=source.topics, properties=_allowed(properties))
+    dial = forwards.dial(place, "--kafka")
+    return KafkaAccess(endpoint=source, topics=source.topics, properties=_allowed(properties), dial=dial)
 
 
 def _allowed(properties: Mapping[str, str]) -> dict[str, str]:

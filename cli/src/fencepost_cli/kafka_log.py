@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -12,9 +12,9 @@ from fencepost.batch import Watermarks
 from fencepost.contract import Reason
 from fencepost.errors import DependencyDown
 from fencepost.kafka.log import QUIET, KafkaLog
-from fencepost_cli.cluster_names import resolves
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import KafkaAccess
+from fencepost_cli.kafka_names import client_of, servers_of
+from fencepost_cli.ports import Dial, KafkaAccess
 
 PATIENCE: Final = 10.0
 """Seconds to wait for Kafka, and one request more."""
@@ -28,10 +28,12 @@ def watermarks(access: KafkaAccess) -> Watermarks:
     """Return the bounds of each partition's log. Raises CliError."""
     properties = connection_properties(access)
     try:
-        found = KafkaLog(properties, access.topics, patience=PATIENCE).state()
+        found = KafkaLog(
+            properties, access.topics, patience=PATIENCE, make=lambda settings: admin_of(settings, access.dial)
+        ).state()
     except DependencyDown as error:
         if error.reason == Reason.KAFKA_UNREACHABLE:
-            _explain_names(properties)
+            _explain_names(properties, access.dial)
             raise CliError(
                 error, remedy="see whether Kafka answers at this address; --kafka names another one"
             ) from error
@@ -45,33 +47,36 @@ def watermarks(access: KafkaAccess) -> Watermarks:
 
 
 def connection_properties(access: KafkaAccess) -> dict[str, str]:
-    """Return librdkafka's properties. Raises CliError where no server has an address on this machine."""
+    """Return librdkafka's properties. Raises CliError where none of the servers can be reached from this machine."""
     servers = access.endpoint.bootstrap_servers
-    hosts = [server.rpartition(":")[0].rpartition("//")[2] for server in servers.split(",")]
-    if not any(resolves(host) for host in hosts):
-        raise CliError(
-            f"{hosts[0]} has no address on this machine: it is a name inside the Kubernetes cluster",
-            remedy="forward a port (kubectl port-forward svc/KAFKA 9092) and add --kafka localhost:9092",
-        )
+    failures = list[CliError]()
+    for host, port in (named := servers_of(servers)):
+        try:
+            access.dial(host, port)
+        except CliError as error:
+            failures.append(error)
+    if len(failures) == len(named):
+        raise failures[0]
     return {**access.properties, "bootstrap.servers": servers, "receive.message.max.bytes": str(LARGEST_ANSWER)}
 
 
-def _explain_names(properties: dict[str, str]) -> None:
-    """Raise CliError when Kafka answers, and names brokers that this machine cannot look up."""
-    own: dict[str, str | int | float | bool] = {k: v for k, v in properties.items() if k != "isolation.level"}
+def admin_of(settings: Mapping[str, Any], dial: Dial) -> AdminClient:
+    """Return an admin client whose connections go where `dial` says."""
+    own = {key: value for key, value in settings.items() if key != "isolation.level"}  # of consumers
+    return client_of(lambda last: AdminClient(last, logger=QUIET), own, dial)
+
+
+def _explain_names(properties: Mapping[str, str], dial: Dial) -> None:
+    """Raise CliError when Kafka answers, and names brokers that this machine cannot reach."""
     try:
-        brokers = AdminClient(own, logger=QUIET).list_topics(timeout=_METADATA_WITHIN).brokers.values()
+        brokers = admin_of(properties, dial).list_topics(timeout=_METADATA_WITHIN).brokers.values()
     except KafkaException:
         return
-    unknown = _unknown(str(broker.host) for broker in brokers)
-    if unknown:
-        raise CliError(
-            f"Kafka at {properties['bootstrap.servers']} answers, and names its brokers {', '.join(unknown)}, which"
-            " have no address on this machine",
-            remedy="use a listener that advertises names known here, or add the names to /etc/hosts beside the"
-            " forwarded port",
-        )
-
-
-def _unknown(hosts: Iterable[str]) -> list[str]:
-    return sorted({host for host in hosts if not resolves(host)})
+    for host, port in sorted({(str(broker.host), int(broker.port)) for broker in brokers}):
+        try:
+            dial(host, port)
+        except CliError as error:
+            raise CliError(
+                f"Kafka at {properties['bootstrap.servers']} answers, and names a broker {host}:{port}. {error}",
+                remedy=f"{error.remedy}; that must be a listener that advertises names known here",
+            ) from error

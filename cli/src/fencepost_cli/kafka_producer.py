@@ -16,6 +16,7 @@ from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
 from fencepost_cli.kafka_log import connection_properties
+from fencepost_cli.kafka_names import client_of
 from fencepost_cli.ports import KafkaAccess, NewRecord
 
 STORED_WITHIN: Final = 30.0
@@ -44,7 +45,8 @@ def open_producer(access: KafkaAccess) -> Iterator[RecordProducer]:
         "topic.metadata.propagation.max.ms": str(int(ABSENT_FOR * 1000)),
         "error_cb": complaints.append,
     }
-    producer = RecordProducer(Producer(settings, logger=QUIET), access.endpoint.bootstrap_servers, complaints)
+    client = client_of(lambda own: Producer(own, logger=QUIET), settings, access.dial)
+    producer = RecordProducer(client, access.endpoint.bootstrap_servers, complaints)
     try:
         yield producer
     finally:

@@ -22,9 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from fencepost.kafka.answers import MISSING, refusal
-from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
-from fencepost_cli.kafka_log import connection_properties
+from fencepost_cli.kafka_log import admin_of, connection_properties
 from fencepost_cli.ports import KafkaAccess
 from fencepost_cli.retention import SETTINGS, Change, Setting, TopicSettings
 
@@ -41,8 +40,7 @@ def open_settings(access: KafkaAccess) -> Iterator[KafkaSettings]:
     """Open an admin client for the block. Raises CliError."""
     complaints: deque[KafkaError] = deque(maxlen=20)
     own: dict[str, Any] = {**connection_properties(access), "error_cb": complaints.append}
-    own.pop("isolation.level", None)  # of consumers
-    yield KafkaSettings(AdminClient(own, logger=QUIET), complaints)
+    yield KafkaSettings(admin_of(own, access.dial), complaints)
 
 
 @dataclass(frozen=True, slots=True)

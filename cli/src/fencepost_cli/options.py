@@ -60,7 +60,7 @@ class Target:
     @property
     def kafka(self) -> KafkaAccess:
         """The way to the topics. Raises CliError."""
-        return kafka_access(self.found, self.overrides)
+        return kafka_access(self.found, self.overrides, self.forwards)
 
     @contextmanager
     def store(self) -> Iterator[Store]:

@@ -70,6 +70,8 @@ class PortForwards:
         def address(host: str, port: int) -> tuple[str, int]:
             if resolves(host):
                 return host, port
+            if not self._loop.is_running():
+                raise _unreached(place, host, "the command ends", option)  # to a thread of librdkafka
             try:
                 opened = asyncio.run_coroutine_threadsafe(self._local_port(host, port), self._loop)
                 return _LOCAL, opened.result(OPENS_WITHIN)

@@ -64,6 +64,7 @@ class KafkaAccess:
     endpoint: KafkaEndpoint
     topics: tuple[str, ...]
     properties: Mapping[str, str] = field(repr=False)
+    dial: Dial = field(default=directly, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
-from integration.cli.scene import Scene, played
+from integration.cli.scene import RECORDS, Scene, played
 from testbed.environment import load
 
 pytestmark = pytest.mark.integration
@@ -29,6 +30,14 @@ def test_cassandra_of_the_cluster_is_read_through_the_api_server(inside: Scene) 
     assert f"note: {name}:9042 is reached through the API server, in pod " in ended.stderr
     ended = inside.fencepost("dead-letters", "list", str(inside.key), addresses=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_brokers_that_kafka_names_are_reached_too(inside: Scene) -> None:
+    """Kafka advertises its name in the cluster."""
+    ended = inside.fencepost("offsets", str(inside.key), "-o", "json", addresses=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [part["end"] for part in json.loads(ended.stdout)["partitions"]] == [RECORDS // 2] * 2
+    assert f"note: {inside.environment.kafka_cluster} is reached through the API server" in ended.stderr
 
 
 def test_a_name_that_is_none_of_the_cluster_is_explained(scene: Scene) -> None:

@@ -71,11 +71,12 @@ class KafkaLog:
         stopping: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
+        make: Callable[[dict[str, Any]], AdminClient] = lambda settings: AdminClient(settings, logger=QUIET),
     ) -> None:
         self._servers = properties["bootstrap.servers"]
         self._is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
         self._complaints: deque[KafkaError] = deque(maxlen=20)
-        self._admin = admin_client(properties, self._complaints)
+        self._admin = admin_client(properties, self._complaints, make)
         self._topics = list(topics)
         self._patience = Patience(patience, now, sleep, longest=LOOK_LIMIT)
         self._stopping = stopping
@@ -156,7 +157,11 @@ class KafkaLog:
         return self._admin.list_offsets(offsets, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
 
 
-def admin_client(properties: Mapping[str, str], complaints: deque[KafkaError]) -> AdminClient:
+def admin_client(
+    properties: Mapping[str, str],
+    complaints: deque[KafkaError],
+    make: Callable[[dict[str, Any]], AdminClient] = lambda settings: AdminClient(settings, logger=QUIET),
+) -> AdminClient:
     """Return an admin client with a consumer's properties, which adds to `complaints` what it reports by itself."""
     own: dict[str, Any] = {
         "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
@@ -164,7 +169,7 @@ def admin_client(properties: Mapping[str, str], complaints: deque[KafkaError]) -
         "error_cb": complaints.append,  # a request that times out does not say that the password is wrong
     }
     admin = {key: value for key, value in properties.items() if key != "isolation.level"}
-    return AdminClient({**own, **admin}, logger=QUIET)
+    return make({**own, **admin})
 
 
 def described(admin: AdminClient, topics: Iterable[str]) -> Topics:
@@ -193,4 +198,4 @@ class _Quiet:
         """Say nothing."""
 
 
-QUIET = _Quiet()
+QUIET: Final[_Quiet] = _Quiet()
