@@ -100,11 +100,11 @@ class History:
             made.append(_step_clock(random.Random(f"clock of {seed}"), setup))
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
-        if seed % 9 == 4:
+        if seed % 14 == 4:
             made += _expiry(random.Random(f"expiry of {seed}"))
-        if seed % 9 == 7:
+        if seed % 14 == 7:
             made += _growth(random.Random(f"growth of {seed}"))
-        if seed % 9 == 2:
+        if seed % 14 == 2:
             more = random.Random(f"content of {seed}")
             setup = replace(setup, sets_aside=more.random() < 0.7)
             made += [_hostile(more) for _ in range(more.randint(1, 3))]
