@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fencepost.fence import FenceRow, FenceRowInvalid, FenceSchemaInvalid
+from fencepost.fence import FenceRow, FenceRowInvalid, FenceSchemaInvalid, schema
 from fencepost.fence.epochs import sealed
 from fencepost.fence.stored_rows import fence_row
 
@@ -55,8 +56,9 @@ def test_dead_letters_are_counted_from_none() -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("growths", {"a/0": 1}), ("growths", [{}]), ("growths", [{"a/0": 1, "b/0": 2}]), ("growths", [{"a/0": -1}]),
-        ("growths", [5]), ("epoch", None), ("version", None), ("clock", None), ("owner", None), ("epoch", -1),
+        ("growths", {"a/0": 1}), ("growths", [{}]), ("growths", {"a/0@2": 1}), ("growths", {"a/0@1": -1}),
+        ("growths", {"a/0@0": 1}), ("growths", {5: 1}),
+        ("epoch", None), ("version", None), ("clock", None), ("owner", None), ("epoch", -1),
         ("version", -1),
         ("clock", -1), ("epoch", "3"), ("epoch", True), ("clock", 2**63), ("driver", 1), ("code", b"x"),
         ("records", -1), ("duration_ms", "x"), ("committed_at", 5), ("offsets", {"flights": 1}),
@@ -73,3 +75,8 @@ def test_a_value_that_the_fence_never_writes_is_refused_by_its_column(column: st
         fence_row(stored(**{column: value}))
     assert isinstance(caught.value, FenceSchemaInvalid)
     assert len(str(caught.value)) < 200
+
+
+def test_no_column_nests_a_collection_which_the_operators_connection_refuses() -> None:
+    plain = re.compile(r"\w+|(frozen<)?(map|set|list)<\w+(, \w+)?>>?")
+    assert [kind for kind in schema.FENCE.all_columns.values() if not plain.fullmatch(kind)] == []

@@ -26,7 +26,7 @@ from fencepost.fence.epochs import sealed
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnavailable
 from fencepost.fence.progress import BatchProgress
 from fencepost.fence.row import FenceRow
-from fencepost.fence.stored_rows import fence_row
+from fencepost.fence.stored_rows import fence_row, flat
 from fencepost.fence.table import MOST_LOSSES
 from fencepost.fence.tls import TlsMaterial
 
@@ -322,7 +322,7 @@ def _values(row: FenceRow, columns: Sequence[str]) -> tuple[Any, ...]:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of a column of any type
     if isinstance(value, tuple):
-        return [dict(one) for one in value]
+        return flat(value)
     return dict(value) if isinstance(value, Mapping) else value
 
 

@@ -80,7 +80,7 @@ FENCE: Final = Table(
         "log_ends": _OFFSETS,
         "begun": _OFFSETS,
         "accepted_until": _OFFSETS,
-        "growths": "frozen<list<frozen<map<text, bigint>>>>",
+        "growths": _OFFSETS,
         "dead_letters": "bigint",
         "last_dead_letter": "text",
     },

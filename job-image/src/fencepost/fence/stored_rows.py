@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -27,6 +27,7 @@ _OFFSETS: Final = (
 )
 """Maps of 'topic/partition' to a number."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
+_IN_GROWTH: Final = re.compile(rf"(?P<partition>{PARTITION.pattern})@(?P<size>[1-9][0-9]{{0,9}})")
 _RECORD: Final = re.compile(PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")
 _SHOWN: Final = 60
 """Characters of a wrong value that a message shows."""
@@ -79,13 +80,28 @@ def _map(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - anything
     return entries
 
 
-def _growths(value: Any) -> tuple[Mapping[str, Any], ...]:  # noqa: ANN401 - anything
-    """Return a list of maps; Cassandra has null for an empty one."""
-    _check("growths", value, value is None or isinstance(value, list), "a list of maps")
-    growths = tuple(_map("growths", growth) for growth in value or ())
-    for growth in growths:
-        _check("growths", value, len({key.partition("/")[0] for key in growth}) == 1, "a map of one topic each")
-    return growths
+def flat(growths: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return `FenceRow.growths` as one map: the end of a partition under 'topic/partition@partitions of the growth'.
+
+    A list of maps would let a hostile server announce millions of empty ones in a small answer.
+    """
+    return {f"{key}@{len(growth)}": end for growth in growths for key, end in growth.items()}
+
+
+def _growths(value: Any) -> tuple[Mapping[str, int], ...]:  # noqa: ANN401 - anything
+    """Return the maps that `flat` was given, by topic, those of fewer partitions first."""
+    _check("growths", value, value is None or isinstance(value, Mapping), "a map")
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for key, end in (value or {}).items():
+        match = _IN_GROWTH.fullmatch(key) if isinstance(key, str) else None
+        _check("growths", key, match is not None, "a map of 'topic/partition@partitions'")
+        _check("growths", end, _is_number(end), "a map to numbers from 0")
+        if match is not None:
+            topic, size = key.partition("/")[0], int(match["size"])
+            found.setdefault((topic, size), {})[match["partition"]] = end
+    for (_, size), growth in found.items():
+        _check("growths", value, len(growth) == size, "each growth with all its partitions")
+    return tuple(found[each] for each in sorted(found))
 
 
 def _moment(value: Any) -> datetime | None:  # noqa: ANN401 - anything
