@@ -1,7 +1,7 @@
-"""One row a flight: when it was due to leave, when it left, both in UTC, and the minutes between.
+"""One row per flight: when it was due to leave, when it left, both in UTC, and the minutes between.
 
-An event is JSON with clock readings as airports print them: 1545 is 15:45, 2400 the midnight that ends a day, both in
-New York's local time, and only the scheduled departure has a date.
+An event is JSON with times as airports print them: 1545 is 15:45, 2400 is the midnight that ends a day, both in New
+York's local time. Only the scheduled departure has a date.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVENT = """
     id BIGINT, year INT, month INT, day INT, sched_dep_time INT, dep_time INT,
     carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, distance INT
 """
-"""The fields that are used; from_json leaves the others out."""
+"""The fields that are used; from_json ignores the others."""
 
 ZONE = "America/New_York"
 DAY = 24 * 60
@@ -31,8 +31,8 @@ ROWS_PER_BUCKET = 10_000
 
 
 def transform(batch: DataFrame, context: BatchContext) -> DataFrame:  # noqa: ARG001 - the batch says it all
-    """Return one row a record; its key is the record's place in Kafka, so the same record is always the same row."""
-    # FAILFAST: a record that is not JSON stops the pipeline and pages; the default would write a row of nulls.
+    """Return one row per record. Its key is the record's place in Kafka, so a repeated record writes the same row."""
+    # FAILFAST: a record that is not JSON stops the pipeline and pages. The default would write a row of nulls.
     event = f.from_json(f.col("value").cast("string"), EVENT, {"mode": "FAILFAST"})
     flights = batch.select("topic", "partition", "offset", event.alias("event")).select(
         "topic", "partition", "offset", "event.*"
@@ -40,7 +40,7 @@ def transform(batch: DataFrame, context: BatchContext) -> DataFrame:  # noqa: AR
 
     date = f.make_date("year", "month", "day")
     planned = minutes_after_midnight(f.col("sched_dep_time"))
-    # The reading is from 60 minutes before the plan to 23 hours after it, on whichever side of midnight.
+    # The departure is from 60 minutes before the plan to 23 hours after it, on either side of midnight.
     behind = f.pmod(minutes_after_midnight(f.col("dep_time")) - planned + EARLIEST, f.lit(DAY)) - EARLIEST
 
     timed = flights.withColumns(
@@ -70,10 +70,10 @@ def minutes_after_midnight(clock: Column) -> Column:
 
 
 def new_york(date: Column, minutes: Column) -> Column:
-    """The instant of a local clock reading, minutes after midnight of a date; it may lie on a day before or after.
+    """Return the instant of a local time, minutes after midnight of a date; it may be on a day before or after.
 
-    The zone is given, so neither the cluster's time zone nor the change to summer time moves the result: what is added
-    to is the clock reading, and the instant is looked up last.
+    The minutes are added to the local time, and the instant is computed last, with a fixed zone. So the result does not
+    depend on the cluster's time zone, and is correct at changes of summer time.
     """
     day = f.date_add(date, f.floor(minutes / DAY).cast("int"))
     of_day = f.pmod(minutes, f.lit(DAY)).cast("int")

@@ -1,4 +1,4 @@
-"""The same rows as departures.py, made by a function of record batches: a quarter of Spark's CPU time.
+"""The same rows as departures.py, from a function of record batches: a quarter of Spark's CPU time.
 
 `spec.job.entrypoint: departures_arrow:transform`. The function runs in the Python workers, on a part of a batch at a
 time, between the read from Kafka and the write to Cassandra.
@@ -28,7 +28,7 @@ EVENT = pa.schema(
         ("origin", pa.string()), ("dest", pa.string()), ("distance", pa.int32()),
     ]
 )  # fmt: skip
-"""The fields that are used; the others are left out."""
+"""The fields that are used; the others are ignored."""
 
 ZONE = ZoneInfo("America/New_York")
 DAY = 24 * 60
@@ -41,11 +41,11 @@ UTC = pa.timestamp("us", tz="UTC")
 
 @fencepost.record_batches
 def transform(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:  # noqa: ARG001 - the batch says it all
-    """Return one row a record; its key is the record's place in Kafka, so the same record is always the same row."""
+    """Return one row per record. Its key is the record's place in Kafka, so a repeated record writes the same row."""
     flights = events(batch.column("value"))
     date = midnight(flights)
     planned = minutes_after_midnight(flights["sched_dep_time"])
-    # The reading is from 60 minutes before the plan to 23 hours after it, on whichever side of midnight.
+    # The departure is from 60 minutes before the plan to 23 hours after it, on either side of midnight.
     early = pc.subtract(minutes_after_midnight(flights["dep_time"]), pc.subtract(planned, EARLIEST))
     behind = pc.subtract(pc.subtract(early, pc.multiply(floor(early, DAY), DAY)), EARLIEST)
     scheduled_at = new_york(pc.add(date, planned))
@@ -109,11 +109,11 @@ def floor(number: pa.Array, by: int) -> pa.Array:
 
 
 def new_york(minutes: pa.Array) -> pa.Array:
-    """The instant (µs since 1970) of a local clock reading, minutes since 1970.
+    """Return the instants (µs since 1970) of local times, minutes since 1970.
 
-    What is added to is the clock reading, and the instant is looked up last, one look per hour that occurs: a change to
-    or from summer time is at a full hour. A reading that the change to summer time leaves out is read by winter time,
-    and one that occurs twice is the first: as Spark's make_timestamp.
+    The offset from UTC is looked up once per hour, because summer time begins and ends at a full hour. A local time
+    that summer time skips is read as winter time, and of one that occurs twice the first is used, as Spark's
+    make_timestamp does.
     """
     local = minutes.fill_null(0).to_numpy()
     hours, where = np.unique(local // 60, return_inverse=True)

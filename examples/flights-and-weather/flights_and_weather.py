@@ -1,6 +1,6 @@
 """Two topics into two tables: the flights of an airport and a day, and the weather of an airport and a month.
 
-Flights carry clock readings in New York's local time (1545 is 15:45); weather carries instants and American units.
+Flights have times in New York's local time (1545 is 15:45); the weather has instants and American units.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def records(batch: DataFrame, topic: str, schema: str) -> DataFrame:
 
 
 def flights(events: DataFrame) -> DataFrame:
-    """Return the rows of flights.departures_by_airport; the record's coordinates end the key, so no two share one."""
+    """Return the rows of flights.departures_by_airport; the key ends with the record's coordinates, so it is unique."""
     hour = f.floor(f.col("sched_dep_time") / 100).cast("int")
     minute = f.col("sched_dep_time") % 100
     return events.select(
@@ -67,7 +67,7 @@ def flights(events: DataFrame) -> DataFrame:
 
 
 def weather(events: DataFrame) -> DataFrame:
-    """Return the rows of flights.weather, in metric units: a business key, so an hour sent again replaces the hour."""
+    """Return the rows of flights.weather, in metric units. With its business key, an hour sent again replaces it."""
     return newest(events, "origin", "time_hour").select(
         "origin",
         f.substring("time_hour", 1, 7).alias("month"),
@@ -85,9 +85,9 @@ def weather(events: DataFrame) -> DataFrame:
 
 
 def newest(events: DataFrame, *key: str) -> DataFrame:
-    """Return the newest record of each key: the rows of a batch have one timestamp, so no two may share a key.
+    """Return the newest record of each key. All rows of a batch have one timestamp, so each key may have only one row.
 
-    Records are keyed by airport: an airport's are all in one partition, where offsets tell which is newer.
+    The records' Kafka key is the airport: all its records are in one partition, where offsets show which is newer.
     """
     record = f.max_by(f.struct(*events.columns), "offset").alias("record")
     return events.groupBy(*key).agg(record).select("record.*")
