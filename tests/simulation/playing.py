@@ -10,6 +10,7 @@ from typing import Final
 from fakes.manifests import KEY
 from fakes.world import START
 from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
+from fencepost_operator.decision.incidents import MOMENT
 from fencepost_operator.decision.restart_loop import LOOP, WINDOW
 from simulation import events as e
 from simulation.coverage import Coverage, counted
@@ -258,7 +259,13 @@ class Play:
             for page in pages
             if page.quiet_since is not None
         ]
-        return max((*opened, *ended, self._loop_is_over(pipeline.status)), default=START) + timedelta(seconds=QUIET)
+        moments = [
+            page.renewed_at + MOMENT for page in pages if page.renewed_at is not None and page.resolved_at is None
+        ]
+        near = [over for over in moments if over - self.world.now <= timedelta(seconds=2 * QUIET)]
+        return max((*opened, *ended, *near, self._loop_is_over(pipeline.status)), default=START) + timedelta(
+            seconds=QUIET
+        )
 
     def _loop_is_over(self, status: Status) -> datetime:
         """Return when failed runs are no loop any more, where that falls into the quiet time; else START."""

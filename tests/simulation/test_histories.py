@@ -83,6 +83,20 @@ def test_a_loop_of_restarts_that_is_over_is_no_restlessness() -> None:
     assert play(History(3741, setup, happens)) is None
 
 
+def test_an_incident_of_an_event_that_ends_is_no_restlessness() -> None:
+    """Half an hour after another Event of MixedOutput its incident resolves, in the quiet time (seed 1585)."""
+    setup = history.Setup(operators=2, operator_skew=-20.0, max_attempts=4, batch_takes=3.0, stops_soon=True)
+    happens = (
+        events.Interrupt(1.3, call="install", when="after", how="late", seconds=90.0, operator=1),
+        events.Stale(12.2, seconds=180.0, operator=1),
+        events.ChangeImage(24.4, number=0),
+        events.Freeze(40.4, seconds=20.0),
+        events.Unseen(42.1, fact="release", seconds=90.0),
+        events.Blindness(54.4, dependency="kafka", seconds=1500.0),
+    )
+    assert play(History(1585, setup, happens)) is None
+
+
 def test_a_scheduled_snapshot_is_no_restlessness() -> None:
     """An hour of catching up moves it into the quiet time (seed 56087)."""
     slow = (events.TooLargeBatches(1.6, lasts=20.0), events.SlowBatches(56.0, seconds=180.0, lasts=1.0))
