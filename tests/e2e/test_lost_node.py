@@ -285,7 +285,7 @@ def _delete_by_force(kubectl: Kubectl, stream: Stream) -> None:
 
 
 def _watch_until_replaced(
-    fleet: Fleet, before: dict[str, FenceRow], moments: Moments, loss: NodeLoss, *, seconds: float = 240
+    fleet: Fleet, before: dict[str, FenceRow], moments: Moments, loss: NodeLoss, *, seconds: float = 600
 ) -> None:
     """Wait until the runs that cannot go on have successors that committed; note when what happened."""
     left = {name: stream for name, stream in fleet.items() if name in {EVERYTHING, DRIVER, WORKERS_ALONE}}
