@@ -20,6 +20,7 @@ from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.names import release_name
 from fencepost_operator.desired.revision import controller_revision
+from fencepost_operator.desired.run_config import run_config
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Known, Release, ReleaseState, Retention, Run, UnreadRecords, Watermarks
@@ -56,13 +57,21 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
 
 
 async def job(stage: Stage, epoch: int, *, spec_hash: str = "abc", generation: int = 4) -> dict[str, Any]:
+    return (await job_and_config_map(stage, epoch, spec_hash=spec_hash, generation=generation))[0]
+
+
+async def job_and_config_map(
+    stage: Stage, epoch: int, *, spec_hash: str = "abc", generation: int = 4
+) -> tuple[dict[str, Any], dict[str, Any]]:
     seen = await pipeline(stage)
     assert isinstance(seen.spec, Spec)
     settings = ReconcileConfig(cluster_uid="cluster")
     config = driver_config(key=stage.key, spec=seen.spec, references={}, config=settings, epoch=epoch, generation=4)
     made = run_job(pipeline=seen, spec=seen.spec, config=config, generation=generation, spec_hash=spec_hash)
-    made["metadata"]["ownerReferences"] = [dict(stage.reference)]
-    return made
+    mounted = run_config(pipeline=seen, config=config)
+    for one in (made, mounted):
+        one["metadata"]["ownerReferences"] = [dict(stage.reference)]
+    return made, mounted
 
 
 # The pipeline
@@ -190,9 +199,9 @@ async def test_what_an_uninstall_after_a_refused_upgrade_leaves_is_seen(stage: S
 async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     runs, key = stage.ports.runs, stage.key
     assert await runs.list(key, stage.owner) == ()
-    await runs.start(key, await job(stage, 12))
-    await runs.start(key, await job(stage, 7))
-    await runs.start(key, await job(stage, 7))
+    await runs.start(key, *await job_and_config_map(stage, 12))
+    await runs.start(key, *await job_and_config_map(stage, 7))
+    await runs.start(key, *await job_and_config_map(stage, 7))
     found = await runs.list(key, stage.owner)
     assert [(run.name, run.epoch, run.spec_hash, run.cluster_generation) for run in found] == [
         ("orders-run-7", 7, "abc", 4),
