@@ -115,6 +115,10 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ),
     ("spec.cluster.sparkConf", {f"spark.{LONG}": "1"}),
     ("spec.cluster.nodeSelector", {LONG: "1"}),
+    (
+        "spec.cluster.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        [{"topologyKey": "zone", "labelSelector": {"matchLabels": {LONG: "1"}}}],
+    ),
     ("spec.cluster.podAnnotations", {"not a key": "1"}),
     ("spec.cluster.podAnnotations", {"kubernetes.io/x": "1"}),
     ("spec.source.kafka.startingOffsets", {"partitions": {LONG: 1}}),
