@@ -77,7 +77,7 @@ class Result:
     seconds: float = field(default=0.0)
 
 
-def run(plan: Plan, environment: Environment, told: Callable[[str], None]) -> Result:
+def run(plan: Plan, environment: Environment, report: Callable[[str], None]) -> Result:
     """Play one plan. Raises NodeError, AssertionError where Cassandra or the brokers do not come up or back."""
     began = time.monotonic()
     with (
@@ -86,12 +86,12 @@ def run(plan: Plan, environment: Environment, told: Callable[[str], None]) -> Re
         _kafka(environment, Path(folder) / "kafka") as cluster,
         _session(place) as session,
     ):
-        told(f"{plan.name}: Cassandra and three brokers answer after {time.monotonic() - began:.0f} s")
+        report(f"{plan.name}: Cassandra and three brokers answer after {time.monotonic() - began:.0f} s")
         runs = Path(folder) / "runs"
         runs.mkdir()
         pipeline = make(place, session, runs, servers=cluster.servers, replicas=len(USERS), topic=plan.topic)
         try:
-            return _play(plan, cluster, pipeline, told, began)
+            return _play(plan, cluster, pipeline, report, began)
         finally:
             for one in pipeline.runs:
                 one.end()
@@ -127,11 +127,11 @@ def _kafka(environment: Environment, folder: Path) -> Iterator[Cluster]:
         cluster.remove()
 
 
-def _play(plan: Plan, cluster: Cluster, pipeline: Pipeline, told: Callable[[str], None], began: float) -> Result:
+def _play(plan: Plan, cluster: Cluster, pipeline: Pipeline, report: Callable[[str], None], began: float) -> Result:
     chance = random.Random(plan.seed)
     load = Load(cluster.servers, pipeline.topic, random.Random(plan.seed + 1), idempotent=plan.keeps)
-    drivers = Drivers(pipeline, random.Random(plan.seed + 2), told)
-    faults = Faults(cluster, pipeline.topic, chance, told, KINDS, tails=plan.tails)
+    drivers = Drivers(pipeline, random.Random(plan.seed + 2), report)
+    faults = Faults(cluster, pipeline.topic, chance, report, KINDS, tails=plan.tails)
     thread = threading.Thread(target=drivers.run, name="drivers")
     thread.start()
     stuck: list[str] = []
@@ -140,7 +140,7 @@ def _play(plan: Plan, cluster: Cluster, pipeline: Pipeline, told: Callable[[str]
             eventually("a commit", lambda: pipeline.committed_records() > 0 or drivers.failures, seconds=300)
             faults.inject(plan.faults, until=lambda: bool(drivers.failures))
         drivers.calm.set()
-        stuck = caught_up(pipeline, load, drivers, cluster, told)
+        stuck = caught_up(pipeline, load, drivers, cluster, report)
     finally:
         drivers.ended.set()
         thread.join()
@@ -172,7 +172,7 @@ def seen(pipeline: Pipeline, load: Load, drivers: Drivers, cluster: Cluster, *, 
 
 
 def caught_up(
-    pipeline: Pipeline, load: Load, drivers: Drivers, cluster: Cluster, told: Callable[[str], None]
+    pipeline: Pipeline, load: Load, drivers: Drivers, cluster: Cluster, report: Callable[[str], None]
 ) -> list[str]:
     """Wait until all is committed that Kafka holds; return what to report when it is not.
 
@@ -185,7 +185,7 @@ def caught_up(
     for partition in range(PARTITIONS):
         load.fill(partition, max(0, reached[partition] - ends[partition]) + 1)
     held = _log(cluster, pipeline)
-    told(f"Kafka holds {len(held)} records")
+    report(f"Kafka holds {len(held)} records")
     wanted = {
         f"{pipeline.topic}/{partition}": 1 + max(offset for number, offset in held if number == partition)
         for partition in range(PARTITIONS)

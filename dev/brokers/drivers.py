@@ -25,7 +25,7 @@ class Drivers:
 
     pipeline: Pipeline
     chance: random.Random
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     ends: Counter[str] = field(default_factory=Counter)
     accepted: list[ReportedLoss] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Drivers:
                 return
             left -= LOOK_SECONDS
             if left <= 0 and not self.calm.is_set():
-                self.told("kill of the driver")
+                self.report("kill of the driver")
                 run.kill()
                 self.ends["killed"] += 1
                 return
@@ -59,7 +59,7 @@ class Drivers:
     def _judge(self, run: Run) -> None:
         verdict = run.verdict()
         self.ends[str(verdict.reason)] += 1
-        self.told(f"the driver ended with {run.process.returncode}: {verdict.reason}: {verdict.message[:300]}")
+        self.report(f"the driver ended with {run.process.returncode}: {verdict.reason}: {verdict.message[:300]}")
         if run.process.returncode == ExitCode.DATA_LOSS and verdict.loss:
             report = self.pipeline.recorded(verdict.loss)
             self.ended.wait(self.chance.uniform(*ACCEPTED_AFTER))

@@ -40,7 +40,7 @@ class Faults:
     cluster: Cluster
     topic: str
     chance: random.Random
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     kinds: Mapping[str, Callable[[Faults, Broker, float], None]]
     tails: float = 0.0
     """Part of the faults that take an acknowledged tail: see `lose_tail`."""
@@ -88,7 +88,7 @@ class Faults:
                 return
             self._busy.add(node)
         self.injected[kind] += 1
-        self.told(f"{kind} of broker {node} for {seconds:.1f} s")
+        self.report(f"{kind} of broker {node} for {seconds:.1f} s")
         thread = threading.Thread(target=self._one, args=(kind, self.broker(node), seconds), daemon=True)
         thread.start()
         self._running.append(thread)
@@ -123,7 +123,7 @@ class Faults:
         alone, gone = self.chance.uniform(0.5, 6.0), self.chance.uniform(*SECONDS)
         kind = self.chance.choice(("crash", "pause", "deaf"))
         self.injected[f"tail-{kind}"] += 1
-        self.told(f"tail of partition {number}: broker {leader.node} alone for {alone:.1f} s, then {kind}")
+        self.report(f"tail of partition {number}: broker {leader.node} alone for {alone:.1f} s, then {kind}")
         for follower in followers:
             follower.cut(to=leader.port)
         try:

@@ -44,7 +44,7 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of our fields that a CRD of this kind lacks, such as `status.run.masterUid`, in order.
 
     Those of a status that it limits are there as well, and those that it does not let the operator select by.  Of an
-    object that it lacks, that one alone.  All that a CRD may hold besides our fields is no matter.
+    object that it lacks, that one alone.  Other fields of a CRD do not count.
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}

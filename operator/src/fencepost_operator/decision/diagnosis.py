@@ -177,8 +177,8 @@ def diagnose_end(
     is_drivers = pod is not None and pod.termination_reason == "OOMKilled"
     if kills and not is_drivers and found.category in BY_LOST_EXECUTOR:
         found = _of_killed_worker(found, max(kills, key=lambda kill: kill.at))
-    told = pod.verdict.reason if pod is not None and pod.verdict is not None else None
-    if answered and found.category is Reason.DEPENDENCY_DOWN and told in SEEN_BY_OPERATOR:
+    reason = pod.verdict.reason if pod is not None and pod.verdict is not None else None
+    if answered and found.category is Reason.DEPENDENCY_DOWN and reason in SEEN_BY_OPERATOR:
         found = _of_cut_off_driver(found)
     return replace(found, log=pod.log) if pod else found
 
