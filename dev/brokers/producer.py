@@ -6,12 +6,13 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from harness.background import beside
 
 PARTITIONS: Final = 4
 PER_TURN: Final = (1, 40)
@@ -41,19 +42,11 @@ class Load:
     idempotent: bool
     acknowledged: list[Acknowledged] = field(default_factory=list)
     sent: int = 0
-    _ended: threading.Event = field(default_factory=threading.Event)
     _producer: Producer | None = None
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def flowing(self) -> AbstractContextManager[None]:
         """Produce while the block runs, and until Kafka has answered for every record."""
-        thread = threading.Thread(target=self._run, name=f"load of {self.topic}")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            thread.join()
+        return beside(self._run, name=f"load of {self.topic}")
 
     def fill(self, partition: int, count: int) -> None:
         """Send so many records to one partition, from the caller's thread while nothing else is produced."""
@@ -62,8 +55,8 @@ class Load:
             self._send(producer, partition)
         producer.flush(2 * DELIVERED_WITHIN)
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
             try:
                 producer = self._connected()
                 for _ in range(self.chance.randint(*PER_TURN)):
@@ -73,7 +66,7 @@ class Load:
                 self._connected().poll(0.2)
             except KafkaException:  # fatal for an idempotent producer; what is open stays without an answer
                 self._producer = None
-            self._ended.wait(self.chance.uniform(*PAUSE_SECONDS))
+            stop.wait(self.chance.uniform(*PAUSE_SECONDS))
         if self._producer is not None:
             self._producer.flush(2 * DELIVERED_WITHIN)
 

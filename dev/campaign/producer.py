@@ -6,11 +6,13 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import KafkaException, Message, Producer
+
+from harness.background import beside
 
 KEYS: Final = 300
 PER_TRANSACTION: Final = (1, 60)
@@ -43,19 +45,11 @@ class Load:
     """Offset after the last record of a committed transaction, by partition."""
     _next_id: int = 0
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    _stop: threading.Event = field(default_factory=threading.Event)
     _producer: Producer | None = None
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def flowing(self) -> AbstractContextManager[None]:
         """Produce while the block runs."""
-        thread = threading.Thread(target=self._run, name=f"load of {self.topic}")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
+        return beside(self._run, name=f"load of {self.topic}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -68,14 +62,14 @@ class Load:
             self._producer = None
             yield
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
             with self._turn:
                 try:
                     self._transaction()
                 except KafkaException:  # the log says what was committed; the next producer ends what is open
                     self._producer = None
-            self._stop.wait(self.chance.uniform(*PAUSE_SECONDS))
+            stop.wait(self.chance.uniform(*PAUSE_SECONDS))
 
     def _transaction(self) -> None:
         producer = self._connected()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +21,7 @@ from campaign.world import World, world
 from fencepost.fence import FenceError
 from fencepost_cli.history import check_history
 from flights.sink import CassandraDownError
+from harness.background import beside
 from harness.pipelines import helm_revisions, summary
 from harness.waiting import NotInTimeError, eventually
 from testbed.environment import Environment
@@ -63,8 +62,8 @@ def run(
         made.pipeline.wait_ready()
         report("the pipeline is Ready: load, users and faults begin")
         end = time.monotonic() + minutes * 60
-        with _beside(watch.look):
-            with load.flowing(), _beside(users.act):
+        with beside(watch.look, name="watch"):
+            with load.flowing(), beside(users.act, name="users"):
                 faults.inject(until=lambda: time.monotonic() > end, count=count)
             users.apply(suspend=False)
             report("peace: no record, no fault and no user from now on")
@@ -95,19 +94,6 @@ def run(
 def _report(lines: Iterable[str], report: Callable[[str], None]) -> None:
     for line in lines:
         report(f"  {line}")
-
-
-@contextmanager
-def _beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run `act` in a thread of its own until the block ends."""
-    stop = threading.Event()
-    thread = threading.Thread(target=act, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def _recovered(made: World) -> list[str]:
