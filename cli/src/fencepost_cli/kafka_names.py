@@ -11,6 +11,7 @@ import ctypes
 import re
 import socket
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import cimpl
@@ -42,13 +43,14 @@ def client_of(make: Callable[[dict[str, Any]], T], settings: Mapping[str, Any], 
     own = {key: value for key, value in settings.items() if key != "bootstrap.servers"}
     # Names are asked again when all brokers are lost, and that takes the setting.
     client = make({**own, "metadata.recovery.strategy": "none"})
+    library, system = _libraries()
     handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
-    if handle is None or _library.rd_kafka_opaque(handle) != id(client):
+    if handle is None or library.rd_kafka_opaque(handle) != id(client):
         raise RuntimeError("this version of confluent-kafka keeps its handle elsewhere")
-    callback = _RESOLVE(_resolver(dial))
+    callback = _RESOLVE(_resolver(dial, system))
     _callbacks.append(callback)
-    _library.rd_kafka_conf_set_resolve_cb(_library.rd_kafka_conf(handle), callback)
-    _library.rd_kafka_brokers_add(handle, str(settings["bootstrap.servers"]).encode())
+    library.rd_kafka_conf_set_resolve_cb(library.rd_kafka_conf(handle), callback)
+    library.rd_kafka_brokers_add(handle, str(settings["bootstrap.servers"]).encode())
     return client
 
 
@@ -63,21 +65,22 @@ def servers_of(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def _resolver(dial: Dial) -> Callable[[bytes | None, bytes | None, Any, Any, Any], int]:
+def _resolver(dial: Dial, system: ctypes.CDLL) -> Callable[[bytes | None, bytes | None, Any, Any, Any], int]:
     def resolve(node: bytes | None, service: bytes | None, hints: Any, result: Any, _opaque: Any) -> int:  # noqa: ANN401 - C pointers
         if node is None and service is None:
-            _system.freeaddrinfo(result[0])
+            system.freeaddrinfo(result[0])
             return 0
         try:
             host, port = dial((node or b"").decode(), int(service or b""))
         except Exception:  # noqa: BLE001 - an exception cannot pass through C, and says here that the name has no address
             return int(socket.EAI_NONAME)
-        return int(_system.getaddrinfo(host.encode(), str(port).encode(), hints, result))
+        return int(system.getaddrinfo(host.encode(), str(port).encode(), hints, result))
 
     return resolve
 
 
-def _declared() -> tuple[ctypes.CDLL, ctypes.CDLL]:
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     """Return librdkafka as confluent-kafka has loaded it, and the C library, with the types of what is called."""
     library, system = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(None)
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
@@ -94,6 +97,5 @@ def _declared() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     return library, system
 
 
-_library, _system = _declared()
 _callbacks: Final = list[Any]()
 """librdkafka may ask until the process ends."""
