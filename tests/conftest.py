@@ -1,8 +1,8 @@
 """Settings of every test, and which tests run side by side.
 
-`make test` runs three processes. One runs the e2e tests; the others run the tests that need no testbed, and then those
-that need Kafka and Cassandra. The one that is done first takes a share of the latter. The e2e tests that take Kafka and
-Cassandra away come early, while the other processes do not need them.
+`make test` runs three processes. One runs the e2e tests of the pipeline that these share; the others run the tests that
+need no testbed, and then those that need Kafka and Cassandra. The first tests to run take Kafka and Cassandra away,
+while the other processes do not need them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from harness import data_services
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-NEED_DATA_SERVICES = ("contract", "integration", "gitops")
+NEED_DATA_SERVICES = ("tests/contract/", "tests/integration/", "tests/gitops/", "tests/e2e/mistakes/")
+SHARE_FIXTURES = (
+    "tests/contract/",
+    "tests/gitops/",
+    "tests/integration/cli/",
+    "tests/integration/lifecycle/",
+    "tests/e2e/",
+)
+"""Folders of which one process runs the whole, since their tests share what is slow to set up."""
 EARLY_FOLDERS = (
     "tests/integration/lifecycle/",
+    "tests/e2e/mistakes/",
     "tests/integration/driver/",
     "tests/integration/operator/",
     "tests/integration/kafka/",
@@ -32,8 +41,8 @@ EARLY_FOLDERS = (
 )
 """Of those that need Kafka and Cassandra, in this order, before all others.
 
-First lifecycle/, which mostly waits, beside the e2e tests: Spark takes all CPUs in these and in driver/. Then the
-longest first: begun last, one process would do it alone at the end.
+First lifecycle/ and mistakes/, which mostly wait, beside the e2e tests: Spark takes all CPUs in these and in driver/.
+Then the longest first: begun last, one process would do it alone at the end.
 """
 
 
@@ -42,12 +51,11 @@ MOST_SAID = 1500
 
 
 class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Gives one process the whole of a folder that shares the testbed; of the other folders, a file at a time."""
+    """Gives one process the whole of a folder whose tests share fixtures; of the other folders, a file at a time."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        shares = _suite(file) in {"e2e", *NEED_DATA_SERVICES}
-        return str(Path(file).parent) if shares else file
+        return str(Path(file).parent) if file.startswith(SHARE_FIXTURES) else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -85,18 +93,12 @@ def _crash(report: pytest.TestReport | pytest.CollectReport) -> str:
     return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]} …"
 
 
-def _suite(nodeid: str) -> str:
-    """Return the folder in tests/ that a test or a file is in."""
-    return Path(nodeid).parts[1]
-
-
 def _turn(item: pytest.Item) -> int:
     """Return a test's place in the order; of equal ones the order stays."""
-    suite = _suite(item.nodeid)
-    if suite in NEED_DATA_SERVICES:
+    if item.nodeid.startswith(NEED_DATA_SERVICES):
         early = (4 + place for place, folder in enumerate(EARLY_FOLDERS) if item.nodeid.startswith(folder))
         return next(early, 4 + len(EARLY_FOLDERS))
-    if suite != "e2e":
+    if not item.nodeid.startswith("tests/e2e/"):
         return 3
     return next((turn for turn, marker in enumerate(("fresh", "outage")) if item.get_closest_marker(marker)), 2)
 
@@ -104,4 +106,4 @@ def _turn(item: pytest.Item) -> int:
 def _access(item: pytest.Item) -> AbstractContextManager[None]:
     if item.get_closest_marker("outage"):
         return data_services.taken_away()
-    return data_services.in_use() if _suite(item.nodeid) in NEED_DATA_SERVICES else nullcontext()
+    return data_services.in_use() if item.nodeid.startswith(NEED_DATA_SERVICES) else nullcontext()

@@ -24,7 +24,7 @@ from unit.charts.rendering import CHARTS, REPOSITORY, HelmError, Object
 from unit.crds.schema import at, defaulted
 
 BODY: Final[dict[str, Any]] = yaml.safe_load(
-    (REPOSITORY / "tests" / "e2e" / "manifests" / "everything.yaml").read_text()
+    (REPOSITORY / "tests" / "e2e" / "mistakes" / "manifests" / "everything.yaml").read_text()
 )
 BODY["spec"]["cluster"]["affinity"] = sample(at("spec.cluster.affinity"))
 UID: Final = "5d6a2fd6-9b23-438b-9361-8f3460c92464"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed import packages
+from testbed.home import Home
 from testbed.process import Transcript
 
 PROGRAMS = Path("/usr/lib/postgresql")
@@ -26,7 +28,9 @@ def install(log: Path) -> None:
     if not SETTINGS.exists() and os.geteuid() == 0:
         SETTINGS.parent.mkdir(exist_ok=True)
         SETTINGS.write_text("create_main_cluster = false\n")
-    packages.install(("pg_ctlcluster",), Transcript(log))
+    with (Home.of_user().root / "postgresql.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes need it
+        packages.install(("pg_ctlcluster",), Transcript(log))
 
 
 def program(name: str) -> str:

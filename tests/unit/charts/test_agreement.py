@@ -13,7 +13,7 @@ from unit.charts.rendering import REPOSITORY, Object, objects, one
 from unit.crds.schema import defaulted, minimal
 
 EVERYTHING: dict[str, Any] = yaml.safe_load(
-    (REPOSITORY / "tests" / "e2e" / "manifests" / "everything.yaml").read_text()
+    (REPOSITORY / "tests" / "e2e" / "mistakes" / "manifests" / "everything.yaml").read_text()
 )
 GENERATION = 7
 
