@@ -15,7 +15,7 @@ from campaign.faults import schedule
 from campaign.log import Record, read_log
 from campaign.operators import two_operators
 from campaign.producer import Load
-from campaign.users import Users
+from campaign.users import REWIND, Users
 from campaign.watch import Watch
 from campaign.world import World, world
 from fencepost.fence import FenceError
@@ -135,8 +135,9 @@ def _left(made: World, ends: dict[str, int]) -> dict[str, Any]:
 
 
 def _left_over(made: World) -> list[str]:
-    """Delete the pipeline; return what is there of it afterwards."""
+    """Delete the pipeline and its rewinds, whose Jobs stay with them; return what is there of it afterwards."""
     made.pipeline.delete(seconds=GONE_SECONDS)
+    made.kubectl.run("delete", REWIND, "--all", f"--timeout={GONE_SECONDS:.0f}s", seconds=GONE_SECONDS + 10)
 
     def gone() -> bool:
         left = [*made.pipeline.owned(), *(one["metadata"]["name"] for one in helm_revisions(made.kubectl, "campaign"))]

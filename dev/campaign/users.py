@@ -21,7 +21,7 @@ BETWEEN: Final = (10.0, 40.0)
 """Seconds from the end of one action to the next."""
 LASTS: Final = (5.0, 30.0)
 """Seconds that a pipeline is suspended, or runs with bad code."""
-MOST_PARTITIONS: Final = 7
+MOST_PARTITIONS: Final = 16
 REWIND: Final = "pipelinerewinds.streaming.fencepost.dev"
 REWIND_SECONDS: Final = 900.0
 
@@ -90,11 +90,11 @@ class Users:
         self.apply(job=before)
 
     def grow(self, _: threading.Event) -> None:
-        """Add a partition to the topic."""
+        """Double the topic's partitions: with another number, keys move between old partitions and lose their order."""
         if self._partitions < MOST_PARTITIONS:
             with self.load.held():
-                Topics(self.world.bootstrap).grow(self.world.topic, self._partitions + 1)
-            self._partitions += 1
+                Topics(self.world.bootstrap).grow(self.world.topic, 2 * self._partitions)
+            self._partitions *= 2
 
     def rewind(self, _: threading.Event) -> None:
         """Go back to a moment within the last minutes, and wait for the end of it."""
