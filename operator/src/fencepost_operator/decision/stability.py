@@ -32,20 +32,20 @@ def with_stable(context: Context, status: Status) -> Status:
     if not isinstance(fence, Known) or fence.value is None or not _has_proven_itself(context, run):
         return status
     revision = _started_with(context, run, fence.value)
-    if status.stable is not None and status.stable.revision == revision:
+    if not revision or (status.stable is not None and status.stable.revision == revision):
         return status
     found = StableStatus(revision=revision, epoch=run.epoch, since=context.now)
     return replace(status, stable=found)
 
 
 def _started_with(context: Context, run: RunStatus, row: FenceRow) -> str:
-    """Return the revision that the run was started with, which its row names: what it commits proves no later one.
+    """Return the revision that the run was started with, as its row names it; empty when the row is another run's.
 
-    The recorded one follows the object where a change needs no other run, such as one of the bounds of batches.
-    A run that an older release started names none.
+    The recorded one follows the object where a change needs no other run, such as one of the bounds of batches:
+    what the run commits does not prove it.
     """
     is_its = (row.epoch, row.driver) == (run.epoch, run.pod_uid)
-    return (revision_in(context.pipeline.key.name, row.code) if is_its else "") or run.revision
+    return revision_in(context.pipeline.key.name, row.code) if is_its else ""
 
 
 def _has_proven_itself(context: Context, run: RunStatus) -> bool:
