@@ -17,7 +17,7 @@ from simulation.history import History
 from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
 
-HISTORIES, SHARES = 1000, 4
+HISTORIES, SHARES = 2000, 4
 reached, played = Coverage(), set[int]()
 
 
