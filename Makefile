@@ -87,6 +87,10 @@ test-unit: tools ## Run the tests that need no cluster
 simulate: venv ## Play 100,000 random histories with faults on the operator (HISTORIES, SEED)
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--count $(HISTORIES) --coverage)
 
+.PHONY: mutants
+mutants: venv ## Break the core at random, and print what its tests do not find (MODULES, COUNT, SEED)
+	@$(BIN)/python -m mutants $(MODULES) --count $(or $(COUNT),30) --seed $(or $(SEED),1)
+
 .PHONY: replicas
 replicas: venv ## Hold the fence on three and six nodes of Cassandra against 500 faults (CAMPAIGNS, SEED)
 	@$(BIN)/python -m testbed up --until cassandra-image

@@ -1,0 +1,49 @@
+"""What is mutated, and which tests may kill it: the paths of both, in this place only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+OPERATOR_TESTS: Final = ("tests/unit/operator", "tests/crash")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """Files and folders, from the checkout's root."""
+
+    name: str
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def files(self, root: Path) -> list[Path]:
+        """Return the files to mutate, in an order that is the same each time. Raises FileNotFoundError without one."""
+        found = [file for each in self.sources for file in sorted(root.glob(each))]
+        if not found:
+            raise FileNotFoundError(
+                f"{self.name}: no file matches {', '.join(self.sources)}: correct mutants/modules.py"
+            )
+        return found
+
+
+MODULES: Final = (
+    Module(
+        name="fence/protocol",
+        sources=("job-image/src/fencepost/fence/protocol.py",),
+        tests=("tests/unit/fence", "tests/unit/driver"),
+    ),
+    Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=("tests/unit/driver",)),
+    Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=("tests/unit/driver",)),
+    Module(
+        name="decision/rules",
+        sources=("operator/src/fencepost_operator/decision/rules/*.py",),
+        tests=OPERATOR_TESTS,
+    ),
+    Module(
+        name="decision/rewind",
+        sources=("operator/src/fencepost_operator/decision/rewind/*.py",),
+        tests=OPERATOR_TESTS,
+    ),
+)
