@@ -122,6 +122,13 @@ def test_an_executor_that_runs_out_of_memory_ends_with_the_authors_options_too()
     assert options.split()[-2:] == ["-XX:+ExitOnOutOfMemoryError", "-Dx=1"]
 
 
+def test_an_authors_jars_are_behind_sparks_in_executors_where_the_class_archive_admits_them() -> None:
+    conf = session.settings(replace(CONFIG, spark_conf={"spark.executor.extraClassPath": "/a.jar:/b.jar"}), POD)
+    assert conf["spark.executorEnv.SPARK_DIST_CLASSPATH"] == "/a.jar:/b.jar"
+    assert "spark.executor.extraClassPath" not in conf
+    assert "spark.executorEnv.SPARK_DIST_CLASSPATH" not in session.settings(CONFIG, POD)
+
+
 def test_a_session_is_asked_for_once_the_masters_port_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -69,7 +69,8 @@ FROM_THE_SPEC: Final[Mapping[str, str]] = MappingProxyType({"spark.driver.memory
 DRIVER_JAVA_OPTIONS: Final = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 """Settings with options for the driver's JVM; the driver starts it with them."""
 DRIVER_CLASS_PATH: Final = "spark.driver.extraClassPath"
-"""Setting with jars for the driver's JVM; they come after Spark's own, which the image's class archive requires."""
+EXECUTOR_CLASS_PATH: Final = "spark.executor.extraClassPath"
+"""Settings with an author's jars; they come after Spark's own, which the image's class archive requires."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, 
         own |= _cluster_settings(environment)
         derived = _lost_executor_settings(config)
     merged = {**DEFAULTS, **derived, **authors, **own}
-    return merged | _executor_options(merged)
+    class_path = _executor_class_path(merged.pop(spark_conf.EXECUTOR_CLASS_PATH, ""))
+    return merged | class_path | _executor_options(merged)
 
 
 def _refuse_unsupported(conf: Mapping[str, str]) -> None:
@@ -134,6 +135,14 @@ def _cluster_settings(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.network.crypto.cipher": "AES/GCM/NoPadding",
         "spark.network.crypto.saslFallback": "false",
     }
+
+
+def _executor_class_path(authors: str) -> dict[str, str]:
+    """Return the setting that puts the author's class path after Spark's jars.
+
+    Spark would put it first: the executor's JVM then runs without the archive, and takes twice the CPU time to start.
+    """
+    return {"spark.executorEnv.SPARK_DIST_CLASSPATH": authors} if authors else {}
 
 
 def _executor_options(merged: Mapping[str, str]) -> dict[str, str]:
