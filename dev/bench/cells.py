@@ -17,7 +17,7 @@ from bench.encoding import DETAILS, ROWS, departures, in_one_type
 from bench.figures import Result, Sample
 from demo.scene import Scene
 from fencepost.fence.schema import STATEMENT_LIMIT
-from fencepost.sinks.writer import Target, write
+from fencepost.sinks.cassandra.writer import Target, write
 from flights.console import Console
 from harness.sink_targets import target_of
 from testbed.environment import Environment, load

@@ -20,10 +20,10 @@ from cassandra.cqltypes import UserType, lookup_casstype
 from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType, BoundStatement, PreparedStatement
 
-from fencepost.sinks.entries import entries
-from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
-from fencepost.sinks.requests import Change, Request, send_encoded
-from fencepost.sinks.types import encoder
+from fencepost.sinks.cassandra.encoding.columns import encoder
+from fencepost.sinks.cassandra.encoding.requests import Change, Request, send_encoded
+from fencepost.sinks.cassandra.index_entries import entries
+from fencepost.sinks.cassandra.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
 
 ROWS: Final = 10_000
 """Rows in one Arrow batch, as the reader makes them."""

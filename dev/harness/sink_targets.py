@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.sinks.writer import Target
+from fencepost.sinks.cassandra.writer import Target
 from testbed.environment import Environment
 
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from fencepost.contract import CassandraSink, DriverConfig
 from fencepost.fence.cassandra_session import connect
-from fencepost.sinks import BatchToken, writer
-from fencepost.sinks.indexed_table import IndexedTable
-from fencepost.sinks.purge import purgeable
+from fencepost.sinks import BatchToken
+from fencepost.sinks.cassandra import writer
+from fencepost.sinks.purge.cassandra_output import purgeable
+from fencepost.sinks.purge.indexed_output import IndexedTable
 
 
 def records(start: int, until: int) -> pa.RecordBatch:

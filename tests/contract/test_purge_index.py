@@ -22,8 +22,8 @@ from fencepost.contract import CassandraSink, DriverConfig, Verdict
 from fencepost.contract.purge import PurgeReport
 from fencepost.errors import BadSpec
 from fencepost.sinks import BatchToken
-from fencepost.sinks.cassandra import TableSink, bind
-from fencepost.sinks.purge_index import create_statement
+from fencepost.sinks.cassandra.cassandra_sink import TableSink, bind
+from fencepost.sinks.cassandra.purge_index import create_statement
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,9 @@ from cassandra.cluster import Session
 from fakes.spark_types import frame
 from fencepost.contract import CassandraSink, ClusteringColumn, CreateTable
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.sinks import BatchToken, cassandra
-from fencepost.sinks.cassandra import TableSink
+from fencepost.sinks import BatchToken
+from fencepost.sinks.cassandra import cassandra_sink
+from fencepost.sinks.cassandra.cassandra_sink import TableSink
 from fencepost.testing.sinks import SinkContract, Subject
 from integration.driver.support import Pipeline, open_session
 from testbed.environment import Environment
@@ -58,7 +59,7 @@ class Place:
         used = session or self.session
         used.cluster.refresh_schema_metadata()
         sink = replace(self.sink, **changes)
-        return cassandra.bind(self.pipeline.config, sink, used, self.pipeline.credentials)
+        return cassandra_sink.bind(self.pipeline.config, sink, used, self.pipeline.credentials)
 
     def statement(self) -> str:
         """The table as Cassandra describes it."""

@@ -13,8 +13,9 @@ from cassandra.cluster import Session
 from fakes.spark_types import frame
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.errors import BadSpec, PoisonRecord
-from fencepost.sinks import BatchToken, cassandra
-from fencepost.sinks.cassandra import TableSink
+from fencepost.sinks import BatchToken
+from fencepost.sinks.cassandra import cassandra_sink
+from fencepost.sinks.cassandra.cassandra_sink import TableSink
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -53,7 +54,7 @@ class Table:
     def sink(self) -> TableSink:
         self.session.cluster.refresh_schema_metadata()
         sink = CassandraSink(name="rows", keyspace="driver_tests", table=self.name)
-        return cassandra.bind(self.config, sink, self.session, self.credentials)
+        return cassandra_sink.bind(self.config, sink, self.session, self.credentials)
 
     def write(self, *rows: dict[str, Any], token: int = 1_000, schema: pa.Schema = SCHEMA) -> None:
         batch = BatchToken(pipeline="p", epoch=1, version=1, token=token, offsets={})

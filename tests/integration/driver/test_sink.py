@@ -17,7 +17,7 @@ from cassandra.util import Date, Time
 
 from fakes.protocol_v4 import v4_in_front_of
 from fencepost.errors import PoisonRecord
-from fencepost.sinks.writer import Target, write
+from fencepost.sinks.cassandra.writer import Target, write
 from harness.sink_targets import target_of
 from testbed.environment import Environment
 

@@ -14,8 +14,10 @@ from cassandra.cluster import Session
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from fencepost.contract import CassandraSink, DriverConfig, KafkaSink
-from fencepost.sinks import BatchToken, cassandra, kafka
+from fencepost.sinks import BatchToken
+from fencepost.sinks.cassandra import cassandra_sink
 from fencepost.sinks.dedup import newest
+from fencepost.sinks.kafka import kafka_sink
 from fencepost.testing.sinks import SinkContract, Subject
 from integration.driver.support import Kafka, Pipeline
 from testbed.environment import Environment
@@ -68,7 +70,7 @@ class TestCassandraTable(SinkContract):
 
         rows = batch(part, "a", "b", "c")
         return Subject(
-            open=lambda: cassandra.bind(config, sink, session, credentials),
+            open=lambda: cassandra_sink.bind(config, sink, session, credentials),
             rows=rows,
             changed=batch(part, "x", "y", "z"),
             read=read,
@@ -133,7 +135,7 @@ class TestKafkaTopic(SinkContract):
 
         rows = batch("t", "a", "b", "c")
         return Subject(
-            open=lambda: kafka.bind(KafkaSink(name="out", topic=topic), properties, patience=30.0),
+            open=lambda: kafka_sink.bind(KafkaSink(name="out", topic=topic), properties, patience=30.0),
             rows=rows,
             changed=batch("t", "x", "y", "z"),
             read=read,
@@ -144,7 +146,8 @@ class TestKafkaTopic(SinkContract):
 def test_a_failed_task_leaves_nothing_that_readers_of_committed_records_see(
     environment: Environment, topic: str
 ) -> None:
-    sink = kafka.bind(KafkaSink(name="out", topic=topic), {"bootstrap.servers": environment.kafka_host}, patience=30.0)
+    properties = {"bootstrap.servers": environment.kafka_host}
+    sink = kafka_sink.bind(KafkaSink(name="out", topic=topic), properties, patience=30.0)
     token = BatchToken(pipeline=f"test/test/{topic}", epoch=1, version=3, token=9, offsets={})
 
     def breaking() -> Iterator[pa.RecordBatch]:

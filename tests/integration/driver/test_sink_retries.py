@@ -13,8 +13,9 @@ from cassandra.cluster import Session
 
 from fakes.relay import relay_to
 from fencepost.contract import CassandraEndpoint
-from fencepost.sinks import BatchToken, tasks, writer
-from fencepost.sinks.cassandra import TableTask
+from fencepost.sinks import BatchToken, task_half
+from fencepost.sinks.cassandra import writer
+from fencepost.sinks.cassandra.cassandra_sink import TableTask
 from harness.sink_targets import target_of
 from testbed.environment import Environment
 
@@ -42,7 +43,7 @@ def rows(first: int) -> pa.RecordBatch:
 
 def written(task: TableTask, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
     """Run a task; return the rows and the repeated requests that it reports."""
-    reports = [one for report in tasks.write(task, TOKEN, "rows", batches) for one in report.to_pylist()]
+    reports = [one for report in task_half.write(task, TOKEN, "rows", batches) for one in report.to_pylist()]
     return sum(one["rows"] for one in reports), sum(one["retries"] for one in reports)
 
 

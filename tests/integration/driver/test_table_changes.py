@@ -12,8 +12,8 @@ import pytest
 from cassandra.cluster import Session
 
 from fencepost.errors import PoisonRecord
-from fencepost.sinks.changes import Rules
-from fencepost.sinks.writer import Target, write
+from fencepost.sinks.cassandra.row_changes import Rules
+from fencepost.sinks.cassandra.writer import Target, write
 from harness.sink_targets import target_of
 from testbed.environment import Environment
 

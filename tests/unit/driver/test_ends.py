@@ -46,7 +46,7 @@ from fencepost.errors import (
 from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
 from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
-from fencepost.sinks.tables import Table
+from fencepost.sinks.cassandra.table_metadata import Table
 from fencepost.spark import failures, session
 
 CONFIG = DriverConfig(

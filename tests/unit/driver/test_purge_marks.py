@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from fencepost.sinks.cassandra.index_completeness import Mark, MarkTable, OpenLedger, complete_from
 from fencepost.sinks.interface import BatchToken
-from fencepost.sinks.marks import Mark, MarkTable, OpenLedger, complete_from
 
 DAY = 86_400
 MICRO = 1_000_000

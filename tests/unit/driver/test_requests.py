@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.errors import BadSpec
-from fencepost.sinks import requests
-from fencepost.sinks.requests import Change, EncodedRows, Request, send_encoded
-from fencepost.sinks.types import encoder
+from fencepost.sinks.cassandra.encoding import requests
+from fencepost.sinks.cassandra.encoding.columns import encoder
+from fencepost.sinks.cassandra.encoding.requests import Change, EncodedRows, Request, send_encoded
 
 TIMESTAMP: Final = 1_700_000_000_123_456
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,9 +12,9 @@ import pytest
 from cassandra.cqltypes import lookup_casstype
 
 from fakes.spark_types import spark_type
-from fencepost.sinks.cql import parsed, quoted
-from fencepost.sinks.fit import problems
-from fencepost.sinks.types import NullInCollection, encoder
+from fencepost.sinks.cassandra.cql import parsed, quoted
+from fencepost.sinks.cassandra.encoding.columns import NullInCollection, encoder
+from fencepost.sinks.cassandra.type_fit import problems
 
 ID = "5132b130-ae79-11e4-ab27-0800200c9a66"
 AT = datetime(2013, 1, 1, 10, 15, 30, 123456, tzinfo=UTC)

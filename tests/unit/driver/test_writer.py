@@ -23,12 +23,14 @@ from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError
-from fencepost.sinks import BatchToken, requests, tasks, writer
-from fencepost.sinks.cassandra import TableTask
-from fencepost.sinks.requests import BATCH_ROWS as ROWS
-from fencepost.sinks.requests import STEP_BYTES, Change
-from fencepost.sinks.rows import values_of
-from fencepost.sinks.types import encoder
+from fencepost.sinks import BatchToken, task_half
+from fencepost.sinks.cassandra import writer
+from fencepost.sinks.cassandra.cassandra_sink import TableTask
+from fencepost.sinks.cassandra.encoding import requests
+from fencepost.sinks.cassandra.encoding.columns import encoder
+from fencepost.sinks.cassandra.encoding.requests import BATCH_ROWS as ROWS
+from fencepost.sinks.cassandra.encoding.requests import STEP_BYTES, Change
+from fencepost.sinks.cassandra.encoding.rows import values_of
 
 COLUMNS = ("p", "o", "v")
 KINDS = [lookup_casstype(name) for name in ("Int32Type", "LongType", "UTF8Type")]
@@ -89,7 +91,7 @@ class Time:
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     made = Time()
     monkeypatch.setattr(writer, "time", made)
-    monkeypatch.setattr(tasks, "time", made)
+    monkeypatch.setattr(task_half, "time", made)
     return made
 
 
@@ -301,7 +303,7 @@ def test_what_is_tried_again_is_reported_with_the_rows(session: Session) -> None
     task, token = TableTask(TARGET), BatchToken(pipeline="s/ns/n", epoch=1, version=1, token=7, offsets={})
 
     def retries() -> int:
-        reports = list(tasks.write(task, token, "s", iter([batch([1], ["a"])])))
+        reports = list(task_half.write(task, token, "s", iter([batch([1], ["a"])])))
         return sum(report.column("retries").to_pylist()[0] for report in reports)
 
     session.executing = answers(OperationTimedOut(), OverloadedErrorMessage(code=0, message="", info={}))
@@ -537,8 +539,8 @@ def test_a_slow_task_reports_its_rows_while_it_writes(session: Session, time: Ti
     session.executing = lambda: time.sleep(3)
     many = writer.IN_FLIGHT + 3
     task, token = TableTask(TARGET), BatchToken(pipeline="s/ns/n", epoch=1, version=1, token=7, offsets={})
-    reports = list(tasks.write(task, token, "s", iter([batch(list(range(many)), ["v"] * many)])))
+    reports = list(task_half.write(task, token, "s", iter([batch(list(range(many)), ["v"] * many)])))
     rows = [report.column("rows").to_pylist()[0] for report in reports]
     assert sum(rows) == many
     assert len(rows) == 4  # three waits for the oldest of the requests under way, and the end
-    assert {len(report.column("filler").to_pylist()[0]) for report in reports[:-1]} == {len(tasks.FILLER)}
+    assert {len(report.column("filler").to_pylist()[0]) for report in reports[:-1]} == {len(task_half.FILLER)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fakes.spark_types import frame
 from fencepost.contract import CassandraSink, ClusteringColumn, CreateTable
-from fencepost.sinks.creation import statements
+from fencepost.sinks.cassandra.table_creation import statements
 
 SINK = CassandraSink(name="rows", keyspace="shop", table="sessions")
 KEY = CreateTable(partition_key=("customer",), clustering_key=(ClusteringColumn(column="Started", order="DESC"),))

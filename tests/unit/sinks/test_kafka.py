@@ -14,8 +14,8 @@ from fencepost.errors import BadSpec, PoisonRecord
 from fencepost.kafka.log import QUIET
 from fencepost.sinks import BatchToken
 from fencepost.sinks.dedup import newest
-from fencepost.sinks.kafka import TopicSink
-from fencepost.sinks.producer import ProducerTask, _records, settings
+from fencepost.sinks.kafka.kafka_sink import TopicSink
+from fencepost.sinks.kafka.producer import ProducerTask, _records, settings
 
 TASK = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "kafka:9092"}, patience=5.0)
 COORDINATES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}

@@ -87,8 +87,8 @@ def test_nothing_is_deleted_where_a_later_sink_cannot_count(store: Path, monkeyp
 
 
 def test_the_entries_of_an_index_have_the_keys_bytes() -> None:
-    from fencepost.sinks.entries import entries  # noqa: PLC0415
-    from fencepost.sinks.purge_index import Index, split_key  # noqa: PLC0415
+    from fencepost.sinks.cassandra.index_entries import entries  # noqa: PLC0415
+    from fencepost.sinks.cassandra.purge_index import Index, split_key  # noqa: PLC0415
 
     rows = pa.RecordBatch.from_pydict(
         {
@@ -112,7 +112,7 @@ def test_a_slow_request_of_a_purge_is_no_frozen_process() -> None:
     """A purge with a long stallTimeout waits minutes for one answer; its patience began once more after each."""
     from cassandra.metadata import ColumnMetadata, KeyspaceMetadata, TableMetadata  # noqa: PLC0415
 
-    from fencepost.sinks.purge import purgeable  # noqa: PLC0415
+    from fencepost.sinks.purge.cassandra_output import purgeable  # noqa: PLC0415
 
     table = TableMetadata("shop", "orders")
     kinds = {"topic": "text", "partition": "int", "offset": "bigint"}

@@ -16,8 +16,8 @@ from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
 from fencepost.contract import ExitCode, Reason
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.fence.patience import Patience
-from fencepost.sinks.marks import Mark, MarkTable
-from fencepost.sinks.queries import Queries
+from fencepost.sinks.cassandra.index_completeness import Mark, MarkTable
+from fencepost.sinks.cassandra.queries import Queries
 
 DENIED = Unauthorized("User has no SELECT permission")
 DOWN = Unavailable("no replica", required_replicas=2, alive_replicas=1)

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.context import WARM_TOKEN
 from fencepost.errors import BatchFailed, WorkerError, from_text
-from fencepost.sinks import BatchToken, retried, tasks
+from fencepost.sinks import BatchToken, retried, task_half
 from fencepost.spark.fan_out import write_all
 
 TOKEN = BatchToken(pipeline="p", epoch=1, version=1, token=5, offsets={"t/0": (0, 3)})
@@ -33,7 +33,7 @@ class Takes:
 
 def test_rows_that_a_sink_leaves_unread_fail_the_batch() -> None:
     with pytest.raises(WorkerError) as caught:
-        list(tasks.write(Takes(1), TOKEN, "orders", iter(ROWS)))
+        list(task_half.write(Takes(1), TOKEN, "orders", iter(ROWS)))
     error = from_text(str(caught.value))
     assert isinstance(error, BatchFailed)
     assert error.reason == "SinkFailed"
@@ -42,7 +42,7 @@ def test_rows_that_a_sink_leaves_unread_fail_the_batch() -> None:
 
 def test_so_they_do_where_several_sinks_share_the_rows() -> None:
     writes = {
-        name: lambda rows, sink=sink, name=name: tasks.write(sink, TOKEN, name, rows)
+        name: lambda rows, sink=sink, name=name: task_half.write(sink, TOKEN, name, rows)
         for name, sink in {"all": Takes(9), "one": Takes(1)}.items()
     }
     with pytest.raises(WorkerError, match="sink 'one' ended before it had read all rows"):
@@ -64,7 +64,7 @@ class Repeats:
 
 def test_what_a_sink_repeats_is_its_own_where_several_share_the_rows() -> None:
     writes = {
-        name: lambda rows, sink=sink, name=name: tasks.write(sink, TOKEN, name, rows)
+        name: lambda rows, sink=sink, name=name: task_half.write(sink, TOKEN, name, rows)
         for name, sink in {"calm": Takes(9), "few": Repeats(1), "many": Repeats(5)}.items()
     }
     counted = dict.fromkeys(writes, 0)
@@ -82,7 +82,7 @@ def test_in_a_warm_up_the_rows_are_read_for_a_sink_that_reads_none() -> None:
             read.append(number)
             yield one
 
-    list(tasks.write(Ends(), replace(TOKEN, token=WARM_TOKEN), "orders", rows()))
+    list(task_half.write(Ends(), replace(TOKEN, token=WARM_TOKEN), "orders", rows()))
     assert read == [0, 1, 2]
 
 
@@ -97,6 +97,6 @@ class Ends:
 
 def test_a_sink_that_reads_all_rows_passes() -> None:
     sink = Takes(9)
-    reports = list(tasks.write(sink, TOKEN, "orders", iter(ROWS)))
+    reports = list(task_half.write(sink, TOKEN, "orders", iter(ROWS)))
     assert sum(report.column("rows")[0].as_py() for report in reports) == 3
     assert sink.taken == [0, 1, 2]

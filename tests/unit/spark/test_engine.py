@@ -462,9 +462,9 @@ def test_progress_grows_while_one_task_writes_slowly(make: Callable[..., SparkEn
         import os  # noqa: PLC0415
         import time  # noqa: PLC0415
 
-        from fencepost.sinks import tasks  # noqa: PLC0415
+        from fencepost.sinks import task_half  # noqa: PLC0415
 
-        tasks.REPORT_INTERVAL = 0.1  # type: ignore[misc]
+        task_half.REPORT_INTERVAL = 0.1  # type: ignore[misc]
         for batch in batches:
             yield batch.num_rows
             while not os.path.exists(path):  # noqa: PTH110

@@ -25,9 +25,9 @@ from fencepost.errors import (
     begin_attempt,
     suspects_record,
 )
-from fencepost.sinks import BatchToken, tasks
+from fencepost.sinks import BatchToken, task_half
 from fencepost.sinks.function import FunctionContext, FunctionTask
-from fencepost.sinks.producer import ProducerTask
+from fencepost.sinks.kafka.producer import ProducerTask
 from fencepost.spark import failures
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_string_that_is_not_utf8_suspects_its_record_in_a_kafka_sink(spark: Sp
     task = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "k:9092"}, patience=1.0)
     rehearsal = replace(TOKEN, token=WARM_TOKEN)
     rows = spark.createDataFrame([(bytearray(b"\xff\xfe"),)], "value binary").selectExpr("cast(value as string) value")
-    found = failure(rows.mapInArrow(partial(tasks.write, task, rehearsal, "out"), tasks.RESULT_COLUMNS))
+    found = failure(rows.mapInArrow(partial(task_half.write, task, rehearsal, "out"), task_half.RESULT_COLUMNS))
     assert suspects_record(found)
     assert "UnicodeDecodeError" in found.message
 
@@ -116,7 +116,7 @@ def refusing(batches: Iterator[pa.RecordBatch], _: FunctionContext) -> None:
 
 def test_an_exception_of_a_function_sink_suspects_a_record(spark: SparkSession) -> None:
     """It was 20 attempts and Stalled."""
-    write = partial(tasks.write, FunctionTask("search", refusing, {}), TOKEN, "search")
-    found = failure(spark.range(5).mapInArrow(write, tasks.RESULT_COLUMNS))
+    write = partial(task_half.write, FunctionTask("search", refusing, {}), TOKEN, "search")
+    found = failure(spark.range(5).mapInArrow(write, task_half.RESULT_COLUMNS))
     assert suspects_record(found)
     assert "mapper_parsing_exception" in found.message

@@ -235,9 +235,9 @@ class Waiting:
         import os  # noqa: PLC0415
         import time  # noqa: PLC0415
 
-        from fencepost.sinks import tasks  # noqa: PLC0415
+        from fencepost.sinks import task_half  # noqa: PLC0415
 
-        tasks.REPORT_INTERVAL = 0.1  # type: ignore[misc]
+        task_half.REPORT_INTERVAL = 0.1  # type: ignore[misc]
         for rows in batches:
             yield rows.num_rows
         while not os.path.exists(f"{self._folder}/{batch.version}"):  # noqa: PTH110

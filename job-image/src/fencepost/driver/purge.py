@@ -16,7 +16,7 @@ from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.driver import verdict
 from fencepost.driver.environment import Environment
 from fencepost.errors import BadSpec
-from fencepost.sinks.purged import Purged
+from fencepost.sinks.purge.purged_sink import Purged
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def _outputs(config: DriverConfig, environment: Environment) -> Iterator[dict[st
     """Open what can be purged of each sink, by its name. Raises BadSpec naming a sink of which nothing can."""
     from fencepost.fence import tls  # noqa: PLC0415
     from fencepost.fence.cassandra_session import connect  # noqa: PLC0415
-    from fencepost.sinks.plugin_output import open_purgeable  # noqa: PLC0415
-    from fencepost.sinks.purge import purgeable  # noqa: PLC0415 - a configuration that cannot be read needs no client
+    from fencepost.sinks.purge.cassandra_output import purgeable  # noqa: PLC0415 - a configuration that cannot be read needs no client
+    from fencepost.sinks.purge.plugin_output import open_purgeable  # noqa: PLC0415
 
     if other := [sink.name for sink in config.sinks if not isinstance(sink, CassandraSink | PluginSink)]:
         raise BadSpec(

@@ -11,8 +11,10 @@ from fencepost.contract import CassandraSink, DriverConfig, FunctionSink, KafkaE
 from fencepost.entrypoint import load
 from fencepost.errors import BadSpec, BatchFailed, DriverError
 from fencepost.kafka.log import client_properties
-from fencepost.sinks import cassandra, function, kafka
+from fencepost.sinks import function
+from fencepost.sinks.cassandra import cassandra_sink
 from fencepost.sinks.interface import Sink, SinkContext
+from fencepost.sinks.kafka import kafka_sink
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -44,10 +46,10 @@ def open_sinks(
     def one(sink: DeclaredSink) -> Sink:
         match sink:
             case CassandraSink():
-                return cassandra.bind(config, sink, session, credentials, tls)
+                return cassandra_sink.bind(config, sink, session, credentials, tls)
             case KafkaSink():
                 properties = kafka_properties if sink.bootstrap_servers is None else _own_kafka(sink, options_dir)
-                return kafka.bind(sink, properties, patience=config.task_patience)
+                return kafka_sink.bind(sink, properties, patience=config.task_patience)
             case FunctionSink():
                 field = f"function.entrypoint of sink {sink.name!r} in spec.sinks"
                 write = load(sink.entrypoint, code_dir, field=field)

@@ -18,7 +18,7 @@ from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, PoisonRecord, begin_attempt
 from fencepost.kafka.reader import read
-from fencepost.sinks import BatchToken, Sink, tasks
+from fencepost.sinks import BatchToken, Sink, task_half
 from fencepost.spark import call_sites, failures, records, source, stragglers
 from fencepost.spark.assignment import PROPERTY, Assignment
 from fencepost.spark.counts import ReadCounts
@@ -63,7 +63,7 @@ class SparkEngine:
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)
-        self._queries = PreparedQueries(spark, tasks.RESULT_COLUMNS, returned=tasks.REPORTED)
+        self._queries = PreparedQueries(spark, task_half.RESULT_COLUMNS, returned=task_half.REPORTED)
         self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
@@ -195,7 +195,7 @@ class SparkEngine:
                 self._check(name, frame.schema)
         token = records.token_of(context)
         written = [
-            frame.mapInArrow(self._writes(name, token), tasks.RESULT_COLUMNS).select(*tasks.REPORTED)
+            frame.mapInArrow(self._writes(name, token), task_half.RESULT_COLUMNS).select(*task_half.REPORTED)
             for name, frame in outputs.items()
         ]
         return reduce(lambda left, right: left.union(right), written)
@@ -264,7 +264,7 @@ class SparkEngine:
 
     def _writes(self, name: str, token: BatchToken) -> Write:
         """Return the function of a Python worker that writes rows to a sink and reports them."""
-        return partial(tasks.write, self._sinks[name].task(), token, name)
+        return partial(task_half.write, self._sinks[name].task(), token, name)
 
     def _context(
         self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int, is_repeated: bool = False

@@ -2,7 +2,7 @@
 
 Executors send the metrics of running tasks with each heartbeat, also in local mode, and Spark's live status store adds
 them up. Counted are the rows that operators and Python workers have produced, and the tasks that have ended. A sink
-that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.tasks`).
+that writes slowly within one task reports its rows every few seconds (`fencepost.sinks.task_half`).
 
 An executor's first tasks show nothing while its Python workers start and import the author's code. For as long as a
 start may take, that these tasks run counts as work.

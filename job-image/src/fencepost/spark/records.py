@@ -20,7 +20,7 @@ from fencepost.batch import Range
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
-from fencepost.sinks import BatchToken, tasks
+from fencepost.sinks import BatchToken, task_half
 from fencepost.spark import failures
 from fencepost.spark.assignment import PROPERTY, Assignment
 from fencepost.spark.fan_out import write_all
@@ -88,7 +88,7 @@ class Work:
             transform=self.transform,
             context=context,
             schemas=self.schemas,
-            writes={name: partial(tasks.write, task, token, name) for name, task in self.sinks.items()},
+            writes={name: partial(task_half.write, task, token, name) for name, task in self.sinks.items()},
         )
 
 

@@ -38,7 +38,7 @@ PRELOADED: Final = (
     "fencepost.kafka.reader",
     "fencepost.spark.records",
     "fencepost.spark.source",
-    "fencepost.sinks.writer",
+    "fencepost.sinks.cassandra.writer",
 )
 
 

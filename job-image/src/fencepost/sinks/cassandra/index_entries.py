@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.sinks.layout import Cells
-from fencepost.sinks.purge_index import BUCKET, COORDINATES, PRIMARY_KEY, Index
-from fencepost.sinks.rows import joined_cells
+from fencepost.sinks.cassandra.encoding.cells import Cells
+from fencepost.sinks.cassandra.encoding.rows import joined_cells
+from fencepost.sinks.cassandra.purge_index import BUCKET, COORDINATES, PRIMARY_KEY, Index
 
 
 def entries(index: Index, coordinates: pa.RecordBatch, key: Sequence[Cells]) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.sinks.layout import NULL, Cells, Layout, bytes_of
+from fencepost.sinks.cassandra.encoding.cells import NULL, Cells, Layout, bytes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, Reason
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.sinks.changes import Rules
-from fencepost.sinks.creation import create
-from fencepost.sinks.fit import misnamed
-from fencepost.sinks.indexing import Indexing, indexing
+from fencepost.sinks.cassandra.index_upkeep import Indexing, indexing
+from fencepost.sinks.cassandra.row_changes import Rules
+from fencepost.sinks.cassandra.table_creation import create
+from fencepost.sinks.cassandra.table_metadata import Table, described
+from fencepost.sinks.cassandra.type_fit import misnamed
+from fencepost.sinks.cassandra.writer import Target, write
 from fencepost.sinks.interface import BatchToken, Sink
-from fencepost.sinks.tables import Table, described
-from fencepost.sinks.writer import Target, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ class TableTask:
     target: Target
 
     def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
-        """Write all rows; see `fencepost.sinks.writer.write`."""
+        """Write all rows; see `fencepost.sinks.cassandra.writer.write`."""
         return write(self.target, batch.token, batches, rehearsal=batch.is_rehearsal)
 
 

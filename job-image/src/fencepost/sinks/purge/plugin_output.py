@@ -11,7 +11,7 @@ from fencepost.contract import DriverConfig, PluginSink, Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError
 from fencepost.sinks.interface import PurgeableSink, PurgeToken
 from fencepost.sinks.opening import open_declared_plugin
-from fencepost.sinks.purged import Purged
+from fencepost.sinks.purge.purged_sink import Purged
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import Reason
-from fencepost.contract.sinks import index_name
+from fencepost.contract.sinks import finds_records, index_name, is_of_records_alone
 from fencepost.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ COLUMNS: Final = {
     "key": "blob",
     "retention": "int",
 }
+
+PLACE_KEY: Final = {"topic": "text", "partition": "int", "offset": "bigint"}
+"""Columns of a primary key that is the record's place in Kafka, and their types."""
 
 
 def create_statement(keyspace: str, table: str) -> str:
@@ -95,3 +98,16 @@ def _parts(key: bytes) -> Iterator[bytes]:
         place += 4
         yield key[place : place + length]
         place += length
+
+
+def needs_no_index(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
+    """Return whether the key finds the rows of an offset, and has no column that may tell pipelines apart."""
+    return finds_rows(table) and is_of_records_alone([column.name for column in table.partition_key])
+
+
+def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
+    """Return whether the key of a table, as the cluster describes it, finds the rows of an offset."""
+    partition_key = [column.name for column in table.partition_key]
+    clustering = [column.name for column in table.clustering_key]
+    kinds = {column.name: column.cql_type for column in table.primary_key}
+    return finds_records(partition_key, clustering) and all(kinds.get(name) == kind for name, kind in PLACE_KEY.items())

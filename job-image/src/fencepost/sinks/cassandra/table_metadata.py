@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fencepost.contract import ClusteringColumn, CreateTable
-from fencepost.sinks import fit
-from fencepost.sinks.cql import UserTypes, parsed
+from fencepost.sinks.cassandra import type_fit
+from fencepost.sinks.cassandra.cql import UserTypes, parsed
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -44,7 +44,7 @@ class Table:
 
     def misfits(self, column: StructField) -> Iterator[str]:
         """Yield why a column of the frame does not fit the table's column of that name."""
-        yield from fit.problems(column.name, column.dataType, parsed(self.columns[column.name], self.user_types))
+        yield from type_fit.problems(column.name, column.dataType, parsed(self.columns[column.name], self.user_types))
 
     def differences(self, wanted: CreateTable) -> Iterator[str]:
         """Yield how the table's key differs from that of `createTable`."""

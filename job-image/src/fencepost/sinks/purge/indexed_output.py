@@ -14,11 +14,11 @@ from typing import Final
 from fencepost.contract import Reason, split_offset_key
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
-from fencepost.sinks.cql import full_name, quoted
-from fencepost.sinks.marks import MarkTable, complete_from
-from fencepost.sinks.purge_index import BUCKET, split_key
-from fencepost.sinks.purged import Purged
-from fencepost.sinks.queries import PAGE, Queries
+from fencepost.sinks.cassandra.cql import full_name, quoted
+from fencepost.sinks.cassandra.index_completeness import MarkTable, complete_from
+from fencepost.sinks.cassandra.purge_index import BUCKET, split_key
+from fencepost.sinks.cassandra.queries import PAGE, Queries
+from fencepost.sinks.purge.purged_sink import Purged
 
 
 @dataclass(frozen=True, slots=True)

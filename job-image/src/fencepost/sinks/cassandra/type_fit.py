@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
-from fencepost.sinks.cql import CqlType
+from fencepost.sinks.cassandra.cql import CqlType
 
 if TYPE_CHECKING:
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from fencepost.contract import CassandraSink, DriverConfig, Reason, split_offset_key
-from fencepost.contract.sinks import finds_records, index_name, is_of_records_alone
+from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
 from fencepost.fence.patience import Patience
-from fencepost.sinks import purge_index
-from fencepost.sinks.cql import full_name, quoted
-from fencepost.sinks.indexed_table import IndexedTable
-from fencepost.sinks.purged import Purged
-from fencepost.sinks.queries import Queries
+from fencepost.sinks.cassandra import purge_index
+from fencepost.sinks.cassandra.cql import full_name, quoted
+from fencepost.sinks.cassandra.queries import Queries
+from fencepost.sinks.purge.indexed_output import IndexedTable
+from fencepost.sinks.purge.purged_sink import Purged
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
-
-KEY: Final = {"topic": "text", "partition": "int", "offset": "bigint"}
-"""Columns of the primary key, and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +100,6 @@ class PurgeableTable:
         return (tuple(found) for found in self.queries.ask(f"SELECT DISTINCT {columns} FROM {self._table}", []))  # noqa: S608
 
 
-def needs_no_index(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
-    """Return whether the key finds the rows of an offset, and has no column that may tell pipelines apart."""
-    return finds_rows(table) and is_of_records_alone([column.name for column in table.partition_key])
-
-
-def finds_rows(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
-    """Return whether the key of a table, as the cluster describes it, finds the rows of an offset."""
-    partition_key = [column.name for column in table.partition_key]
-    clustering = [column.name for column in table.clustering_key]
-    kinds = {column.name: column.cql_type for column in table.primary_key}
-    return finds_records(partition_key, clustering) and all(kinds.get(name) == kind for name, kind in KEY.items())
-
-
 def purgeable(session: Session, sink: CassandraSink, config: DriverConfig) -> PurgeableTable | IndexedTable:
     """Return the table of a sink. Raises BadSpec where neither its key nor an index finds the rows of an offset.
 
@@ -130,7 +114,7 @@ def purgeable(session: Session, sink: CassandraSink, config: DriverConfig) -> Pu
     # The session's requests take up to the task's patience, and an attempt may prepare its statement first.
     patience = Patience(config.patience, longest=2 * config.task_patience)
     queries = Queries(session, sink.name, sink.keyspace, patience)
-    if needs_no_index(table) or (finds_rows(table) and sink.purge_retention is None):
+    if purge_index.needs_no_index(table) or (purge_index.finds_rows(table) and sink.purge_retention is None):
         partition_key = tuple(column.name for column in table.partition_key)
         return PurgeableTable(queries, sink.name, sink.keyspace, sink.table, partition_key)
     index = keyspace.tables.get(index_name(sink.table))

@@ -10,11 +10,10 @@ from fencepost.contract import CassandraSink, DriverConfig, Reason
 from fencepost.contract.sinks import index_name
 from fencepost.errors import BadSpec
 from fencepost.fence.patience import Patience
-from fencepost.sinks import purge_index
-from fencepost.sinks.fit import misnamed
-from fencepost.sinks.marks import ClosedLedger, Ledger, MarkTable, OpenLedger
-from fencepost.sinks.purge import needs_no_index
-from fencepost.sinks.queries import Queries
+from fencepost.sinks.cassandra import purge_index
+from fencepost.sinks.cassandra.index_completeness import ClosedLedger, Ledger, MarkTable, OpenLedger
+from fencepost.sinks.cassandra.queries import Queries
+from fencepost.sinks.cassandra.type_fit import misnamed
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -49,7 +48,7 @@ def indexing(session: Session, sink: CassandraSink, config: DriverConfig) -> Ind
     found = tables.get(index_name(sink.table))
     if sink.purge_retention is None:
         return Indexing(ledger=ClosedLedger(marks) if found is not None and purge_index.is_index(found) else None)
-    if sink.table in tables and needs_no_index(tables[sink.table]):
+    if sink.table in tables and purge_index.needs_no_index(tables[sink.table]):
         raise BadSpec(
             f"sink {sink.name!r}: {sink.keyspace}.{sink.table} needs no purge index: its key has the coordinates",
             reason=Reason.SINK_INVALID,

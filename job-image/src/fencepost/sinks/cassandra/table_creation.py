@@ -20,8 +20,8 @@ from fencepost.contract import CassandraSink, CreateTable, Reason
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.fence.cassandra_errors import UNANSWERED
 from fencepost.fence.schema import STATEMENT_LIMIT, await_agreement, columns_of
-from fencepost.sinks.cql import UserTypes, quoted
-from fencepost.sinks.tables import Table, user_types
+from fencepost.sinks.cassandra.cql import UserTypes, quoted
+from fencepost.sinks.cassandra.table_metadata import Table, user_types
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session

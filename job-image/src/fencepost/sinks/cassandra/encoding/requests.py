@@ -19,9 +19,9 @@ from cassandra.protocol import BatchMessage
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from fencepost.errors import PoisonRecord
-from fencepost.sinks.layout import Cells
-from fencepost.sinks.rows import Rows, by_partition, lay_out, routing_keys, values_of
-from fencepost.sinks.types import MISFITS, Encoder, NullInCollection
+from fencepost.sinks.cassandra.encoding.cells import Cells
+from fencepost.sinks.cassandra.encoding.columns import MISFITS, Encoder, NullInCollection
+from fencepost.sinks.cassandra.encoding.rows import Rows, by_partition, lay_out, routing_keys, values_of
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 64 * 1024

@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 from fencepost.contract import split_offset_key
 from fencepost.contract.sinks import index_name
-from fencepost.sinks.cql import full_name
+from fencepost.sinks.cassandra.cql import full_name
+from fencepost.sinks.cassandra.purge_index import MARKS
+from fencepost.sinks.cassandra.queries import Queries
 from fencepost.sinks.interface import BatchToken
-from fencepost.sinks.purge_index import MARKS
-from fencepost.sinks.queries import Queries
 
 CLOCKS: Final = 600.0
 """Seconds by which a mark may be older than its write timestamp says: clocks differ by five minutes at most."""

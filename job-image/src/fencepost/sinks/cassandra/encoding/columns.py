@@ -1,6 +1,6 @@
 """How Arrow columns become CQL's bytes.
 
-`fencepost.sinks.fit` says before the first record which columns fit.  Times are UTC.
+`fencepost.sinks.cassandra.type_fit` says before the first record which columns fit.  Times are UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cassandra.cqltypes import TupleType, UserType
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec
-from fencepost.sinks.layout import Cells, Layout, grouped
+from fencepost.sinks.cassandra.encoding.cells import Cells, Layout, grouped
 
 Encoder = Callable[[pa.Array], Cells]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.errors import PoisonRecord
-from fencepost.sinks.cql import quoted
+from fencepost.sinks.cassandra.cql import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

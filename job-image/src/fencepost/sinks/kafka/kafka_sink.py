@@ -15,7 +15,7 @@ from fencepost.errors import BadSpec, DependencyDown
 from fencepost.kafka.answers import refusal, topics_of
 from fencepost.kafka.log import refused
 from fencepost.sinks.interface import Sink
-from fencepost.sinks.producer import ProducerTask
+from fencepost.sinks.kafka.producer import ProducerTask
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

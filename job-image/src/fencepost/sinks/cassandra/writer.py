@@ -7,7 +7,7 @@ it alone in the table.
 
 Source of the shape: `execute_concurrent` wrote 4,400 rows/s, 500-row batches of one partition, four in flight,
 29,000 to 65,000 (one node, 2 cores).  Cassandra's limits on batch size hold for batches of several partitions only.
-`fencepost.sinks.requests` makes the requests; this module sends them.
+`fencepost.sinks.cassandra.encoding.requests` makes the requests; this module sends them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, Fenc
 from fencepost.fence.cassandra_errors import UNANSWERED, is_disk_full
 from fencepost.fence.cassandra_session import connect
 from fencepost.fence.tls import TlsMaterial
-from fencepost.sinks.changes import Rules, Shape, changes, insert, parted
-from fencepost.sinks.cql import full_name
-from fencepost.sinks.entries import entries
-from fencepost.sinks.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
-from fencepost.sinks.requests import Change, Request, send_encoded, steps
+from fencepost.sinks.cassandra.cql import full_name
+from fencepost.sinks.cassandra.encoding.columns import encoder
+from fencepost.sinks.cassandra.encoding.requests import Change, Request, send_encoded, steps
+from fencepost.sinks.cassandra.index_entries import entries
+from fencepost.sinks.cassandra.purge_index import COORDINATES, PARTITION_KEY, PRIMARY_KEY, Index
+from fencepost.sinks.cassandra.row_changes import Rules, Shape, changes, insert, parted
 from fencepost.sinks.retries import retried
-from fencepost.sinks.types import encoder
 
 IN_FLIGHT: Final = 8
 """Requests in flight in one task."""

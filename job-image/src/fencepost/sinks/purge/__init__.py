@@ -1,0 +1,1 @@
+"""Deletes the output of ranges of offsets, for a rewind: from Cassandra tables, and from sinks of other packages."""
