@@ -36,9 +36,12 @@ class Topics:
             raise LoadError(f"topic {topic} is there with {found} partitions, not {partitions}; name another one")
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions up to this number, and wait until clients are told the leader of each. Raises LoadError."""
+        """Add partitions up to this number, and wait until clients learn the leader of each. Raises LoadError."""
         admin = self._admin()
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(ADMIN_SECONDS)
+        try:
+            admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(ADMIN_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            raise LoadError(f"topic {topic} could not get {partitions} partitions: {error!r}") from error
         deadline = time.monotonic() + ADMIN_SECONDS
         while len(leaders := self._leaders(admin, topic)) != partitions or min(leaders) < 0:
             if time.monotonic() > deadline:
@@ -54,6 +57,8 @@ class Topics:
         admin = self._admin()
         try:
             admin.delete_topics([topic])[topic].result(ADMIN_SECONDS)
+        except TimeoutError as error:
+            raise LoadError(f"topic {topic} could not be deleted within {ADMIN_SECONDS:.0f} s") from error
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise LoadError(f"topic {topic} could not be deleted: {error}") from error
