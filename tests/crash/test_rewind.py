@@ -201,6 +201,18 @@ async def test_a_suspended_pipeline_is_rewound_and_stays_suspended() -> None:
     await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
 
 
+async def test_a_rewind_of_a_suspended_pipeline_that_never_ran_says_what_it_waits_for() -> None:
+    """No fault. Simulation seed 203918: the rewind said "Creating the checkpoint", which nothing created."""
+    stage = RewindStage()
+    stage.world.apply(body(suspend=True))
+    ask(stage)
+    await stage.until(lambda: "has never run" in stage.rewind.status.message)
+    assert "Set spec.suspend to false, or delete this object" in stage.rewind.status.message
+    assert not stage.world.table.rows
+    stage.world.change(KEY, suspend=False)
+    await stage.until(lambda: stage.rewind.status.is_finished)
+
+
 async def test_a_rewind_is_the_way_out_for_a_pipeline_that_needs_a_person() -> None:
     stage = await streaming()
     stage.world.newest_pod().driver.end(stage.world.now, ExitCode.DATA_LOSS)

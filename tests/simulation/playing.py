@@ -190,7 +190,9 @@ class Play:
         return self._are_rewinds_over() and self._does_as_asked(status, conditions)
 
     def _are_rewinds_over(self) -> bool:
-        return all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
+        """Return whether each rewind is over, or waits for the first run: nothing is there to go back from."""
+        over = all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
+        return over or not self.world.table.rows
 
     def _have_rewinds_stopped(self) -> bool:
         """Return whether rewinds are over, or wait: beside an invalid spec, for a run of the last valid one."""

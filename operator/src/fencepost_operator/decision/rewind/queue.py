@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
-from fencepost_operator.actions import Action
+from fencepost_operator.actions import Action, CreateFence
 from fencepost_operator.api import Reason, Rewind, RewindSpec
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.messages import detail, with_remedy
@@ -15,6 +16,11 @@ from fencepost_operator.decision.rewind.machine import RewindContext, advance, i
 from fencepost_operator.decision.rewind.progress import Progress, RewindUpdate, failed, waiting
 from fencepost_operator.decision.rules import preconditions
 from fencepost_operator.observation import Unknown
+
+NEVER_RAN: Final = with_remedy(
+    "it is suspended and has never run, so that it has no checkpoint",
+    "set spec.suspend to false, or delete this object",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,10 @@ def _ready(context: Context, prepared: RunContext | Outcome) -> RunContext | Out
     if isinstance(prepared, RunContext) or prepared.reason is not Reason.SUSPENDED or not prepared.ready:
         return prepared
     with_spec = preconditions.require_spec(context)
-    return with_spec if isinstance(with_spec, Outcome) else preconditions.require_fence(with_spec)
+    found = with_spec if isinstance(with_spec, Outcome) else preconditions.require_fence(with_spec)
+    if isinstance(found, Outcome) and isinstance(found.action, CreateFence):  # a pipeline creates it when it runs
+        return replace(found, message=NEVER_RAN)
+    return found
 
 
 def _unlisted(context: Context, prepared: RunContext | Outcome, unknown: Unknown) -> Outcome | None:
