@@ -11,9 +11,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from fencepost.batch import SinkWork
-from fencepost.driver.exposition import DriverCollector
-from fencepost.driver.figures import Figures
-from fencepost.driver.report import Report
+from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.exposition import DriverCollector
+from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 from fencepost.worker.exposition import Counted, WorkerCollector
@@ -107,14 +107,16 @@ def operator() -> Iterator[Described]:
 
 def driver() -> Iterator[Described]:
     """Yield what a driver has once it has committed a batch."""
-    figures = Figures(["orders"])
-    figures.committed(
+    run_metrics = RunMetrics(["orders"])
+    run_metrics.committed(
         Report(
             epoch=1, version=1, records=1, size=1, limit=1, phases={}, lag=0, clock_skew_ms=0,
             work={"orders": SinkWork()},
         )
     )  # fmt: skip
-    return _sampled(DriverCollector(figures, epoch=1, jvm=lambda: _JVM, jvm_process=1, memory=lambda: _MEMORY).collect)
+    return _sampled(
+        DriverCollector(run_metrics, epoch=1, jvm=lambda: _JVM, jvm_process=1, memory=lambda: _MEMORY).collect
+    )
 
 
 def worker() -> Iterator[Described]:

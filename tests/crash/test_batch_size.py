@@ -11,7 +11,7 @@ from fakes.manifests import body
 from fakes.stage import Stage
 from fencepost.contract import Reason
 from fencepost.contract.guidance import GUIDANCE, Category
-from fencepost.driver.limit import RAISE_LIMIT
+from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost_operator.api import RETRY_ANNOTATION, State
 
 MOST, FITS = 1000, 100

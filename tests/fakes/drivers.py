@@ -9,8 +9,9 @@ from typing import Any
 
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
-from fencepost.driver import losses, plan
-from fencepost.driver.limit import RAISE_LIMIT
+from fencepost.driver import plan
+from fencepost.driver.recovery import lost_ranges
+from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
@@ -138,7 +139,7 @@ class Driver:
     def _start(self, row: FenceRow) -> Starting:
         source = self.config.source
         log = replace(_log(self.ends() or {}), **self.lost)
-        going_on = losses.without_accepted(row, self.fence.read_losses(row), log)
+        going_on = lost_ranges.without_accepted(row, self.fence.read_losses(row), log)
         self.accepted = [report.loss.id for report in going_on.accepted]
         self.claiming = going_on.row
         found = plan.starting(
@@ -161,7 +162,7 @@ class Driver:
         """Record a loss, and end with it."""
         lost = error
         if self.claiming is not None:  # else an acceptance cannot be applied, and the loss is recorded
-            lost = losses.completed(error, self.claiming)
+            lost = lost_ranges.completed(error, self.claiming)
             assert lost.loss is not None
             self.fence.report_loss(ReportedLoss(loss=lost.loss, epoch=self.config.epoch, at=now))
         assert lost.loss is not None

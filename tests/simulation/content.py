@@ -1,7 +1,7 @@
 """Records that no batch can write, because of what is in them; the errors' texts imitate what the product itself says.
 
 What the driver makes of them is the real code: `fencepost.spark.failures`, the seals of `fencepost.errors`, and the
-isolation of `fencepost.driver.poison`.
+isolation of `fencepost.driver.recovery.poison`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import NumberFormatException, PythonException
 
 from fencepost.batch import Batch, Range, Record, SinkWork, Watermarks, Written, between
-from fencepost.driver.isolation import Piece
+from fencepost.driver.recovery.bisection import Piece
 from fencepost.errors import (
     DependencyDown,
     DriverError,

@@ -11,9 +11,9 @@ from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import ExitCode, Reason
 from fencepost.driver import plan, watches
 from fencepost.driver.claiming import Claiming
-from fencepost.driver.looks import Looks
-from fencepost.driver.poison import Isolator
-from fencepost.driver.verdict import judge
+from fencepost.driver.log_polling import LogPolling
+from fencepost.driver.recovery.poison import Isolator
+from fencepost.driver.reporting.verdict import judge
 from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
 from simulation.content import Attempts, Contents, FenceSteps, SetAside
@@ -24,7 +24,7 @@ PATIENCE = timedelta(seconds=30)
 """How long a driver waits for Cassandra before it ends."""
 
 
-class SimulatedLooks(Looks):
+class SimulatedPolling(LogPolling):
     """Looks at a log that answers at once."""
 
     def __init__(self, state: Callable[[], Watermarks]) -> None:
@@ -104,7 +104,7 @@ class SimulatedDriver(Driver):
         self.claims = Claiming(
             config=self.config,
             fence=self.fence,
-            looks=SimulatedLooks(lambda: self._state(self.ends() or {})),
+            polling=SimulatedPolling(lambda: self._state(self.ends() or {})),
             limit=self.config.source.max_records_per_batch,
             wait=_answers_at_once,
         )

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from fencepost import errors
-from fencepost.driver import losses, plan
+from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
-from fencepost.driver.isolation import Isolation
+from fencepost.driver.recovery import lost_ranges
+from fencepost.driver.recovery.bisection import Bisection
 from fencepost.errors import BatchFailed
 from fencepost.fence import Fence, FenceRow
 from fencepost.spark import failures
@@ -450,7 +451,7 @@ def sinks_suspect_no_record(patch: Patch) -> None:
 
 def whole_pieces_are_suspects(patch: Patch) -> None:
     """Set aside without cutting a piece down to the one record that fails."""
-    patch.setattr(Isolation, "failed", lambda self: self._pieces[-1][0])
+    patch.setattr(Bisection, "failed", lambda self: self._pieces[-1][0])
 
 
 def forgets_acceptances(patch: Patch) -> None:
@@ -459,12 +460,12 @@ def forgets_acceptances(patch: Patch) -> None:
 
 def skips_what_was_accepted_for_later(patch: Patch) -> None:
     """Skip up to where a person accepts what retention may delete."""
-    usual = losses._opened
+    usual = lost_ranges._opened
 
     def further(found: Any, report: Any, log: Any) -> Any:
         return usual(found, report, replace(log, begins=log.ends))
 
-    patch.setattr(losses, "_opened", further)
+    patch.setattr(lost_ranges, "_opened", further)
 
 
 def skips_without_a_record(patch: Patch) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
-from fencepost.driver import logs
-from fencepost.driver import purge as purging
+from fencepost.driver import purge_command as purging
 from fencepost.driver import run as driver
+from fencepost.driver.reporting import logs
 
 
 def main() -> NoReturn:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.contract import Variable
-from fencepost.driver import metrics
-from fencepost.driver.figures import Figures
+from fencepost.driver import metrics_endpoint
+from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.spark import gateway, session
 
 KEPT: list[bytearray] = []
@@ -55,7 +55,7 @@ def main(folder: Path, port: str) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     spark = session.create({**session.DEFAULTS, **conf})
-    metrics.start(Figures([]), spark, {Variable.METRICS_PORT: port}, epoch=1, jvm_process=jvm.process.pid)
+    metrics_endpoint.start(RunMetrics([]), spark, {Variable.METRICS_PORT: port}, epoch=1, jvm_process=jvm.process.pid)
     java: Any = spark._jvm
     kept, heap = java.java.util.ArrayList(), java.java.lang.Runtime.getRuntime()
     last = time.monotonic()

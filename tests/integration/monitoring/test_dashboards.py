@@ -17,10 +17,10 @@ import pytest
 
 from fencepost import metrics_server
 from fencepost.batch import SinkWork
-from fencepost.driver.exposition import DriverCollector
-from fencepost.driver.exposition import exposition as of_driver
-from fencepost.driver.figures import Figures
-from fencepost.driver.report import Report
+from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.exposition import DriverCollector
+from fencepost.driver.reporting.exposition import exposition as of_driver
+from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.fence import FenceRow
 from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
@@ -50,7 +50,7 @@ class Fleet:
 
     def __init__(self, work: Path) -> None:
         self.ticks = 0
-        self.operator, self.figures, self.counted = PrometheusMetrics(), Figures(["rows"]), Counted()
+        self.operator, self.figures, self.counted = PrometheusMetrics(), RunMetrics(["rows"]), Counted()
         self.operator.leads(lambda: True)
         memory = ContainerMemory(used=1 << 29, unreclaimable=1 << 28, limit=1 << 30)
         self.servers: dict[str, Callable[[], bytes]] = {

@@ -19,7 +19,7 @@ from fencepost.contract import (
     Reason,
 )
 from fencepost.driver.loop import Loop
-from fencepost.driver.report import Report
+from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import DataLoss
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable

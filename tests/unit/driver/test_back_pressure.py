@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.driver.batch_size import LARGEST_RECORD
+from fencepost.driver.sizing.batch_size import LARGEST_RECORD
 from unit.driver.loop_world import Crash, FakeEngine, FakeLog, World, crash_at
 
 BOUNDS = {"target_batch_duration": 10.0, "max_bytes_per_batch": 4 * LARGEST_RECORD, "min_records_per_batch": 2}

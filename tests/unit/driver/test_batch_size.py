@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.contract import KafkaSource
-from fencepost.driver.batch_size import GROWTH, LARGEST_RECORD, BatchSize, Bounds, Measured
+from fencepost.driver.sizing.batch_size import GROWTH, LARGEST_RECORD, BatchSize, Bounds, Measured
 
 SMALL_WORKER = 128 * 1024 * 1024
 """A quarter of the heap that an executor of the smallest worker has."""

@@ -26,7 +26,7 @@ from fencepost.contract import (
     Variable,
     Verdict,
 )
-from fencepost.driver.verdict import judge
+from fencepost.driver.reporting.verdict import judge
 from fencepost.entrypoint import load
 from fencepost.errors import (
     KEY,
@@ -256,7 +256,7 @@ def test_a_verdict_is_written_as_people_read_it() -> None:
 
 def leave(path: Path) -> subprocess.CompletedProcess[str]:
     program = (
-        "import atexit, sys; from pathlib import Path; from fencepost.driver.verdict import judge, leave;"
+        "import atexit, sys; from pathlib import Path; from fencepost.driver.reporting.verdict import judge, leave;"
         "from fencepost.errors import DataLoss; atexit.register(print, 'never');"
         "leave(judge(DataLoss('gone')), path=Path(sys.argv[1]))"
     )
@@ -273,7 +273,7 @@ def test_the_last_words_are_written_and_nothing_runs_after_them(tmp_path: Path) 
 def test_the_last_words_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     message = ascii("удалён \udcff")
     program = (
-        "import sys; from pathlib import Path; from fencepost.driver.verdict import judge, leave;"
+        "import sys; from pathlib import Path; from fencepost.driver.reporting.verdict import judge, leave;"
         f"leave(judge(RuntimeError({message})), path=Path(sys.argv[1]))"
     )
     command = [sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "log")]

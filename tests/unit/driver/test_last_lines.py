@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.contract import Variable
 from fencepost.driver.environment import Environment
-from fencepost.driver.last_lines import LastLines
+from fencepost.driver.reporting.last_lines import LastLines
 
 
 @pytest.fixture

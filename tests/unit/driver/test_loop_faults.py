@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.driver.report import Report
+from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fenced, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable

@@ -18,7 +18,7 @@ from fencepost.contract import (
     TopicChange,
 )
 from fencepost.driver import plan
-from fencepost.driver.losses import without_expired
+from fencepost.driver.recovery.lost_ranges import without_expired
 from fencepost.errors import BatchFailed, DataLoss, DependencyDown
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.history import AcceptedLoss, check_history

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from fencepost import metrics_server
 from fencepost.batch import SinkWork
 from fencepost.contract import METRICS_PORT
-from fencepost.driver import figures as counted
-from fencepost.driver.exposition import DriverCollector, exposition
-from fencepost.driver.figures import Figures
-from fencepost.driver.report import Report
-from fencepost.driver.sampling import Sampler
+from fencepost.driver.reporting import run_metrics as counted
+from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.exposition import DriverCollector, exposition
+from fencepost.driver.reporting.run_metrics import RunMetrics
+from fencepost.driver.reporting.sampling import Sampler
 from fencepost.memory import ContainerMemory
 from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
 
@@ -61,22 +61,22 @@ def samples(text: bytes) -> dict[str, float]:
 
 
 def scrape(
-    figures: Figures,
+    run_metrics: RunMetrics,
     jvm: JvmFigures | None = None,
     memory: ContainerMemory = UNKNOWN,
 ) -> dict[str, float]:
-    collector = DriverCollector(figures, epoch=7, jvm=lambda: jvm, jvm_process=None, memory=lambda: memory)
+    collector = DriverCollector(run_metrics, epoch=7, jvm=lambda: jvm, jvm_process=None, memory=lambda: memory)
     return samples(exposition(collector)())
 
 
 def test_a_scrape_shows_what_the_loop_reported() -> None:
-    figures = Figures(["orders", "idle", "topic"], uncounted=["topic"])
-    figures.committed(REPORT)
-    figures.committed(
+    run_metrics = RunMetrics(["orders", "idle", "topic"], uncounted=["topic"])
+    run_metrics.committed(REPORT)
+    run_metrics.committed(
         replace(REPORT, version=13, records=1, lag=None, dead_letter="t/0@5", work={}, phases={"total": 9})
     )
-    figures.pausing(lambda _: None)(0.25)
-    found = scrape(figures)
+    run_metrics.pausing(lambda _: None)(0.25)
+    found = scrape(run_metrics)
     expected = {
         "fencepost_driver_epoch": 7,
         "fencepost_driver_fence_version": 13,
@@ -111,23 +111,23 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
 
 
 def test_a_scrape_before_the_first_commit_has_no_figures_of_one() -> None:
-    found = scrape(Figures(["orders"]))
+    found = scrape(RunMetrics(["orders"]))
     assert found["fencepost_driver_batches_total"] == 0
     assert "fencepost_driver_fence_version" not in found
 
 
 def test_the_memory_of_the_container_is_beside_its_limit_before_the_first_commit() -> None:
-    found = scrape(Figures([]), memory=ContainerMemory(used=900, unreclaimable=700, limit=1000))
+    found = scrape(RunMetrics([]), memory=ContainerMemory(used=900, unreclaimable=700, limit=1000))
     assert {name: value for name, value in found.items() if "_container_" in name} == {
         "fencepost_driver_container_memory_bytes": 900,
         "fencepost_driver_container_unreclaimable_bytes": 700,
         "fencepost_driver_container_memory_limit_bytes": 1000,
     }
-    assert not [name for name in scrape(Figures([])) if "_container_" in name]
+    assert not [name for name in scrape(RunMetrics([])) if "_container_" in name]
 
 
 def test_the_jvm_and_the_executors_are_shown_while_they_answer() -> None:
-    found = scrape(Figures([]), JVM)
+    found = scrape(RunMetrics([]), JVM)
     expected = {
         "jvm_memory_used_bytes{area=heap}": 10,
         "jvm_memory_max_bytes{area=heap}": 30,

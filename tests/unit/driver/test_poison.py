@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Range, Record, SinkWork, Written
 from fencepost.driver.loop import Loop
-from fencepost.driver.poison import LETTERS_AT_ONCE, PASSED_PER_LETTER, Isolator
+from fencepost.driver.recovery.poison import LETTERS_AT_ONCE, PASSED_PER_LETTER, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.fence import Fenced, FenceRow
 from unit.driver.loop_world import Crash, FakeEngine, FakeLog, FakeRecords, World, config

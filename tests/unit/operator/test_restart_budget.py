@@ -10,8 +10,8 @@ import pytest
 
 from fencepost.batch import Range, Record, between
 from fencepost.contract import ExitCode, Reason, Verdict
-from fencepost.driver.measuring import with_size
-from fencepost.driver.verdict import judge
+from fencepost.driver.reporting.verdict import judge
+from fencepost.driver.sizing.record_size import with_size
 from fencepost.errors import OutOfMemory
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartRun

@@ -14,7 +14,7 @@ import pytest
 from fencepost.contract import CassandraSink, DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
 from fencepost.contract.purge import PurgeReport, PurgeRequest
 from fencepost.driver.environment import Environment
-from fencepost.driver.purge import purge
+from fencepost.driver.purge_command import purge
 from fencepost.errors import BadSpec, BatchFailed
 from fencepost.fence import FenceUnavailable
 from fencepost.sinks import Sink, opening

@@ -10,8 +10,9 @@ from typing import Final
 
 from fencepost.batch import Watermarks, between
 from fencepost.contract import DriverConfig, Reason, ReportedLoss
-from fencepost.driver import losses, plan
-from fencepost.driver.looks import Looks
+from fencepost.driver import plan
+from fencepost.driver.log_polling import LogPolling
+from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fence, FenceRow, Starting
 
@@ -29,14 +30,14 @@ class Claiming:
         *,
         config: DriverConfig,
         fence: Fence,
-        looks: Looks,
+        polling: LogPolling,
         limit: int,
         wait: Callable[[float], object],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._fence = fence
-        self._looks = looks
+        self._polling = polling
         self._limit = limit
         self._wait = wait
         self._now = now
@@ -53,15 +54,15 @@ class Claiming:
         reported = self._fence.read_losses(row)
         self.written_until = row.written_until
         state = self._resolved(row)
-        going_on = losses.without_accepted(row, reported, state)
+        going_on = lost_ranges.without_accepted(row, reported, state)
         if going_on.accepted:
             state = self._resolved(going_on.row)  # a replaced topic starts again: its start must be resolved too
-            going_on = losses.without_accepted(row, reported, state)
+            going_on = lost_ranges.without_accepted(row, reported, state)
         self._reported = reported
         self._note(going_on)
         if going_on.row.accepted_until:
             self._reported += self._fence.read_newest_losses()
-            continued = losses.without_expired(going_on.row, self._reported, state)
+            continued = lost_ranges.without_expired(going_on.row, self._reported, state)
             if continued is not None:  # a run before this one claimed under that acceptance
                 self._note(continued)
                 going_on = replace(going_on, row=continued.row)
@@ -82,30 +83,30 @@ class Claiming:
                 found, planned=planned, begun=plan.begun(going_on.row, found.offsets, planned, source.topics)
             )
         for report in going_on.accepted:
-            log.warning("going on without what is accepted as lost", extra={"fields": losses.log_fields(report)})
+            log.warning("going on without what is accepted as lost", extra={"fields": lost_ranges.log_fields(report)})
         return found
 
     def without_expired(self, row: FenceRow, log: Watermarks) -> FenceRow | None:
         """Return the row after what retention has deleted since the claim; None where nobody accepted that."""
-        going_on = losses.without_expired(row, self._reported, log)
+        going_on = lost_ranges.without_expired(row, self._reported, log)
         if going_on is None:
             return None
         self._note(going_on)
         return going_on.row
 
-    def _note(self, found: losses.Continued) -> None:
+    def _note(self, found: lost_ranges.Continued) -> None:
         """Record what open acceptances are used for, before the offsets move past it: done twice, it is done once."""
         for each in found.skipped:
             if each.ranges:
                 self._fence.record_skipped(each.report, each.ranges)
-                fields = {**losses.log_fields(each.report), "skipped": dict(each.ranges)}
+                fields = {**lost_ranges.log_fields(each.report), "skipped": dict(each.ranges)}
                 log.warning("skipping what retention has deleted, as was accepted", extra={"fields": fields})
 
     def _resolved(self, row: FenceRow) -> Watermarks:
         """Return the log once each new topic's start can be resolved. Raises DependencyDown after the patience."""
         deadline = self._now() + max(self._config.patience, 2 * plan.AGREEMENT)
         while True:
-            state = self._looks.now()
+            state = self._polling.now()
             waiting_for = plan.unresolved(row, state, self._config.source.topics)
             if not waiting_for:
                 return state
@@ -116,4 +117,4 @@ class Claiming:
                     remedy="See whether all brokers of the topic's replicas run.",
                 )
             self._wait(LOOK_AGAIN)
-            self._looks.check_stop()
+            self._polling.check_stop()

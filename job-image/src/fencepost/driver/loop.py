@@ -24,14 +24,14 @@ from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
-from fencepost.driver.isolation import Piece
-from fencepost.driver.limit import Limit
-from fencepost.driver.looks import Looks, Stopping
+from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.plan import Plan, Position
-from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine, Log, Records
-from fencepost.driver.report import Report, Stopwatch
+from fencepost.driver.recovery.bisection import Piece
+from fencepost.driver.recovery.poison import Isolator
+from fencepost.driver.reporting.commit_report import Report, Stopwatch
+from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.errors import DataLoss, DependencyDown, DriverError, suspects_record
 from fencepost.fence import Fence, FenceRow
 
@@ -101,10 +101,10 @@ class Loop:
         self._now = now
         self._wait = wait or stop.wait
         self._look_ahead = look_ahead
-        self._looks = Looks(source, stop)
+        self._polling = LogPolling(source, stop)
         self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
         self._claiming = Claiming(
-            config=config, fence=fence, looks=self._looks, limit=self._limit.records, wait=self._wait, now=now
+            config=config, fence=fence, polling=self._polling, limit=self._limit.records, wait=self._wait, now=now
         )
         self._row: FenceRow | None = None
         self._seen_epochs: Mapping[str, int] = {}
@@ -166,7 +166,7 @@ class Loop:
                 raise
             raise found from error
         finally:
-            self._looks.end()
+            self._polling.end()
 
     def _recorded(self, error: Exception) -> Exception:
         return recorded(
@@ -175,7 +175,7 @@ class Loop:
             is_claimed=self._row is not None,
             epoch=self._config.epoch,
             fence=self._fence,
-            looks=self._looks,
+            polling=self._polling,
             records=self._records,
             topics=self._config.source.topics,
         )
@@ -214,8 +214,8 @@ class Loop:
         """
         if lost.reason is not Reason.OFFSET_OUT_OF_RANGE:
             raise lost
-        self._looks.forget()
-        found = self._claiming.without_expired(self.row, self._looks.now())
+        self._polling.forget()
+        found = self._claiming.without_expired(self.row, self._polling.now())
         if found is None:
             raise lost
         self._in_progress = None
@@ -259,12 +259,12 @@ class Loop:
     def _next(self) -> Plan:
         """Return the plan after the committed offsets. Raises DataLoss, DependencyDown."""
         # Begun beside the last batch, and not there when that was committed.
-        begun = self._looks.begun()
+        begun = self._polling.begun()
         if begun is not None:
             found = self._after(self.row.offsets, begun)
             if not found.batch.is_empty:
                 return found
-        return self._after(self.row.offsets, self._looks.now())
+        return self._after(self.row.offsets, self._polling.now())
 
     def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
         """Return the plan of a batch of the size that is right now. Raises DataLoss."""
@@ -281,7 +281,7 @@ class Loop:
         except DriverError as error:
             if self._isolator is None or not suspects_record(error):
                 raise
-            self._looks.forget()
+            self._polling.forget()
             self._isolator.isolate(batch, error, self)
             return EMPTY
         if self._isolator is not None:
@@ -324,7 +324,7 @@ class Loop:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
         self._in_progress = InProgress(batch=batch, row=self.row, since=self._now())
         # While this is written, Kafka is asked what comes next.
-        self._looks.begin()
+        self._polling.begin()
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
         self._limit.measure(batch, written, seconds=watch.phases["write"] / 1000)
@@ -354,7 +354,7 @@ class Loop:
             self.commit(self.begin(gap), Written({}))
         if trouble is not None:
             if isinstance(trouble, DependencyDown):
-                self._looks.check_stop()
+                self._polling.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned() if backlog else EMPTY
 
@@ -408,7 +408,7 @@ class Loop:
         if self._stop.is_set():
             return None, None
         try:
-            state = self._looks.within(self._look_ahead)
+            state = self._polling.within(self._look_ahead)
             return None if state is None else self._after(offsets, state), None
         except DriverError as error:
             return None, error

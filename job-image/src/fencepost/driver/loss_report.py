@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 
 from fencepost.batch import Range, Watermarks, between
 from fencepost.contract import Reason, ReportedLoss, split_offset_key
-from fencepost.driver import losses, plan
-from fencepost.driver.looks import Looks
+from fencepost.driver import plan
+from fencepost.driver.log_polling import LogPolling
 from fencepost.driver.plan import Position
 from fencepost.driver.ports import Records
+from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BatchFailed, DataLoss, DriverError
 from fencepost.fence import Fence, FenceError, FenceRow, FenceUnauthorized, FenceUnavailable
 
@@ -27,7 +28,7 @@ def recorded(
     is_claimed: bool,
     epoch: int,
     fence: Fence,
-    looks: Looks,
+    polling: LogPolling,
     records: Records,
     topics: Sequence[str],
 ) -> Exception:
@@ -38,12 +39,12 @@ def recorded(
     """
     if not isinstance(error, DataLoss) or row is None:
         return error
-    seen = _seen(row, error, looks, records, topics) if is_claimed else error
+    seen = _seen(row, error, polling, records, topics) if is_claimed else error
     if isinstance(seen, DataLoss) and seen.reason is Reason.LOG_TRUNCATED:
-        seen = _from_the_cut(seen, row, looks, records, topics)
+        seen = _from_the_cut(seen, row, polling, records, topics)
     if not isinstance(seen, DataLoss):
         return seen
-    lost = losses.completed(seen, row)
+    lost = lost_ranges.completed(seen, row)
     if lost.loss is None:
         return lost
     report = ReportedLoss(loss=lost.loss, epoch=epoch, at=datetime.now(UTC))
@@ -52,39 +53,41 @@ def recorded(
     except FenceError as refused:
         if isinstance(refused, FenceUnavailable) and not isinstance(refused, FenceUnauthorized):
             return refused  # the next run finds the loss again
-        return losses.unrecorded(lost, refused)
+        return lost_ranges.unrecorded(lost, refused)
     return lost
 
 
-def _seen(row: FenceRow, claimed: DataLoss, looks: Looks, records: Records, topics: Sequence[str]) -> Exception:
+def _seen(row: FenceRow, claimed: DataLoss, polling: LogPolling, records: Records, topics: Sequence[str]) -> Exception:
     """Return what the log has lost of what was read, as it is now; a failure where the log holds all of it."""
     position = Position(offsets=row.offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
     known = [topic for topic in topics if topic in row.topic_ids]
     try:
-        log = looks.insist()
+        log = polling.insist()
         plan.advance(position, row.topic_ids, log, known)
         if claimed.reason is Reason.LOG_TRUNCATED:
-            losses.check_begun(row, log, known)
+            lost_ranges.check_begun(row, log, known)
             records.check(_grown_again(row, log, known))
     except DriverError as found:
         return found
     return BatchFailed(
         f"{claimed.reason} is not confirmed: {claimed.message}; but Kafka's log holds all that follows the committed"
-        f" offsets: {losses.held(row, log, known)}",
+        f" offsets: {lost_ranges.held(row, log, known)}",
         remedy="Nothing is lost or skipped; the next run repeats the batch. If it fails in the same way, see what in"
         " the transform or in a sink raises DataLoss.",
     )
 
 
-def _from_the_cut(lost: DataLoss, row: FenceRow, looks: Looks, records: Records, topics: Sequence[str]) -> DriverError:
+def _from_the_cut(
+    lost: DataLoss, row: FenceRow, polling: LogPolling, records: Records, topics: Sequence[str]
+) -> DriverError:
     """Return the loss from where each log was truncated on; a failure where Kafka does not answer.
 
     A log's end shows that only until it grows again: what was written between is not what was read before.
     """
     try:
-        records.check(_grown_again(row, looks.insist(), topics, beyond=lost.loss.ranges if lost.loss else ()))
+        records.check(_grown_again(row, polling.insist(), topics, beyond=lost.loss.ranges if lost.loss else ()))
     except DataLoss as found:
-        return losses.joined(lost, found, row)
+        return lost_ranges.joined(lost, found, row)
     except DriverError as error:
         return error
     return lost

@@ -15,11 +15,11 @@ from typing import Final
 
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import Reason, StartingOffsets, split_offset_key
-from fencepost.driver import losses
+from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BadSpec
 from fencepost.fence import FenceRow, Starting
 
-AGREEMENT: Final = losses.AGREEMENT
+AGREEMENT: Final = lost_ranges.AGREEMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +113,11 @@ def advance(position: Position, topic_ids: Mapping[str, str], log: Watermarks, t
     A topic or partition that Kafka does not answer for at the moment stays as it is.
     Raises DataLoss naming every range: a topic is deleted or recreated, retention passed, or the log is truncated.
     """
-    losses.check_topics(position.offsets, position.log_ends, topic_ids, log, topics)
+    lost_ranges.check_topics(position.offsets, position.log_ends, topic_ids, log, topics)
     for topic in topics:
         if topic in log.topic_ids:
             position = _grow(topic, position, log)
-    losses.check_ranges({**_held(position), **position.offsets}, topic_ids, log, topics)
+    lost_ranges.check_ranges({**_held(position), **position.offsets}, topic_ids, log, topics)
     return position
 
 
@@ -217,7 +217,7 @@ def starting(
     `replaced`: see `resume`.  Raises as that does, also where a batch that was begun ends beyond the log.
     """
     position = resume(row, log, topics, at, replaced)
-    losses.check_begun(row, log, [topic for topic in topics if topic in row.topic_ids])
+    lost_ranges.check_begun(row, log, [topic for topic in topics if topic in row.topic_ids])
     offsets = position.offsets
     first = limit if first_limit is None else min(limit, first_limit)
     batch = _inherited(row, offsets, log, topics)

@@ -31,16 +31,17 @@ from fencepost.contract import (
     Reason,
     Verdict,
 )
-from fencepost.driver import logs, metrics, signals, verdict, watches
+from fencepost.driver import metrics_endpoint, signals, watches
 from fencepost.driver.connections import Connections
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.environment import Environment, config_text
-from fencepost.driver.figures import Figures
 from fencepost.driver.loop import InProgress, Loop, ignore
-from fencepost.driver.measuring import with_size
-from fencepost.driver.poison import Isolator
 from fencepost.driver.ports import Engine
-from fencepost.driver.report import Report, log_committed
+from fencepost.driver.recovery.poison import Isolator
+from fencepost.driver.reporting import logs, verdict
+from fencepost.driver.reporting.commit_report import Report, log_committed
+from fencepost.driver.reporting.run_metrics import RunMetrics
+from fencepost.driver.sizing.record_size import with_size
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
 from fencepost.spark import gateway, session
@@ -83,7 +84,7 @@ class Driver:
         self._connections = Connections(config, environment, stopping=self._stop.is_set, lap=self._lap)
         # librdkafka sends records again by itself, and does not count it.
         producers = [sink.name for sink in config.sinks if isinstance(sink, KafkaSink)]
-        self._figures = Figures([sink.name for sink in config.sinks], uncounted=producers)
+        self._run_metrics = RunMetrics([sink.name for sink in config.sinks], uncounted=producers)
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
@@ -194,7 +195,7 @@ class Driver:
         self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
-        from fencepost.driver.letters import remove_uncommitted  # noqa: PLC0415
+        from fencepost.driver.recovery.dead_letters import remove_uncommitted  # noqa: PLC0415
         from fencepost.entrypoint import load  # noqa: PLC0415
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
@@ -221,7 +222,7 @@ class Driver:
         self._watch_resources(spark)
         self._prepare(engine)
         self._lap("warm")
-        pause = self._figures.pausing(time.sleep)
+        pause = self._run_metrics.pausing(time.sleep)
         fence = Fence(table, config.pipeline, patience=config.patience, sleep=pause)
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
         records = KafkaRecords(properties, config.patience)
@@ -261,13 +262,13 @@ class Driver:
             self._has_executor.wait()
 
     def _committed(self, report: Report) -> None:
-        self._figures.committed(report)
+        self._run_metrics.committed(report)
         log_committed(report)
 
     def _serve_metrics(self, spark: SparkSession) -> None:
         jvm = self._jvm.process.pid if self._jvm is not None else None
         variables, epoch = self._environment.variables, self._config.epoch
-        metrics.start(self._figures, spark, variables, epoch=epoch, jvm_process=jvm)
+        metrics_endpoint.start(self._run_metrics, spark, variables, epoch=epoch, jvm_process=jvm)
 
     def _mirror(self, properties: Mapping[str, str]) -> GroupMirror | None:
         from fencepost.kafka.mirror import ConsumerGroup, GroupMirror  # noqa: PLC0415
@@ -278,7 +279,7 @@ class Driver:
     def _isolator(
         self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, records: KafkaRecords
     ) -> Isolator:
-        from fencepost.driver.letters import stored_letters  # noqa: PLC0415 - few runs isolate a record
+        from fencepost.driver.recovery.dead_letters import stored_letters  # noqa: PLC0415 - few runs isolate a record
 
         letters = stored_letters(self._config, table.session)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)

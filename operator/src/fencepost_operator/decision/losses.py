@@ -39,9 +39,9 @@ def update(status: Status, row: FenceRow | None, observation: Observation) -> St
 def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observation: Observation) -> dict[str, int]:
     """Return where begun batches end, as the loss leaves them that a person has accepted and no run has got past.
 
-    The claim of the next run takes them out of the fence row, see `fencepost.driver.losses`.  Of a topic that was
-    deleted or recreated nothing is left, and of a truncated partition what the log still has.  Records that expired
-    move the offsets instead.
+    The claim of the next run takes them out of the fence row, see `fencepost.driver.recovery.lost_ranges`.  Of a topic
+    that was deleted or recreated nothing is left, and of a truncated partition what the log still has.  Records that
+    expired move the offsets instead.
     """
     seen = observation.loss.value if isinstance(observation.loss, Known) else None
     if seen is None or seen.acceptance is None or status.loss is None or not _is_of(seen.loss, row):

@@ -13,8 +13,8 @@ from typing import NoReturn, Protocol
 
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode, PluginSink, Reason, Variable, Verdict
 from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
-from fencepost.driver import verdict
 from fencepost.driver.environment import Environment
+from fencepost.driver.reporting import verdict
 from fencepost.errors import BadSpec
 from fencepost.sinks.purge.purged_sink import Purged
 

@@ -1,7 +1,7 @@
-"""Looks at the source's log, in a thread of their own: a Kafka that does not answer blocks neither commit nor stop.
+"""Polls the source's log in a thread of its own: a Kafka that does not answer blocks neither commit nor stop.
 
-There is one look at a time.  One is begun beside the batch that is being written, so that the next batch can be planned
-without waiting.
+There is one request at a time.  One is begun beside the batch that is being written, so that the next batch can be
+planned without waiting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Stopping(Exception):
     """A stop was requested while the loop waited for Kafka: nothing is in progress, so it just ends."""
 
 
-class Looks:
+class LogPolling:
     """Asks the log; `stop` ends each wait but those of `insist` and `within`."""
 
     def __init__(self, source: Log, stop: threading.Event) -> None:

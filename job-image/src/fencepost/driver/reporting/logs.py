@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fencepost.driver.last_lines import LastLines
+from fencepost.driver.reporting.last_lines import LastLines
 from fencepost.logs import write_to_stderr
 
 LAST: Final = LastLines()

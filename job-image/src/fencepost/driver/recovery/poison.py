@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Final, Protocol
 
 from fencepost.batch import Batch, Range, Written, between
-from fencepost.driver.isolation import Isolation, Piece, following, witnesses
 from fencepost.driver.ports import Engine, Letters, Log, Records
+from fencepost.driver.recovery.bisection import Bisection, Piece, following, witnesses
 from fencepost.errors import DataLoss, DriverError, PoisonRecord, RecordFailed, suspects_record
 from fencepost.fence import FenceRow
 
@@ -101,15 +101,15 @@ class Isolator:
         RecordFailed when it may be the code that fails, and whatever else goes wrong.
         """
         log.warning("the batch failed: looking for the record", extra={"fields": {"error": error.message}})
-        isolation, self._has_stored = Isolation(batch.ranges), False
-        while (piece := isolation.piece) is not None and not self._stopping():
+        bisection, self._has_stored = Bisection(batch.ranges), False
+        while (piece := bisection.piece) is not None and not self._stopping():
             part = steps.begin(piece)
             try:
                 written = self._engine.write(part, steps.row)
             except DriverError as failure:
                 if not suspects_record(failure):
                     raise
-                suspect = isolation.failed()
+                suspect = bisection.failed()
                 if suspect is None:
                     continue
                 self._again(part, suspect, batch.ranges, steps)
@@ -117,7 +117,7 @@ class Isolator:
                 self._has_stored |= _stored(written)
                 steps.commit(part, written)
                 self.passed(part)
-            isolation.done()
+            bisection.done()
 
     def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
         """Try a record that failed alone once more, after another one has passed; set it aside if it fails again."""

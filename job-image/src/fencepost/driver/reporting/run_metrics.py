@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.batch import SinkWork
-from fencepost.driver.report import Report
+from fencepost.driver.reporting.commit_report import Report
 
 PHASES: Final = ("plan", "record", "transform", "job", "write", "commit")
 """Of a batch. `write` is the author's function (`transform`) and the Spark job (`job`), which reads and writes."""
@@ -59,7 +59,7 @@ class Counts:
     newest: Report | None = None
 
 
-class Figures:
+class RunMetrics:
     """The counts, and the lock under which they change.
 
     `sinks` are those of the configuration; of those in `uncounted` nobody knows which requests were repeated.

@@ -21,7 +21,7 @@ WINDOW = 100
 """Offsets in which a record is looked for: compaction and transactions leave offsets without one."""
 
 
-class Isolation:
+class Bisection:
     """The pieces of one failed batch that are still to be tried, in order.
 
     Of n records of which k fail alone, at most 2 + 2·k·⌈log2 n⌉ pieces are tried.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost import metrics_server
 from fencepost.driver import watches
-from fencepost.driver.figures import Figures
-from fencepost.driver.sampling import Sampler
+from fencepost.driver.reporting.run_metrics import RunMetrics
+from fencepost.driver.reporting.sampling import Sampler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ HEAD_START: Final = 2.0
 
 
 def start(
-    figures: Figures, spark: SparkSession, variables: Mapping[str, str], *, epoch: int, jvm_process: int | None
+    run_metrics: RunMetrics, spark: SparkSession, variables: Mapping[str, str], *, epoch: int, jvm_process: int | None
 ) -> None:
     """Serve from a thread of its own, once the loop is under way."""
     port, address = metrics_server.port_of(variables), metrics_server.address_of(variables)
@@ -33,10 +33,10 @@ def start(
     def serve() -> None:
         time.sleep(HEAD_START)
         try:
-            from fencepost.driver.exposition import DriverCollector, exposition  # noqa: PLC0415
+            from fencepost.driver.reporting.exposition import DriverCollector, exposition  # noqa: PLC0415
 
             sampler = Sampler("jvm figures", _reader(spark))
-            collector = DriverCollector(figures, epoch=epoch, jvm=sampler.latest, jvm_process=jvm_process)
+            collector = DriverCollector(run_metrics, epoch=epoch, jvm=sampler.latest, jvm_process=jvm_process)
             metrics_server.serve(exposition(collector), address=address, port=port)
         except Exception as error:  # noqa: BLE001 - an author's image may lack the library
             log.warning("no metrics: %s", error)

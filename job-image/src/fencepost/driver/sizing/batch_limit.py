@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.batch import Batch, Written
 from fencepost.contract import KafkaSource
-from fencepost.driver.batch_size import BatchSize, Bounds, Measured
+from fencepost.driver.sizing.batch_size import BatchSize, Bounds, Measured
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.batch import Range, Watermarks
-from fencepost.driver.isolation import WITNESSES, Isolation, Piece, halves, size, witnesses
+from fencepost.driver.recovery.bisection import WITNESSES, Bisection, Piece, halves, size, witnesses
 
 Place = tuple[str, int]
 
@@ -32,17 +32,17 @@ def poisoned(draw: st.DrawFn) -> tuple[Piece, set[Place]]:
 
 def search(batch: Piece, poison: set[Place]) -> tuple[list[Place], list[Place], int]:
     """Run an isolation; return what was committed, what was found, both in order, and the number of tries."""
-    isolation, committed, found, tries = Isolation(batch), list[Place](), list[Place](), 0
-    while (piece := isolation.piece) is not None:
+    bisection, committed, found, tries = Bisection(batch), list[Place](), list[Place](), 0
+    while (piece := bisection.piece) is not None:
         tries += 1
         if poison.isdisjoint(places(piece)):
             committed += places(piece)
         else:
-            suspect = isolation.failed()
+            suspect = bisection.failed()
             if suspect is None:
                 continue
             found.append((suspect.key, suspect.start))
-        isolation.done()
+        bisection.done()
     return committed, found, tries
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Watermarks
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, StartingOffsets, TopicChange
-from fencepost.driver import losses
 from fencepost.driver.plan import starting
+from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BadSpec, DataLoss, as_worker_error, from_text
 from fencepost.fence import FenceRow, Starting
 
@@ -39,14 +39,14 @@ LOG = Watermarks(
 
 def claim(row: FenceRow, log: Watermarks, *reports: ReportedLoss, topics: tuple[str, ...] = ("t",)) -> Starting:
     """Return what a claim records, as the loop does it."""
-    going_on = losses.without_accepted(row, reports, log)
+    going_on = lost_ranges.without_accepted(row, reports, log)
     return starting(going_on.row, log, topics, StartingOffsets(position="latest"), 100, replaced=going_on.starts)
 
 
 def loss_of(row: FenceRow, log: Watermarks, *reports: ReportedLoss) -> Loss:
     with pytest.raises(DataLoss) as caught:
         claim(row, log, *reports)
-    found = losses.completed(caught.value, row).loss
+    found = lost_ranges.completed(caught.value, row).loss
     assert found is not None
     assert found.reason == caught.value.reason
     return found
@@ -82,7 +82,7 @@ def test_a_thousand_partitions_are_one_loss_with_a_short_message() -> None:
         claim(row, log)
     assert caught.value.loss is not None
     assert len(caught.value.loss.ranges) == 1000
-    start = claim(row, log, accepted(losses.completed(caught.value, row).loss or caught.value.loss))
+    start = claim(row, log, accepted(lost_ranges.completed(caught.value, row).loss or caught.value.loss))
     assert start.offsets == dict.fromkeys(keys, 9)
 
 
@@ -130,7 +130,7 @@ def test_a_truncation_among_records_that_are_not_committed_moves_nothing() -> No
     )
     crossed = from_text(f"Job aborted: {as_worker_error(error)}")
     assert isinstance(crossed, DataLoss)
-    loss = losses.completed(crossed, ROW).loss
+    loss = lost_ranges.completed(crossed, ROW).loss
     assert loss is not None
     assert loss.ranges == {"t/0": (12, 15)}
     start = claim(ROW, LOG, accepted(loss))
@@ -188,7 +188,7 @@ def test_losses_that_overlap_are_accepted_as_one() -> None:
         start = claim(ROW, later, *ordered)
         assert start.offsets == {"t/0": 15, "t/1": 33}
         claimed = after(ROW, start)
-        assert losses.without_accepted(claimed, ordered, later).accepted == ()
+        assert lost_ranges.without_accepted(claimed, ordered, later).accepted == ()
 
 
 def test_an_abandoned_topic_is_as_one_that_was_never_read() -> None:
@@ -197,7 +197,7 @@ def test_an_abandoned_topic_is_as_one_that_was_never_read() -> None:
     gone = Watermarks(missing={"t": 31.0}, **other)  # type: ignore[arg-type]
     with pytest.raises(DataLoss) as caught:
         claim(two, gone, topics=("t", "u"))
-    loss = losses.completed(caught.value, two).loss
+    loss = lost_ranges.completed(caught.value, two).loss
     assert loss is not None
     assert (loss.reason, loss.topics) == ("TopicDeleted", {"t": TopicChange("id", None)})
     report = accepted(loss, "abandon")
@@ -302,7 +302,7 @@ def test_ranges_that_an_author_made_up_are_no_loss(ranges: object) -> None:
     error = DataLoss("x", reason=Reason.LOG_TRUNCATED, loss=Loss(reason=Reason.LOG_TRUNCATED, ranges={"t/0": (1, 2)}))
     object.__setattr__(error.loss, "ranges", ranges)
     found = from_text(str(as_worker_error(error)))
-    assert found is None or (isinstance(found, DataLoss) and losses.completed(found, ROW).loss is None)
+    assert found is None or (isinstance(found, DataLoss) and lost_ranges.completed(found, ROW).loss is None)
 
 
 Offsets = st.dictionaries(st.sampled_from(["t/0", "t/1", "t/2"]), st.integers(0, 50), min_size=1)
@@ -322,7 +322,7 @@ def test_accepting_what_is_lost_always_leads_on(
             start = claim(row, log, *reports)
         except DataLoss as error:
             assert len(reports) < 3
-            loss = losses.completed(error, row).loss
+            loss = lost_ranges.completed(error, row).loss
             assert loss is not None
             reports.append(accepted(loss, epoch=len(reports)))
             continue

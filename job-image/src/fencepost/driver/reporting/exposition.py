@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from fencepost.driver.figures import Counts, Figures
+from fencepost.driver.reporting.run_metrics import Counts, RunMetrics
 from fencepost.memory import ContainerMemory, resident
 from fencepost.spark.jvm_figures import Area, Executor, JvmFigures
 
@@ -28,14 +28,14 @@ class DriverCollector:
 
     def __init__(
         self,
-        figures: Figures,
+        run_metrics: RunMetrics,
         *,
         epoch: int,
         jvm: Callable[[], JvmFigures | None],
         jvm_process: int | None,
         memory: Callable[[], ContainerMemory] = ContainerMemory.here,
     ) -> None:
-        self._figures = figures
+        self._run_metrics = run_metrics
         self._epoch = epoch
         self._jvm = jvm
         self._jvm_process = jvm_process
@@ -44,8 +44,8 @@ class DriverCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield each metric."""
         yield _gauge("fencepost_driver_epoch", "Epoch that this driver runs under.", self._epoch)
-        with self._figures.still() as counts:
-            found = [*_counted(counts, self._figures.uncounted), *_newest(counts)]
+        with self._run_metrics.still() as counts:
+            found = [*_counted(counts, self._run_metrics.uncounted), *_newest(counts)]
         yield from found
         yield from self._memory().metrics("driver")
         if self._jvm_process is not None and (memory := resident(self._jvm_process)) is not None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fencepost.batch import EMPTY, Batch, Range, Record, between
-from fencepost.driver.measuring import with_size
+from fencepost.driver.sizing.record_size import with_size
 from fencepost.errors import DependencyDown, OutOfMemory
 
 ERROR = OutOfMemory("an executor's JVM ran out of memory: exit code 137", remedy="raise it")
