@@ -16,7 +16,7 @@ from bench import cpu
 from bench.encoding import DETAILS, ROWS, departures, in_one_type
 from bench.figures import Result, Sample
 from demo.scene import Scene
-from fencepost.fence.schema import STATEMENT_LIMIT
+from fencepost.fence.cassandra.schema import STATEMENT_LIMIT
 from fencepost.sinks.cassandra.writer import Target, write
 from flights.console import Console
 from harness.sink_targets import target_of

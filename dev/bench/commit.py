@@ -18,8 +18,8 @@ from typing import Any, Final
 from bench.figures import Result, Sample
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from flights.console import Console
 from testbed.environment import load
 

@@ -11,7 +11,7 @@ from typing import Final
 from campaign.checker import Place
 from campaign.world import NAME, World
 from fencepost.fence import FenceError
-from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra.errors import translated
 from flights.history import HistoryRow
 from flights.sink import CassandraDownError
 from harness.kubectl import Kubectl, KubectlError

@@ -13,7 +13,7 @@ from typing import Any, Final
 from campaign.checker import Output, Row
 from fencepost.contract import CODE_DIR
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.sink import CassandraAddress, CassandraDownError, run_script, session
 from flights.topics import Topics

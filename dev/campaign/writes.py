@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from campaign.world import NAME, World
 from fencepost.fence import FenceError
-from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra.errors import translated
 from flights.sink import CassandraDownError
 from harness.changes import Change, changes
 from harness.kubectl import Object

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import yaml
 
 from fencepost.fence import Fence, Fenced, FenceRow, FenceSchemaMissing
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.sink import CassandraAddress, Table, run_script, session
 from flights.topics import Topics

@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from fencepost.fence.cassandra_history import read_changes
-from fencepost.fence.changes import restored
+from fencepost.fence.cassandra.history import read_changes
+from fencepost.fence.history import restored
 from fencepost_cli.history import Change, is_commit, moved
 
 _Kind = TypeVar("_Kind", bound=Change)

@@ -15,8 +15,8 @@ from typing import Final
 
 from fencepost.contract import LOCAL_SERIAL, SERIAL
 from fencepost.fence import FenceRow, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from replicas.checker import history, violations, wrong_output
 from replicas.clients import OUTPUT, PIPELINE, Client, World, drive, operate, output
 from replicas.faults import schedule

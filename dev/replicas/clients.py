@@ -20,8 +20,8 @@ from cassandra.query import SimpleStatement
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceError, FenceRow, FenceUnavailable, Starting
-from fencepost.fence.cassandra_errors import translated
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.session import connect
 from replicas.checker import PARTITION
 from replicas.record import Record, RecordedTable, Write
 

@@ -19,7 +19,7 @@ import yaml
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceError
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
 from harness.clocks import compile_library, packed
 from testbed.packages import install
 from testbed.process import Transcript

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cassandra.cluster import Session
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
 from testbed import environment
 
 

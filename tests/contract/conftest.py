@@ -8,7 +8,7 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.table import FenceTable
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.contract import CassandraSink, DriverConfig
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
 from fencepost.sinks import BatchToken
 from fencepost.sinks.cassandra import writer
 from fencepost.sinks.purge.cassandra_output import purgeable

@@ -15,7 +15,7 @@ from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.contract import ReportedLoss
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.adapters.api_server import ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.events import EventRecorder

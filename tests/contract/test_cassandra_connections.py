@@ -17,9 +17,9 @@ from fakes.protocol_v4 import v4_in_front_of
 from fakes.tls_proxy import Authority, Pair, tls_in_front_of
 from fencepost.contract import LOCAL_SERIAL, CassandraEndpoint, CassandraTls
 from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, FenceUnavailable, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema, new_replication
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.tls import TlsMaterial, of_folder
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, new_replication
+from fencepost.fence.cassandra.tls import TlsMaterial, of_folder
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.adapters.cassandra_places import Place
 from fencepost_operator.adapters.cassandra_settings import read_settings

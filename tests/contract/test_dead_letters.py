@@ -15,8 +15,8 @@ import pytest
 from cassandra.cluster import Session
 
 from fencepost.fence import Fence
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
-from fencepost.fence.dead_letters import CHUNK, CHUNKS_OUTLIVE, LONGEST_TEXT, DeadLetter, DeadLetters, letter
+from fencepost.fence.cassandra.dead_letters import CHUNK, CHUNKS_OUTLIVE, LONGEST_TEXT, DeadLetter, DeadLetters, letter
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,7 @@ from fencepost.fence import (
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost_operator.adapters import fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey

@@ -22,13 +22,13 @@ from fencepost.fence import (
     FenceTable,
     FenceUnavailable,
     Starting,
-    schema,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
-from fencepost.fence.cassandra_history import read_changes
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.cassandra_snapshots import SnapshotTable
-from fencepost.fence.changes import restored
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.history import read_changes
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.snapshots import SnapshotTable
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
+from fencepost.fence.history import restored
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
 

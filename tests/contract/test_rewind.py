@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from fencepost.fence import Fence, Fenced, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.cassandra_history import changes_after
-from fencepost.fence.cassandra_snapshots import SnapshotTable
-from fencepost.fence.changes import first_commit, hour_of
+from fencepost.fence.cassandra.history import changes_after
+from fencepost.fence.cassandra.snapshots import SnapshotTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.fence.history import first_commit, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from fencepost.fence.table import FenceTable

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from fencepost.fence import Fence, FenceRow, FenceSchemaMissing
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_cli.history import AcceptedLoss, check_history
 from flights.dataset import flights
 from flights.expectation import departure

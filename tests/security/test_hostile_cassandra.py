@@ -17,8 +17,8 @@ from fakes.cassandra_node import RESULT, VARCHAR, Answer, Node, Send, frame, row
 from fakes.tls_proxy import Authority, tls_in_front_of
 from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence import FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.tls import TlsMaterial
+from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import LARGEST_FRAME
 from fencepost_operator.adapters.cassandra_places import Place
 from fencepost_operator.endpoints import EndpointPolicy

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fencepost.contract import CassandraEndpoint, CassandraTls, kafka_properties
 from fencepost.fence import FenceTlsFailed
-from fencepost.fence.tls import TlsMaterial
+from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Forwards, Found, KafkaAccess
 from fencepost_operator.desired.names import fence_key

@@ -23,15 +23,15 @@ from fencepost.fence import (
     FenceSchemaMissing,
     FenceUnauthorized,
     FenceUnavailable,
-    schema,
 )
-from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.cassandra_errors import translated
-from fencepost.fence.cassandra_history import changes_of_hour
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.cassandra_snapshots import SnapshotTable
-from fencepost.fence.changes import Change
-from fencepost.fence.dead_letters import DeadLetter, DeadLetters
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.history import changes_of_hour
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.snapshots import SnapshotTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.access import tls_by_name
 from fencepost_cli.cluster_names import resolves

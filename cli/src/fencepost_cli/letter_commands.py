@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fencepost.fence import FenceRow
-from fencepost.fence.dead_letters import DeadLetter
+from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost_cli.confirmation import ask, who
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not

@@ -18,7 +18,7 @@ from typing import Final
 
 from fencepost.contract import offset_key, split_offset_key
 from fencepost.fence import FenceRow
-from fencepost.fence.dead_letters import DeadLetter
+from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import NewRecord, Store
 

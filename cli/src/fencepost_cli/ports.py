@@ -11,10 +11,10 @@ from typing import Protocol, TypeAlias
 from fencepost.batch import Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 from fencepost.fence import FenceRow
-from fencepost.fence.changes import Change
-from fencepost.fence.dead_letters import DeadLetter
+from fencepost.fence.cassandra.dead_letters import DeadLetter
+from fencepost.fence.cassandra.tls import TlsMaterial
+from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
-from fencepost.fence.tls import TlsMaterial
 from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.fence.cassandra.stored_rows import PARTITION
 from fencepost.fence.snapshots import NAME
-from fencepost.fence.stored_rows import PARTITION
 from fencepost_cli.confirmation import ask
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.options import Target, of_pipeline, parse_moment

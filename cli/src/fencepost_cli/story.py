@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fencepost.fence import FenceRow
-from fencepost.fence.changes import Change, history_hours, hour_of, replayed
+from fencepost.fence.history import Change, history_hours, hour_of, replayed
 from fencepost_cli.errors import CliError
 from fencepost_cli.history import is_commit, is_rewind, moved
 

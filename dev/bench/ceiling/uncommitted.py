@@ -13,7 +13,7 @@ from departures import transform  # type: ignore[import-not-found]  # from the C
 from departures_arrow import transform as record_batches  # type: ignore[import-not-found]
 
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 
 __all__ = ["record_batches", "transform"]
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from e2e.stream import Applied, cassandra
-from fencepost.fence.dead_letters import DeadLetters
+from fencepost.fence.cassandra.dead_letters import DeadLetters
 from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -18,7 +18,7 @@ from cassandra.cluster import Session
 from contract.cassandra import open_session
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.kafka.log import KafkaLog
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
 from fencepost_operator.api import ObjectKey

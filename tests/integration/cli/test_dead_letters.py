@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from fencepost.fence.dead_letters import DeadLetter, DeadLetters, letter
+from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters, letter
 from integration.cli.scene import KEYSPACE, RECORDS, Scene
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fencepost.fence.cassandra_snapshots import SnapshotTable
+from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from fencepost_operator.adapters.api_server import SECRETS, Resource
 from fencepost_operator.api import GROUP, REWIND_PLURAL, SNAPSHOT_ANNOTATION, VERSION

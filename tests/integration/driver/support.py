@@ -36,8 +36,8 @@ from fencepost.contract import (
     commit_ms,
 )
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from flights.history import HistoryRow, read_history
 from flights.topics import Topics, create_topic
 from harness.fences import read_row

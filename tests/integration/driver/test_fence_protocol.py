@@ -12,7 +12,7 @@ from confluent_kafka import TopicCollection
 
 from fencepost.contract import ExitCode
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
 from integration.driver.test_runs import assert_once

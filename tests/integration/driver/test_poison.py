@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from fakes.raw_headers import RawProducer
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode, KafkaSink
-from fencepost.fence.dead_letters import DeadLetters
+from fencepost.fence.cassandra.dead_letters import DeadLetters
 from fencepost.sinks.dedup import newest
 from fencepost_cli.history import check_history
 from fencepost_operator.api import ObjectKey

@@ -12,8 +12,8 @@ import pytest
 from contract.purging import run
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra_history import read_changes
-from fencepost.fence.changes import restored
+from fencepost.fence.cassandra.history import read_changes
+from fencepost.fence.history import restored
 from fencepost.spark.tasks import SLICE_RECORDS
 from fencepost_operator.api import ResolvedTarget, Status
 from fencepost_operator.decision.rewind.purge import ranges

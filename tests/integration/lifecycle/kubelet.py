@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.errors import FenceError
 from fencepost.fence.protocol import Starting
 from fencepost_operator.api import GROUP

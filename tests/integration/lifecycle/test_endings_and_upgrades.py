@@ -24,7 +24,7 @@ from cassandra.cluster import Session
 from contract.cassandra import open_session
 from fakes.relay import relay_to
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.api import GROUP, KIND, VERSION
 from flights.topics import Topics
 from harness.control_plane import control_plane

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from contract.cassandra import open_session
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.api import GROUP, SILENCE_ANNOTATION
 from flights.topics import Topics
 from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver

@@ -15,8 +15,8 @@ import pytest
 from fakes.connections import connection_to
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.cassandra_session import connect
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import cassandra_places, cassandra_sessions
 from fencepost_operator.adapters.cassandra_sessions import Limits

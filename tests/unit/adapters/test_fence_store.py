@@ -21,7 +21,7 @@ from fencepost.fence import (
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters import cassandra_places, fence_store
 from fencepost_operator.adapters.fence_store import CassandraFenceStore

@@ -18,7 +18,7 @@ from bench.contest import ContestError, Mark, Run, collected, driver_mark, span
 from bench.latency import latencies
 from bench.options import Journal, Options
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from flights.console import Console
 from flights.history import HistoryRow
 from testbed.cluster import WORKERS

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from fakes.manifests import body
 from fencepost.batch import Watermarks
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.changes import Change, change, hour_of
-from fencepost.fence.dead_letters import DeadLetter, letter
+from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
+from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost_cli.app import app

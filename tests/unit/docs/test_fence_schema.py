@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fencepost.fence.schema import migration_statements, table_statements
+from fencepost.fence.cassandra.schema import migration_statements, table_statements
 from generators.reference import ROOT
 
 

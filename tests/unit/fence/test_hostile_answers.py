@@ -10,8 +10,8 @@ from uuid import uuid1
 
 import pytest
 
-from fencepost.fence import schema
-from fencepost.fence.cassandra_snapshots import MOST, SnapshotTable
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.snapshots import MOST, SnapshotTable
 from fencepost.fence.snapshots import Trigger
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable
-from fencepost.fence.changes import change, first_commit
+from fencepost.fence.history import change, first_commit
 from fencepost.fence.memory import MemoryFenceTable
 from unit.fence.test_fence import OWNER, Faults, claimed, commit, fence
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange
-from fencepost.fence.stored_losses import report_values, reported_loss
+from fencepost.fence.cassandra.stored_losses import report_values, reported_loss
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOSS = Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 9)}, topics={"t": TopicChange("id", None)}, committed_ms=7)

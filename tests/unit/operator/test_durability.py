@@ -12,7 +12,7 @@ import pytest
 from fakes.manifests import body, spec
 from fakes.stage import POLICY, Stage
 from fakes.world import DURABLE_TOPIC, REPLICATED
-from fencepost.fence.schema import replication
+from fencepost.fence.cassandra.schema import replication
 from fencepost_operator.adapters.cassandra_settings import read_settings
 from fencepost_operator.api import (
     DurabilityStatus,

@@ -12,8 +12,8 @@ from fencepost.fence import FenceUnavailable, open_to
 
 if TYPE_CHECKING:
     from fencepost.fence import FenceRow
-    from fencepost.fence.cassandra import CassandraFenceTable
-    from fencepost.fence.tls import TlsMaterial
+    from fencepost.fence.cassandra.table import CassandraFenceTable
+    from fencepost.fence.cassandra.tls import TlsMaterial
     from fencepost.kafka.log import KafkaLog
 
 CASSANDRA_LIMIT: Final = 60.0
@@ -40,7 +40,7 @@ class Connections:
 
     def cassandra(self) -> CassandraFenceTable:
         """Connect, and end early when the epoch is over or another driver's."""
-        from fencepost.fence.cassandra import CassandraFenceTable  # noqa: PLC0415
+        from fencepost.fence.cassandra.table import CassandraFenceTable  # noqa: PLC0415
 
         config = self._config
         deadline = time.monotonic() + CASSANDRA_LIMIT
@@ -66,7 +66,7 @@ class Connections:
 
     def tls(self) -> TlsMaterial | None:
         """Return what the pod mounts, None without TLS. Raises FenceTlsFailed naming the key."""
-        from fencepost.fence import tls  # noqa: PLC0415
+        from fencepost.fence.cassandra import tls  # noqa: PLC0415
 
         if self._config.cassandra.tls is None:
             return None

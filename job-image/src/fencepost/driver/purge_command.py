@@ -50,8 +50,8 @@ def purge(config: DriverConfig, request: PurgeRequest, environment: Environment)
 @contextmanager
 def _outputs(config: DriverConfig, environment: Environment) -> Iterator[dict[str, Output]]:
     """Open what can be purged of each sink, by its name. Raises BadSpec naming a sink of which nothing can."""
-    from fencepost.fence import tls  # noqa: PLC0415
-    from fencepost.fence.cassandra_session import connect  # noqa: PLC0415
+    from fencepost.fence.cassandra import tls  # noqa: PLC0415
+    from fencepost.fence.cassandra.session import connect  # noqa: PLC0415
     from fencepost.sinks.purge.cassandra_output import purgeable  # noqa: PLC0415 - a configuration that cannot be read needs no client
     from fencepost.sinks.purge.plugin_output import open_purgeable  # noqa: PLC0415
 

@@ -49,7 +49,7 @@ from fencepost.spark import gateway, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.fence.cassandra import CassandraFenceTable
+    from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords

@@ -1,5 +1,6 @@
 """The fence: the protocol, and its tables in Cassandra and in memory."""
 
+from fencepost.fence.batch_progress import BatchProgress
 from fencepost.fence.errors import (
     FenceClockSkew,
     FenceCredentialsRejected,
@@ -15,7 +16,6 @@ from fencepost.fence.errors import (
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.progress import BatchProgress
 from fencepost.fence.protocol import Fence, Starting, open_to
 from fencepost.fence.row import KNOWN_GROWTHS, FenceRow
 from fencepost.fence.table import FenceTable

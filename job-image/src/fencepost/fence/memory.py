@@ -1,4 +1,4 @@
-"""A fence table in memory: the test double of `fencepost.fence.cassandra`, held to the same contract suite.
+"""A fence table in memory: the test double of `fencepost.fence.cassandra.table`, held to the same contract suite.
 
 Faults are injected per call: a function of the call's name that may raise before the effect or after it.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from fencepost.contract import Acceptance, Loss, ReportedLoss
-from fencepost.fence.progress import BatchProgress
+from fencepost.fence.batch_progress import BatchProgress
 from fencepost.fence.row import FenceRow
 
 MOST_LOSSES: Final = 100

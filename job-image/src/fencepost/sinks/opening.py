@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
 
     from fencepost.contract import DeclaredSink
-    from fencepost.fence.tls import TlsMaterial
+    from fencepost.fence.cassandra.tls import TlsMaterial
 
 GROUP: Final = "fencepost.sinks"
 """The entry-point group of sinks of other packages."""

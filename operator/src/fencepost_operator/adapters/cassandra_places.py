@@ -10,8 +10,8 @@ from cassandra.cluster import Session
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceTlsFailed, FenceUnavailable
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.tls import TlsMaterial
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy

@@ -34,7 +34,7 @@ from cassandra.cluster import Session
 from cassandra.protocol import ErrorMessage
 
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
-from fencepost.fence.cassandra import CassandraFenceTable
+from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.adapters.cassandra_places import NONE_ANSWERS, Place
 from fencepost_operator.adapters.daemon_threads import in_thread, then
 from fencepost_operator.adapters.eviction import to_close

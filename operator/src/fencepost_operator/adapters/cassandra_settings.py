@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from cassandra import InvalidRequest, Unauthorized
 from cassandra.cluster import Session
 
-from fencepost.fence.cassandra_errors import translated
-from fencepost.fence.schema import nodes
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.schema import nodes
 from fencepost_operator.observation import CassandraSettings, KeyspaceSettings
 
 

@@ -16,10 +16,10 @@ from fencepost.fence import (
     FenceRow,
     FenceUnavailable,
 )
-from fencepost.fence.cassandra import CassandraFenceTable, create_schema, is_current, new_replication
-from fencepost.fence.cassandra_history import changes_after
-from fencepost.fence.cassandra_snapshots import SnapshotTable
-from fencepost.fence.changes import Change, first_commit, hour_of
+from fencepost.fence.cassandra.history import changes_after
+from fencepost.fence.cassandra.snapshots import SnapshotTable
+from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
+from fencepost.fence.history import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost_operator.adapters.cassandra_places import place_of
 from fencepost_operator.adapters.cassandra_sessions import Limits, Sessions, Work

@@ -11,7 +11,7 @@ from fencepost.batch import Range, Record
 from fencepost.contract import DriverConfig
 from fencepost.errors import DriverError
 from fencepost.fence import FenceRow
-from fencepost.fence.dead_letters import DeadLetters, letter
+from fencepost.fence.cassandra.dead_letters import DeadLetters, letter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

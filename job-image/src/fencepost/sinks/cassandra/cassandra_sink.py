@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
     from pyspark.sql.types import StructType
 
-    from fencepost.fence.tls import TlsMaterial
+    from fencepost.fence.cassandra.tls import TlsMaterial
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra_errors import UNANSWERED, is_disk_full
+from fencepost.fence.cassandra.errors import UNANSWERED, is_disk_full
 from fencepost.fence.patience import Patience
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 
 from fencepost.contract import CassandraSink, CreateTable, Reason
 from fencepost.errors import BadSpec, DependencyDown
-from fencepost.fence.cassandra_errors import UNANSWERED
-from fencepost.fence.schema import STATEMENT_LIMIT, await_agreement, columns_of
+from fencepost.fence.cassandra.errors import UNANSWERED
+from fencepost.fence.cassandra.schema import STATEMENT_LIMIT, await_agreement, columns_of
 from fencepost.sinks.cassandra.cql import UserTypes, quoted
 from fencepost.sinks.cassandra.table_metadata import Table, user_types
 

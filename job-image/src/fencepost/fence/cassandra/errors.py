@@ -11,13 +11,13 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.protocol import ConfigurationException, ErrorMessage
 
+from fencepost.fence.cassandra.tls import tls_failure
 from fencepost.fence.errors import (
     FenceCredentialsRejected,
     FenceSchemaInvalid,
     FenceUnauthorized,
     FenceUnavailable,
 )
-from fencepost.fence.tls import tls_failure
 
 UNANSWERED: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
 """What the driver raises for a request whose outcome is open; catch its refusals first, they are DriverExceptions too.

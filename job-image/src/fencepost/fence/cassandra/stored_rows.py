@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fencepost.fence import schema
-from fencepost.fence.epochs import CHECKSUM, unsealed
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.sealed_epochs import CHECKSUM, unsealed
 from fencepost.fence.errors import FenceRowInvalid
 from fencepost.fence.row import FenceRow
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fencepost.contract import LOSSES, Acceptance, Loss, Reason, ReportedLoss, TopicChange, split_offset_key
-from fencepost.fence.stored_rows import PARTITION
+from fencepost.fence.cassandra.stored_rows import PARTITION
 
 _LARGEST: Final = 2**63 - 1
 """Of a bigint."""

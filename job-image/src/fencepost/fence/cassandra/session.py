@@ -27,9 +27,9 @@ from cassandra.policies import (
 )
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
-from fencepost.fence.cassandra_errors import translated
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.tls import NamedEndPoint, NamedEndPoints, TlsMaterial
 from fencepost.fence.errors import FenceDatacenterUnknown, FenceTlsFailed
-from fencepost.fence.tls import NamedEndPoint, NamedEndPoints, TlsMaterial
 
 OLDEST_PROTOCOL: Final = ProtocolVersion.V4
 """Of ScyllaDB and of databases like it. The fence needs nothing of v5, which checks each frame's integrity besides."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.fence import FenceRow
-from fencepost.fence.changes import change, hour_of, restored
+from fencepost.fence.history import change, hour_of, restored
 
 NOW = datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
 START = FenceRow(

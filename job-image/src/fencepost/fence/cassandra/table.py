@@ -1,6 +1,6 @@
 """The fence table in Cassandra: lightweight transactions and serial reads, nothing else touches the row.
 
-A request is tried once (see `fencepost.fence.cassandra_session`), and an error leaves its outcome open.
+A request is tried once (see `fencepost.fence.cassandra.session`), and an error leaves its outcome open.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
-from fencepost.fence import schema, stored_losses
-from fencepost.fence.cassandra_errors import is_disk_full, translated
-from fencepost.fence.cassandra_history import History
-from fencepost.fence.cassandra_session import connect
-from fencepost.fence.changes import history_hours
-from fencepost.fence.epochs import sealed
+from fencepost.fence.batch_progress import BatchProgress
+from fencepost.fence.cassandra import schema, stored_losses
+from fencepost.fence.cassandra.errors import is_disk_full, translated
+from fencepost.fence.cassandra.history import History
+from fencepost.fence.cassandra.sealed_epochs import sealed
+from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.stored_rows import fence_row, flat
+from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnavailable
-from fencepost.fence.progress import BatchProgress
+from fencepost.fence.history import history_hours
 from fencepost.fence.row import FenceRow
-from fencepost.fence.stored_rows import fence_row, flat
 from fencepost.fence.table import MOST_LOSSES
-from fencepost.fence.tls import TlsMaterial
 
 PROGRESS_KEPT: Final = 3600
 """Seconds after which a report of progress expires."""

@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fencepost.fence.row import FenceRow
-from fencepost.fence.schema import HISTORY_DAYS
 
+HISTORY_DAYS: Final = 7
+"""Days that `fence_changes` keeps a change."""
 MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier")
 _FIGURES: Final = ("epoch", "version", "clock", "committed_at", "records", "duration_ms")
 _TEXTS: Final = ("owner", "driver", "code")

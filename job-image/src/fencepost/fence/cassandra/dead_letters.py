@@ -24,8 +24,9 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import split_offset_key
-from fencepost.fence import FenceSchemaInvalid, schema
-from fencepost.fence.cassandra_errors import translated
+from fencepost.fence import FenceSchemaInvalid
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.patience import Patience
 
 LONGEST: Final[Mapping[str, int]] = {"key": 64 * 1024, "value": 1024 * 1024, "headers": 64 * 1024}
@@ -183,7 +184,7 @@ class DeadLetters:
     ) -> None:
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         insert = self._prepare(
-            f"INSERT INTO {self._name(table)} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?",  # noqa: S608
+            f"INSERT INTO {self._name(table)} ({names}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?",
             consistency,
         )
         self._session.execute(insert, (*values, timestamp, ttl))
@@ -213,7 +214,7 @@ class DeadLetters:
     def _remove(self, rows: Sequence[tuple[object, ...]], consistency: str) -> None:
         with translated("removing the dead letters of what is read again"):
             delete = self._prepare(
-                f"DELETE FROM {self._name(schema.DEAD_LETTERS)} USING TIMESTAMP ? WHERE {_PLACE} AND offset >= ?",  # noqa: S608
+                f"DELETE FROM {self._name(schema.DEAD_LETTERS)} USING TIMESTAMP ? WHERE {_PLACE} AND offset >= ?",
                 consistency,
             )
             execute_concurrent_with_args(self._session, delete, rows, concurrency=AT_ONCE)
@@ -251,7 +252,7 @@ class DeadLetters:
         """Return a part of a record that is in chunks, None where they are not of its size."""
         with translated("reading a dead letter's chunks"):
             select = self._prepare(
-                f"SELECT content FROM {self._name(schema.DEAD_LETTER_CHUNKS)}"  # noqa: S608 - ours
+                f"SELECT content FROM {self._name(schema.DEAD_LETTER_CHUNKS)}"
                 f" WHERE {_PLACE} AND offset = ? AND part = ?"
             )
             select.fetch_size = 1
@@ -270,7 +271,7 @@ class DeadLetters:
             while True:
                 beyond = "" if last is None else " AND topic_id > ?"
                 select = self._prepare(
-                    f"SELECT topic_id FROM {self._name(schema.DEAD_LETTERS)}"  # noqa: S608 - ours
+                    f"SELECT topic_id FROM {self._name(schema.DEAD_LETTERS)}"
                     f" WHERE pipeline = ? AND topic = ? AND partition = ?{beyond} LIMIT 1"
                 )
                 values = (self._pipeline, topic, partition, *(() if last is None else (last,)))
@@ -291,14 +292,14 @@ class DeadLetters:
         table, where = self._name(schema.DEAD_LETTERS), f"WHERE {_PLACE} AND offset = ?"
         with translated("marking a dead letter"):
             select = self._prepare(
-                "SELECT TTL(at) AS left, WRITETIME(at) AS written, WRITETIME(retried_at) AS marked"  # noqa: S608 - ours
+                "SELECT TTL(at) AS left, WRITETIME(at) AS written, WRITETIME(retried_at) AS marked"
                 f" FROM {table} {where}"
             )
             found = self._session.execute(select, place).one()
             if found is None or found.written is None:
                 return  # it expired, and a mark alone would never
             update = self._prepare(
-                f"UPDATE {table} USING TTL ? AND TIMESTAMP ?"  # noqa: S608 - ours
+                f"UPDATE {table} USING TTL ? AND TIMESTAMP ?"
                 f" SET {', '.join(f'{name} = ?' for name in _RETRIED)} {where}",
                 "LOCAL_QUORUM",
             )
@@ -311,7 +312,7 @@ class DeadLetters:
         """Yield letters with the sizes of what is in chunks."""
         with translated("reading the dead letters"):
             select = self._prepare(
-                f"SELECT {', '.join(columns)} FROM {self._name(schema.DEAD_LETTERS)}"  # noqa: S608 - ours
+                f"SELECT {', '.join(columns)} FROM {self._name(schema.DEAD_LETTERS)}"
                 f" WHERE {_PLACE} AND offset >= ? AND offset < ?"
             )
             select.fetch_size = PAGE

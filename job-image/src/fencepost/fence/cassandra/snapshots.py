@@ -9,9 +9,9 @@ from uuid import UUID
 
 from cassandra.cluster import Session
 
-from fencepost.fence import schema
-from fencepost.fence.cassandra_errors import translated
-from fencepost.fence.epochs import sealed, unsealed
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.sealed_epochs import sealed, unsealed
 from fencepost.fence.errors import FenceSchemaMissing
 from fencepost.fence.snapshots import Snapshot
 

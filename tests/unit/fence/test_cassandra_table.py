@@ -28,9 +28,9 @@ from fencepost.fence import (
     FenceUnavailable,
     Starting,
 )
-from fencepost.fence.cassandra import CassandraFenceTable
-from fencepost.fence.cassandra_history import HISTORY_ATTEMPTS
-from fencepost.fence.schema import FENCE
+from fencepost.fence.cassandra.history import HISTORY_ATTEMPTS
+from fencepost.fence.cassandra.schema import FENCE
+from fencepost.fence.cassandra.table import CassandraFenceTable
 
 COLUMNS = (*FENCE.columns, *FENCE.added)
 
@@ -127,7 +127,7 @@ def once(verb: str, error: Exception, times: int = 1) -> Callable[[str], None]:
 def test_a_change_that_cassandra_does_not_take_at_once_is_appended_later(
     session: Session, table: CassandraFenceTable, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("fencepost.fence.cassandra_history.HISTORY_PAUSE", 0.0)
+    monkeypatch.setattr("fencepost.fence.cassandra.history.HISTORY_PAUSE", 0.0)
     session.appending = once("INSERT", error, HISTORY_ATTEMPTS - 1)
     Fence(table, "p").create("o")
     table.finish_history()

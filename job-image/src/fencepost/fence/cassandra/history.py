@@ -13,10 +13,10 @@ from typing import Any, Final
 from cassandra.cluster import Session
 from cassandra.query import UNSET_VALUE
 
-from fencepost.fence import schema
-from fencepost.fence.cassandra_errors import translated
-from fencepost.fence.changes import MAPS, Change, change, history_hours, hour_of
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.errors import FenceUnavailable
+from fencepost.fence.history import MAPS, Change, change, history_hours, hour_of
 from fencepost.fence.row import FenceRow
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from cassandra.cluster import Session
 
+from fencepost.fence.history import HISTORY_DAYS
+
 log = logging.getLogger(__name__)
 
-HISTORY_DAYS: Final = 7
-"""Days that `fence_changes` keeps a change."""
 AGREEMENT_LIMIT: Final = 10.0
 """Seconds to wait until the nodes agree on the schema; a node that is down never does."""
 AGREEMENT_PAUSE: Final = 0.2
@@ -270,7 +270,7 @@ def nodes(session: Session) -> Mapping[str, int]:
     """Return how many nodes each datacenter has, as the asked node knows. Raises the Cassandra driver's errors."""
     found: Counter[str] = Counter()
     for table in ("system.local", "system.peers_v2"):
-        rows = first_page(session.execute(f"SELECT data_center FROM {table}"))  # noqa: S608 - two constants
+        rows = first_page(session.execute(f"SELECT data_center FROM {table}"))
         found.update(row.data_center for row in rows if row.data_center)
     return dict(found)
 
@@ -322,7 +322,7 @@ def await_agreement(session: Session) -> None:
         seen = {
             row.schema_version
             for table in ("system.local", "system.peers_v2")
-            for row in first_page(session.execute(f"SELECT schema_version FROM {table}"))  # noqa: S608 - two constants
+            for row in first_page(session.execute(f"SELECT schema_version FROM {table}"))
             if row.schema_version is not None
         }
         if len(seen) <= 1:
