@@ -13,7 +13,7 @@ from bench import catch_up, cpu, heap
 from bench.figures import Result, Sample
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Scene
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from flights.console import Console
 from flights.dataset import flights
 from flights.history import commits

@@ -13,7 +13,8 @@ from typing import Final
 
 from brokers.producer import Acknowledged
 from fencepost.contract import ReportedLoss, split_offset_key
-from fencepost_cli.history import AcceptedLoss, Change, check_history
+from fencepost_cli.accepted_loss import AcceptedLoss
+from fencepost_cli.history.checks import Change, check_history
 
 SHOWN: Final = 5
 """Places that one sentence names."""

@@ -19,7 +19,7 @@ from campaign.users import REWIND, Users
 from campaign.watch import Watch
 from campaign.world import World, world
 from fencepost.fence import FenceError
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from flights.sink import CassandraDownError
 from harness.background import beside
 from harness.pipelines import helm_revisions, summary

@@ -10,7 +10,7 @@ from typing import Final
 
 from demo.scene import Killed, Scene
 from demo.watching import Look, Progress, StatusWatch
-from fencepost_cli.history import History, check_history
+from fencepost_cli.history.checks import History, check_history
 from flights.console import Console
 from flights.dataset import flights
 from flights.history import HistoryRow, commits

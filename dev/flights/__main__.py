@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from flights.console import Console
 from flights.dataset import FLIGHTS, WEATHER, feed
 from flights.history import read_history

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fencepost.fence.cassandra.history import read_changes
 from fencepost.fence.history import restored
-from fencepost_cli.history import Change, is_commit, moved
+from fencepost_cli.history.checks import Change, is_commit, moved
 
 _Kind = TypeVar("_Kind", bound=Change)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final, Self
 
-from fencepost_cli.history import Change
+from fencepost_cli.history.checks import Change
 from flights.dataset import Feed, feed
 from flights.expectation import Cell, Expectation, of_feed
 from flights.history import commits

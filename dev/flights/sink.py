@@ -10,7 +10,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.policies import RoundRobinPolicy
 
-from fencepost_cli.cassandra_store import scan
+from fencepost_cli.stores.cassandra import scan
 
 TIMEOUT_SECONDS: Final = 60.0
 

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from fencepost.fence import Fence, FenceRow, FenceSchemaMissing
 from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost_cli.history import AcceptedLoss, check_history
+from fencepost_cli.accepted_loss import AcceptedLoss
+from fencepost_cli.history.checks import check_history
 from flights.dataset import flights
 from flights.expectation import departure
 from flights.history import read_history

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from e2e.stream import Applied, Stream, cassandra
 from fencepost.contract import offset_key, split_offset_key
-from fencepost_cli.history import AcceptedLoss
+from fencepost_cli.accepted_loss import AcceptedLoss
 from harness.kubectl import Object
 from harness.waiting import eventually
 

@@ -10,22 +10,15 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli import (
-    fence_commands,
-    letter_commands,
-    offsets_command,
-    retention_commands,
-    rewind_command,
-    snapshot_commands,
-)
-from fencepost_cli.cassandra_store import open_store
+from fencepost_cli.commands import dead_letters, fence, offsets, retention, rewind, snapshots
+from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.kafka_log import watermarks
-from fencepost_cli.kafka_producer import open_producer
-from fencepost_cli.kafka_settings import open_settings
-from fencepost_cli.kubernetes_api import KubeconfigCluster
-from fencepost_cli.output import print_error
 from fencepost_cli.ports import Ports
+from fencepost_cli.stores.cassandra import open_store
+from fencepost_cli.stores.kafka_log import watermarks
+from fencepost_cli.stores.kafka_producer import open_producer
+from fencepost_cli.stores.kafka_settings import open_settings
+from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
 
 DEBUG: Final = "FENCEPOST_DEBUG"
 """With this variable set, an error of the program itself shows its traceback."""
@@ -60,12 +53,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Show what a streaming pipeline has read and committed, prove it, and repair.",
 )
-app.add_typer(fence_commands.app, name="fence")
-app.add_typer(letter_commands.app, name="dead-letters")
-app.add_typer(retention_commands.app, name="retention")
-app.add_typer(snapshot_commands.app, name="snapshots")
-app.command("offsets")(offsets_command.offsets)
-app.command("rewind")(rewind_command.rewind)
+app.add_typer(fence.app, name="fence")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(retention.app, name="retention")
+app.add_typer(snapshots.app, name="snapshots")
+app.command("offsets")(offsets.offsets)
+app.command("rewind")(rewind.rewind)
 
 
 @app.callback()

@@ -15,7 +15,7 @@ from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
-from fencepost_cli.history import AcceptedLoss
+from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings
 from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec

@@ -13,7 +13,7 @@ from fakes.raw_headers import RawProducer
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode, KafkaSink
 from fencepost.fence.cassandra.dead_letters import DeadLetters
 from fencepost.sinks.dedup import newest
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from fencepost_operator.api import ObjectKey
 from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline

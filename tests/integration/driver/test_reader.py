@@ -16,7 +16,7 @@ from fencepost.driver.plan import next_batch
 from fencepost.kafka import reader
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from harness.waiting import eventually
 from integration.driver.support import Kafka, Pipeline
 from testbed.environment import Environment

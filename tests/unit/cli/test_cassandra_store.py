@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
-from fencepost_cli import cassandra_store
-from fencepost_cli.cassandra_store import _bounded, _grant, _reached
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess
+from fencepost_cli.stores import cassandra
+from fencepost_cli.stores.cassandra import _bounded, _grant, _reached
 from unit.cli.world import history, story
 
 
@@ -31,7 +31,7 @@ def test_a_refusal_names_the_grant(refusal: str, grant: str) -> None:
 def test_an_endless_hour_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: a server that always has another change."""
     (record,) = history(story()[-1:])
-    monkeypatch.setattr(cassandra_store, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(cassandra, "MOST_ENTRIES", 100)
 
     def endless() -> object:
         while True:

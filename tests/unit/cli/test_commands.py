@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import fencepost_cli.story
+import fencepost_cli.history.reading
+from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.errors import CliError
-from fencepost_cli.history import AcceptedLoss
-from fencepost_cli.sinks import Offsets
+from fencepost_cli.history.sink_rows import Offsets
 from unit.cli.world import ROW, World, history, story
 
 
@@ -78,7 +78,7 @@ def test_the_history_of_several_hours_is_read_as_far_as_it_is_asked_for() -> Non
 
 
 def test_a_history_without_an_end_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fencepost_cli.story, "MOST", 3)
+    monkeypatch.setattr(fencepost_cli.history.reading, "MOST", 3)
     ended = world.run("fence", "history", "shop/orders", "--limit", "0")
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert "--since" in ended.stderr

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from fencepost.batch import Watermarks
-from fencepost_cli import letters
+from fencepost_cli import dead_letters
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import NewRecord
 from unit.cli.world import ROW, World, dead_letter
@@ -67,13 +67,13 @@ def test_letters_outlive_the_fence_row_of_a_partition_that_is_named(world: World
 
 def test_a_search_that_finds_nothing_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: more letters than one command reads, none of them in the time that is asked for."""
-    monkeypatch.setattr(letters, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(dead_letters, "MOST_LOOKED_AT", 2)
     told = world.json("dead-letters", "list", "shop/orders", "--before", "90d")
     assert (told["deadLetters"], told["next"]) == ([], "orders/0@5")
 
 
 def test_a_fence_row_of_too_many_partitions_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MOST_PARTITIONS", 0)
+    monkeypatch.setattr(dead_letters, "MOST_PARTITIONS", 0)
     ended = world.run("dead-letters", "list", "shop/orders")
     assert ended.exit_code == 2
     assert "choose with --topic and --partition" in ended.stderr
@@ -140,8 +140,8 @@ def test_a_retried_record_says_where_it_comes_from_and_the_letter_where_it_went(
 
 
 def test_a_record_that_fails_again_keeps_its_first_place() -> None:
-    first = letters.again(made(5), ROW, to_topic=None)
-    second = letters.again(made(11, headers=first.headers), ROW, to_topic="repair")
+    first = dead_letters.again(made(5), ROW, to_topic=None)
+    second = dead_letters.again(made(11, headers=first.headers), ROW, to_topic="repair")
     assert dict(second.headers) == {**dict(first.headers), "fencepost-dead-letter-retries": b"2"}
     assert (second.topic, second.partition) == ("repair", None)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError
-from fencepost_cli.output import print_error
 
 HOSTILE = "evil\x1b]0;pwned\x07\x1b[2K\nerror: your token expired"
 

@@ -12,9 +12,9 @@ from threading import Thread
 import pytest
 
 from fakes.portforward_server import PortForwardServer, pod, service
-from fencepost_cli.cluster_names import Backend, Place, backends, places, problem
 from fencepost_cli.errors import CliError
-from fencepost_cli.port_forwards import PortForwards
+from fencepost_cli.stores.cluster_names import Backend, Place, backends, places, problem
+from fencepost_cli.stores.port_forwards import PortForwards
 
 NAME = "db.data.svc.cluster.local"
 

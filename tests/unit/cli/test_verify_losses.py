@@ -10,8 +10,8 @@ import pytest
 from fencepost.contract import Reason
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_cli import sinks
-from fencepost_cli.history import AcceptedLoss
+from fencepost_cli.accepted_loss import AcceptedLoss
+from fencepost_cli.history import sink_rows
 from unit.cli.world import ROW, World, history
 
 KEY = "orders/0"
@@ -112,7 +112,7 @@ def test_rows_of_a_topic_that_was_abandoned_are_of_an_earlier_log() -> None:
 @pytest.mark.parametrize("words", [["--max-rows", "3"], []])
 def test_a_table_that_is_too_large_or_too_wide_is_told(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: an author's table with an offset in each of many pieces."""
-    monkeypatch.setattr(sinks, "MOST_CHUNKS", 4)
+    monkeypatch.setattr(sink_rows, "MOST_CHUNKS", 4)
     world = world_of(lives(("a", 0, 12)), range(0, 100_000_000, 20_000_000))
     told = world.json("fence", "verify", "shop/orders", *words)
     assert ("--max-rows" if words else "spread over more than 4 pieces") in told["sinks"][0]["skipped"]

@@ -18,9 +18,9 @@ from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
 from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
+from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
-from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.ports import (
     Annotation,
     CassandraAccess,

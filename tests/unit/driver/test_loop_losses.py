@@ -21,7 +21,8 @@ from fencepost.driver import plan
 from fencepost.driver.recovery.lost_ranges import without_expired
 from fencepost.errors import BatchFailed, DataLoss, DependencyDown
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
-from fencepost_cli.history import AcceptedLoss, check_history
+from fencepost_cli.accepted_loss import AcceptedLoss
+from fencepost_cli.history.checks import check_history
 from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_cli.history import check_history
+from fencepost_cli.history.checks import check_history
 from flights.history import HistoryRow, commits
 from flights.reconciliation import Writers
 

@@ -18,7 +18,7 @@ from typing import Final
 from fencepost.contract import Reason, offset_key, split_offset_key
 from fencepost.contract.losses import starts_of
 from fencepost.fence import FenceRow
-from fencepost_cli.history import AcceptedLoss
+from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.ports import Column
 
 COORDINATES: Final = {"topic": "text", "partition": "int", "offset": "bigint"}

@@ -16,8 +16,8 @@ import typer
 from fencepost.batch import Watermarks
 from fencepost.fence import FenceRow
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
+from fencepost_cli.commands.output import Format, note
 from fencepost_cli.errors import CliError
-from fencepost_cli.output import Format, note
 from fencepost_cli.ports import CassandraAccess, Cluster, Forwards, Found, KafkaAccess, Ports, Store
 from fencepost_operator.api import ObjectKey, Spec
 

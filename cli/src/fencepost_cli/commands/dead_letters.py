@@ -11,11 +11,9 @@ import typer
 
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
-from fencepost_cli.confirmation import ask, who
-from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
-from fencepost_cli.options import Needs, Target, of_pipeline, parse_place, parse_since
-from fencepost_cli.output import (
+from fencepost_cli.commands.confirmation import ask, who
+from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_place, parse_since
+from fencepost_cli.commands.output import (
     Column,
     age,
     bytes_json,
@@ -30,6 +28,8 @@ from fencepost_cli.output import (
     print_table,
     working,
 )
+from fencepost_cli.dead_letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
+from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Producer, Store
 
 MOST: Final = 10_000

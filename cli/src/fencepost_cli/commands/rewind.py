@@ -13,10 +13,10 @@ import typer
 
 from fencepost.fence.cassandra.stored_rows import PARTITION
 from fencepost.fence.snapshots import NAME
-from fencepost_cli.confirmation import ask
+from fencepost_cli.commands.confirmation import ask
+from fencepost_cli.commands.options import Target, of_pipeline, parse_moment
+from fencepost_cli.commands.output import Column, note, number, print_json, print_line, print_table, working
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.options import Target, of_pipeline, parse_moment
-from fencepost_cli.output import Column, note, number, print_json, print_line, print_table, working
 from fencepost_operator.api import (
     COMPLETED,
     PAUSED_ANNOTATION,

@@ -10,9 +10,8 @@ import typer
 
 from fencepost.contract import split_offset_key
 from fencepost.fence.snapshots import NAME, Snapshot
-from fencepost_cli.errors import CliError
-from fencepost_cli.options import Needs, Target, of_pipeline
-from fencepost_cli.output import (
+from fencepost_cli.commands.options import Needs, Target, of_pipeline
+from fencepost_cli.commands.output import (
     Column,
     age,
     moment,
@@ -23,6 +22,7 @@ from fencepost_cli.output import (
     print_table,
     working,
 )
+from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Cluster
 from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotStatus
 

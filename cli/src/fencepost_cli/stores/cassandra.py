@@ -33,11 +33,11 @@ from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
+from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.access import tls_by_name
-from fencepost_cli.cluster_names import resolves
 from fencepost_cli.errors import CliError
-from fencepost_cli.history import AcceptedLoss
 from fencepost_cli.ports import CassandraAccess, Column
+from fencepost_cli.stores.cluster_names import resolves
 from fencepost_operator.adapters.cassandra_connection import BoundedConnection
 
 REQUEST_TIMEOUT: Final = 20.0

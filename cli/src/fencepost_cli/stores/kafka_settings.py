@@ -23,9 +23,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from fencepost.kafka.answers import MISSING, refusal
 from fencepost_cli.errors import CliError
-from fencepost_cli.kafka_log import admin_of, connection_properties
 from fencepost_cli.ports import KafkaAccess
 from fencepost_cli.retention import SETTINGS, Change, Setting, TopicSettings
+from fencepost_cli.stores.kafka_log import admin_of, connection_properties
 
 ANSWER_WITHIN: Final = 10.0
 """Seconds of one request."""

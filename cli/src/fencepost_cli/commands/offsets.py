@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost_cli.commands.options import Needs, Target, of_pipeline
+from fencepost_cli.commands.output import Column, number, print_json, print_table
 from fencepost_cli.lag import partitions, total
-from fencepost_cli.options import Needs, Target, of_pipeline
-from fencepost_cli.output import Column, number, print_json, print_table
 
 
 @of_pipeline(Needs.CASSANDRA, Needs.KAFKA)

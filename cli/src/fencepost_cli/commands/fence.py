@@ -9,10 +9,8 @@ import typer
 from fencepost.batch import Watermarks
 from fencepost.contract import CassandraSink
 from fencepost.fence import FenceRow
-from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.lag import PartitionLag, partitions, total
-from fencepost_cli.options import Needs, Target, of_pipeline, parse_since
-from fencepost_cli.output import (
+from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_since
+from fencepost_cli.commands.output import (
     NOTHING,
     Column,
     moment,
@@ -25,10 +23,12 @@ from fencepost_cli.output import (
     timestamp,
     working,
 )
-from fencepost_cli.sinks import PartitionCount
-from fencepost_cli.story import Entry, newest
-from fencepost_cli.verification import Verification
-from fencepost_cli.verification import verify as run_verification
+from fencepost_cli.errors import CliError, ExitCode
+from fencepost_cli.history.reading import Entry, newest
+from fencepost_cli.history.sink_rows import PartitionCount
+from fencepost_cli.history.verification import Verification
+from fencepost_cli.history.verification import verify as run_verification
+from fencepost_cli.lag import PartitionLag, partitions, total
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The fence row, its history, and their proof.")
 

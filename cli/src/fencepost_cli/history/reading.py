@@ -11,7 +11,7 @@ from typing import Final
 from fencepost.fence import FenceRow
 from fencepost.fence.history import Change, history_hours, hour_of, replayed
 from fencepost_cli.errors import CliError
-from fencepost_cli.history import is_commit, is_rewind, moved
+from fencepost_cli.history.checks import is_commit, is_rewind, moved
 
 MOST: Final = 1_000_000
 """Changes that are held at once, of some 2 KB each."""

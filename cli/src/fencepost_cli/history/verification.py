@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from fencepost.contract import CassandraSink
 from fencepost.fence import FenceRow
-from fencepost_cli.history import AcceptedLoss, History, check_in_order
+from fencepost_cli.accepted_loss import AcceptedLoss
+from fencepost_cli.history.checks import History, check_in_order
+from fencepost_cli.history.reading import in_order, up_to
+from fencepost_cli.history.sink_rows import SinkReport, TooWide, collect, compare, partition_key, why_not
 from fencepost_cli.ports import Store
-from fencepost_cli.sinks import SinkReport, TooWide, collect, compare, partition_key, why_not
-from fencepost_cli.story import in_order, up_to
 
 REPORT_EVERY = 50_000
 """Rows between two signs of progress."""

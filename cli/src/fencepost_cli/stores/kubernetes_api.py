@@ -13,8 +13,8 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts, lo
 
 from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
-from fencepost_cli.port_forwards import PortForwards
 from fencepost_cli.ports import Annotation, Found, Unread
+from fencepost_cli.stores.port_forwards import PortForwards
 from fencepost_operator.adapters.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
 from fencepost_operator.adapters.objects import KubernetesObjects
 from fencepost_operator.api import (

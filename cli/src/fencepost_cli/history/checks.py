@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Protocol
 
-from fencepost.contract import REPLACED, Reason
+from fencepost_cli.accepted_loss import AcceptedLoss
 
 
 class Change(Protocol):
@@ -55,34 +54,6 @@ class Change(Protocol):
     def records(self) -> int | None:
         """Records of the batch that ended with this change."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedLoss:
-    """A range [start, until) of a partition that a person accepted as lost, and why it was; see `Loss`.
-
-    `choice` is how the pipeline goes on in a topic that was replaced.
-    """
-
-    partition: str
-    start: int
-    until: int
-    reason: str | None
-    choice: str | None = None
-    at: datetime | None = None
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether the topic was deleted or recreated: what it held before is another log's."""
-        return self.reason in REPLACED
-
-    def explains(self, before: int, after: int | None) -> bool:
-        """Return whether a claim that goes on without the range moves the offset so; None: it drops the partition."""
-        if self.is_replaced:
-            return self.start == before
-        if self.reason == Reason.LOG_TRUNCATED:
-            return after == min(self.start, before)
-        return (self.start, self.until) == (before, after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The way to Kubernetes, Cassandra and Kafka from this machine: only here are their clients known."""
