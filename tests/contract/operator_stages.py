@@ -16,20 +16,20 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.contract import ReportedLoss
 from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost_operator.adapters.api_server import ApiServer, Resource
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.helm import Helm
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.adapters.offsets import KafkaOffsets
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
-from fencepost_operator.adapters.purges import KubernetesPurges
-from fencepost_operator.adapters.releases import HelmReleases
-from fencepost_operator.adapters.revisions import KubernetesRevisions
-from fencepost_operator.adapters.rewinds import KubernetesRewinds
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.releases import HelmReleases
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
+from fencepost_operator.adapters.kubernetes.revisions import KubernetesRevisions
+from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import (
     GROUP,
     KIND,

@@ -20,9 +20,9 @@ from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, Fence
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, new_replication
 from fencepost.fence.cassandra.tls import TlsMaterial, of_folder
-from fencepost_operator.adapters.cassandra_connection import BoundedConnection
-from fencepost_operator.adapters.cassandra_places import Place
-from fencepost_operator.adapters.cassandra_settings import read_settings
+from fencepost_operator.adapters.cassandra.durability_settings import read_settings
+from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
+from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.endpoints import EndpointPolicy
 from testbed import environment
 
@@ -68,7 +68,7 @@ def by_driver(port: int, tls: TlsMaterial, options: CassandraTls | None = None) 
 def by_operator(port: int, tls: TlsMaterial, options: CassandraTls | None = None) -> Session:
     """Connect as the operator does."""
     endpoint = CassandraEndpoint(contact_points=("localhost",), port=port, tls=options or CassandraTls())
-    return Place(endpoint, "ONE", account(), tls).open(EndpointPolicy())
+    return Login(endpoint, "ONE", account(), tls).open(EndpointPolicy())
 
 
 EACH = pytest.mark.parametrize("dial", [by_driver, by_operator])
@@ -250,7 +250,7 @@ def by_driver_without_tls(port: int) -> Session:
 def by_operator_without_tls(port: int) -> Session:
     """Connect as the operator does."""
     endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=port)
-    return Place(endpoint, "ONE", account()).open(EndpointPolicy())
+    return Login(endpoint, "ONE", account()).open(EndpointPolicy())
 
 
 @pytest.mark.parametrize("dial", [by_driver_without_tls, by_operator_without_tls])

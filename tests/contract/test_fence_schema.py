@@ -22,8 +22,8 @@ from fencepost.fence import (
     FenceUnavailable,
 )
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
-from fencepost_operator.adapters import fence_store
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra import fence_store
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 from harness.waiting import answered

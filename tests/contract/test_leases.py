@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fakes.lease import FakeLeases
-from fencepost_operator.adapters.api_server import ApiServer
-from fencepost_operator.adapters.leases import LEASES, KubernetesLeases
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.leases import LEASES, KubernetesLeases
 from fencepost_operator.errors import Conflict
 from fencepost_operator.ports import LeaseRecord, Leases
 from integration.operator.cluster import own_namespace

@@ -13,8 +13,8 @@ import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
 from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.revisions import KEPT
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Revision, Spec, State
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config

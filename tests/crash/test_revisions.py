@@ -9,7 +9,7 @@ import pytest
 
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
-from fencepost_operator.adapters.revisions import KEPT
+from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import State
 
 

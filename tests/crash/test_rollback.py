@@ -17,7 +17,7 @@ from fakes.drivers import Driver
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fencepost.contract import ExitCode
-from fencepost_operator.adapters.revisions import KEPT
+from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import RETRY_ANNOTATION, RollbackStatus, StableStatus, State
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue

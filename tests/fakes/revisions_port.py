@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fakes.gate import Gate
 from fakes.world import World, owner_uid
 from fencepost_operator.actions import Manifest
-from fencepost_operator.adapters.revisions import KEPT
+from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import ObjectKey, Revision
 from fencepost_operator.errors import Rejected
 

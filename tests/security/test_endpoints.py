@@ -15,10 +15,10 @@ from hypothesis import given
 
 from fakes.connections import connection_to
 from fencepost_operator.adapters import dialing as dialing_module
-from fencepost_operator.adapters.cassandra_sessions import Limits
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra.sessions import Limits
 from fencepost_operator.adapters.dialing import Dialing
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_address, parse_entries
 from fencepost_operator.errors import PortError, Rejected, Unreachable

@@ -19,8 +19,8 @@ from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence import FenceUnavailable
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.cassandra.tls import TlsMaterial
-from fencepost_operator.adapters.cassandra_connection import LARGEST_FRAME
-from fencepost_operator.adapters.cassandra_places import Place
+from fencepost_operator.adapters.cassandra.guarded_connection import LARGEST_FRAME
+from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.endpoints import EndpointPolicy
 
 MIB = 1024 * 1024
@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 def session(answer: Answer) -> Iterator[Session]:
     node = Node(answer)
     endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=node.port, local_datacenter="dc1")
-    made = Place(endpoint, "ONE", None).open(EndpointPolicy())
+    made = Login(endpoint, "ONE", None).open(EndpointPolicy())
     try:
         yield made
     finally:
@@ -91,7 +91,7 @@ def test_a_greeting_of_two_gib_closes_the_connection() -> None:
     node = Node(greeting=greeting)
     endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=node.port, local_datacenter="dc1")
     with pytest.raises(FenceUnavailable, match="the server sent"):
-        Place(endpoint, "ONE", None).open(EndpointPolicy())
+        Login(endpoint, "ONE", None).open(EndpointPolicy())
     assert peak() < before + 60 * MIB
     node.close()
 
@@ -111,7 +111,7 @@ def test_a_flood_of_small_frames_closes_the_connection(stream: int) -> None:
 NESTED = """
 import sys
 from io import BytesIO
-from fencepost_operator.adapters.cassandra_connection import _BoundedProtocol
+from fencepost_operator.adapters.cassandra.guarded_connection import _BoundedProtocol
 sys.stdin.buffer
 body = sys.stdin.buffer.read()
 try:
@@ -156,7 +156,7 @@ def test_an_answer_that_no_table_of_the_fence_gives_is_refused_and_not_logged(
 def test_the_operator_registers_for_no_events() -> None:
     node = Node()
     endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=node.port, local_datacenter="dc1")
-    Place(endpoint, "ONE", None).open(EndpointPolicy()).cluster.shutdown()
+    Login(endpoint, "ONE", None).open(EndpointPolicy()).cluster.shutdown()
     assert 11 not in node.opcodes
     node.close()
 
@@ -173,7 +173,7 @@ def test_the_bounds_hold_over_tls_as_well(tmp_path: Path) -> None:
         endpoint = CassandraEndpoint(
             contact_points=("localhost",), port=port, local_datacenter="dc1", tls=CassandraTls()
         )
-        made = Place(endpoint, "ONE", None, TlsMaterial.of({"ca.crt": authority.text})).open(EndpointPolicy())
+        made = Login(endpoint, "ONE", None, TlsMaterial.of({"ca.crt": authority.text})).open(EndpointPolicy())
         try:
             with pytest.raises(FenceUnavailable, match="bytes"):
                 read(made)

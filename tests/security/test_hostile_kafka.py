@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from fakes.kafka import DESCRIBE_CONFIGS, LIST_OFFSETS, Broker
-from fencepost_operator.adapters import kafka_pool
-from fencepost_operator.adapters.kafka_pool import ClientLimits
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka import client_pool
+from fencepost_operator.adapters.kafka.client_pool import ClientLimits
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Busy, Rejected, Unreachable
 from fencepost_operator.observation import Unknown
@@ -182,7 +182,7 @@ async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_
     """Injected: closing waits for a name lookup that nobody answers."""
     brokers.append(Broker())
     offsets = KafkaOffsets(NoSecrets())
-    monkeypatch.setattr(kafka_pool, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(client_pool, "LONGEST_WAIT", 0.05)
     offsets._pool._closing["loud"] = ClientLimits().per_namespace
     with pytest.raises(Busy, match="no turn at the Kafka clients"):
         await offsets.ends(place(brokers[0]))
@@ -192,7 +192,7 @@ async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_
 
 OUT_OF_THREADS = """
 import gc, os, resource
-from fencepost_operator.adapters.kafka_client import open_client
+from fencepost_operator.adapters.kafka.client import open_client
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import PortError
 connection = KafkaConnection(namespace="n", bootstrap_servers="127.0.0.1:1", topics=("t",))

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from fakes.listener import Listener
 from fencepost.contract import kafka_properties
 from fencepost.contract.kafka_properties import ALLOWED, DRIVER_ONLY, RESERVED
-from fencepost_operator.adapters.kafka_client import FREE_TEXT, open_client
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.client import FREE_TEXT, open_client
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import PortError, Rejected
 from security.hostile import hostile_text

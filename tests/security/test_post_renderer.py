@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from fencepost_operator.adapters import post_renderer
-from fencepost_operator.adapters.helm import translated
-from fencepost_operator.adapters.post_renderer import (
+from fencepost_operator.adapters.helm import post_renderer
+from fencepost_operator.adapters.helm.command import translated
+from fencepost_operator.adapters.helm.post_renderer import (
     REFUSED,
     Expected,
     UnexpectedManifestError,

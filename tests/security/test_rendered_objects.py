@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.post_renderer import Expected, annotations_digest, checked, json_line
+from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, checked, json_line
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
 from fencepost_operator.desired.cluster_values import cluster_values
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnavailable
-from fencepost_operator.adapters.cassandra_places import Place
-from fencepost_operator.adapters.fence_errors import translated
+from fencepost_operator.adapters.cassandra.fence_errors import translated
+from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import JsonFormatter
@@ -22,7 +22,7 @@ from security.hostile import hostile_text
 
 KEY: Final = ObjectKey("tenant", "departures")
 ACCOUNT: Final = ("reader-of-flights", "s3cret/pass+word")
-PLACE: Final = Place(
+PLACE: Final = Login(
     endpoint=CassandraEndpoint(contact_points=("db",)), consistency="LOCAL_QUORUM", credentials=ACCOUNT
 )
 

@@ -16,24 +16,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
-from fencepost_operator.adapters.api_server import ApiServer
-from fencepost_operator.adapters.chart import chart_digest
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.crds import KubernetesCrds
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.helm import Helm
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.leases import KubernetesLeases
-from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.adapters.offsets import KafkaOffsets
-from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
-from fencepost_operator.adapters.purges import KubernetesPurges
-from fencepost_operator.adapters.releases import HelmReleases
-from fencepost_operator.adapters.reviews import Reviews
-from fencepost_operator.adapters.revisions import KubernetesRevisions
-from fencepost_operator.adapters.rewinds import KubernetesRewinds
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.helm.chart import chart_digest
+from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.releases import HelmReleases
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
+from fencepost_operator.adapters.kubernetes.access_reviews import Reviews
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.crds import KubernetesCrds
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.leases import KubernetesLeases
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines, cluster_uid
+from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
+from fencepost_operator.adapters.kubernetes.revisions import KubernetesRevisions
+from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.cluster_addresses import ClusterAddresses
-from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.adapters.page_receivers import SecretReceivers
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.cluster_addresses import ClusterAddresses
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
+from fencepost_operator.adapters.kubernetes.page_receivers import SecretReceivers
 from fencepost_operator.adapters.page_sender import ProcessSender
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from fencepost_operator import logs
-from fencepost_operator.adapters.api_server import ApiServer, NotServed
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, NotServed
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.app import kubeconfig_path
 from fencepost_operator.errors import PortError

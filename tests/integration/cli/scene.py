@@ -20,7 +20,7 @@ from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, K
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.kafka.log import KafkaLog
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.errors import FencepostError

@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
-from fencepost_operator.adapters.api_server import SECRETS, Resource
+from fencepost_operator.adapters.kubernetes.api_server import SECRETS, Resource
 from fencepost_operator.api import GROUP, REWIND_PLURAL, SNAPSHOT_ANNOTATION, VERSION
 from integration.cli.scene import DELETE, KEYSPACE, SCOPE, UPDATE_FENCE, WRITE, Scene, on_the_api_server
 from integration.operator.cluster import PIPELINES

@@ -15,7 +15,7 @@ from fencepost.batch import Range
 from fencepost.errors import DependencyDown, WorkerError, from_text
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, Unreachable
 from harness.waiting import answered

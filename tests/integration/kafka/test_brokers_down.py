@@ -14,7 +14,7 @@ from brokers.campaign import USERS
 from fencepost.batch import Range
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 from harness.waiting import eventually, eventually_async

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from fencepost_operator.adapters.offsets import KafkaOffsets
-from fencepost_operator.adapters.record_ages import FRACTION, PRECISION
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.record_ages import FRACTION, PRECISION
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import Known, Retention, Unknown, UnreadRecords

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Producer
 
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_entries
 from fencepost_operator.errors import Rejected, Unreachable

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fakes.manifests import spec
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
-from fencepost_operator.adapters.revisions import KEPT, KubernetesRevisions
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.revisions import KEPT, KubernetesRevisions
 from fencepost_operator.api import GROUP, KIND, VERSION, ObjectKey, Pipeline, Revision
 from fencepost_operator.desired.revision import controller_revision
 from fencepost_operator.errors import Denied

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from fencepost_operator.adapters.api_server import ApiServer
-from fencepost_operator.adapters.reviews import Reviews
+from fencepost_operator.adapters.kubernetes.access_reviews import Reviews
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.errors import NotLeading
 from fencepost_operator.ports import Access
 from fencepost_operator.runtime.secure_metrics import SecureMetrics

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from fakes.large_status import full
-from fencepost_operator.adapters.api_server import NAMESPACES, ApiServer
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.api_server import NAMESPACES, ApiServer
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import ObjectKey
 from integration.lifecycle.operators import Installed
 from integration.operator.cluster import PIPELINES, pipeline_manifest

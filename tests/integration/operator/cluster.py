@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, NAMESPACES, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, NAMESPACES, ApiServer, Resource
 from fencepost_operator.api import GROUP, KIND, PLURAL, VERSION, ObjectKey
 from fencepost_operator.errors import FencepostError
 from harness.waiting import eventually_async

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fencepost_operator.adapters.api_server import ApiServer
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import ObjectKey
 from integration.operator.cluster import PIPELINES, own_namespace, pipeline_manifest
 from testbed.environment import Environment, NotUpError, load

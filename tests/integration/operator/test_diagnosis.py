@@ -13,12 +13,12 @@ from typing import Any, Final
 import pytest
 
 from fencepost.contract import Reason
-from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import PODS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.runs import KubernetesRuns
-from fencepost_operator.adapters.warnings import NamespaceWarnings
+from fencepost_operator.adapters.kubernetes import pods
+from fencepost_operator.adapters.kubernetes.api_server import PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end, diagnose_pod_issue
 from fencepost_operator.errors import Unreachable

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 from fencepost.contract import Reason
-from fencepost_operator.adapters.api_server import NODES, PODS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.api_server import NODES, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import ENVIRONMENT, Diagnosis
 from fencepost_operator.errors import FencepostError

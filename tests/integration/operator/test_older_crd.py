@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from fencepost.contract.guidance import Severity
-from fencepost_operator.adapters import crds as crds_adapter
-from fencepost_operator.adapters import pipelines as pipelines_adapter
-from fencepost_operator.adapters.api_server import ApiServer, Resource
-from fencepost_operator.adapters.crds import KubernetesCrds
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes import crds as crds_adapter
+from fencepost_operator.adapters.kubernetes import pipelines as pipelines_adapter
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.crds import KubernetesCrds
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import PLURAL, VERSION, ObjectKey, Pipeline, State, Status
 from fencepost_operator.api.crds import KINDS
 from fencepost_operator.api.pages import PageStatus

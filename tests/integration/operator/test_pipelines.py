@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import EVENTS, PODS, ApiServer, Resource
-from fencepost_operator.adapters.pipelines import KubernetesPipelines, cluster_uid
+from fencepost_operator.adapters.kubernetes.api_server import EVENTS, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.api import Condition, Event, EventType, ObjectKey, Pipeline, State
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from harness.waiting import eventually_async

@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import (
+from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.releases import HelmReleases
+from fencepost_operator.adapters.kubernetes.api_server import (
     CONFIG_MAPS,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
@@ -28,9 +31,6 @@ from fencepost_operator.adapters.api_server import (
     ApiServer,
     Resource,
 )
-from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.helm import Helm
-from fencepost_operator.adapters.releases import HelmReleases
 from fencepost_operator.api import GROUP, ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.spark_files import spark_files

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.rewinds import KubernetesRewinds
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.api import (
     GROUP,
     REWIND_KIND,

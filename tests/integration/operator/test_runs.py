@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fencepost.contract import Reason, Verdict
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.objects import KubernetesObjects
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, NODES, PODS, SECRETS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import Run

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
-from fencepost_operator.adapters import api_server
-from fencepost_operator.adapters.api_server import (
+from fencepost_operator.adapters.kubernetes import api_server
+from fencepost_operator.adapters.kubernetes.api_server import (
     JOBS,
     PODS,
     SECRETS,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.adapters.chart import chart_digest
-from fencepost_operator.adapters.helm import Helm
+from fencepost_operator.adapters.helm.chart import chart_digest
+from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.api.spec import WorkerSpec
 from fencepost_operator.errors import Rejected
 from testbed.home import Home

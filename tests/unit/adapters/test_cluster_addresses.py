@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import NODES
-from fencepost_operator.adapters.cluster_addresses import ENDPOINT_SLICES, FRESH, ClusterAddresses
+from fencepost_operator.adapters.kubernetes.api_server import NODES
+from fencepost_operator.adapters.kubernetes.cluster_addresses import ENDPOINT_SLICES, FRESH, ClusterAddresses
 from fencepost_operator.errors import Unreachable
 
 

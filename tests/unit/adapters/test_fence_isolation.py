@@ -18,9 +18,9 @@ from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import cassandra_places, cassandra_sessions
-from fencepost_operator.adapters.cassandra_sessions import Limits
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra import login, sessions
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra.sessions import Limits
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Busy, Unreachable
 from fencepost_operator.turns import time_limit
@@ -90,7 +90,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> Healthy:
         silence.attempts.append(endpoint.port)
         return connect(endpoint, **options, request_timeout=silence.timeout)
 
-    monkeypatch.setattr(cassandra_places, "connect", dial)
+    monkeypatch.setattr(login, "connect", dial)
     monkeypatch.setattr(CassandraFenceTable, "over", lambda *_: cluster.table)
     return cluster
 
@@ -316,7 +316,7 @@ async def test_a_request_without_a_thread_gives_its_turn_back_and_keeps_the_sess
 async def test_a_session_that_found_no_thread_to_close_is_closed_later(
     healthy: Healthy, threads: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cassandra_sessions, "_NEXT_CLOSE", 0.0)
+    monkeypatch.setattr(sessions, "_NEXT_CLOSE", 0.0)
     store = CassandraFenceStore(NoSecrets())
     assert await store.read(HEALTHY, "p") == ROW
     threads.append(True)
@@ -419,7 +419,7 @@ async def test_too_long_a_wait_for_a_turn_to_connect_names_no_cassandra(
     healthy: Healthy, silence: Silence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del healthy
-    monkeypatch.setattr(cassandra_sessions, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(sessions, "LONGEST_WAIT", 0.05)
     store = CassandraFenceStore(NoSecrets(), Limits(connecting=1))
     waiting = await asked(store, silent(silence, 1))
     with pytest.raises(Busy):

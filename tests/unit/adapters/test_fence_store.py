@@ -23,8 +23,8 @@ from fencepost.fence import (
 )
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import cassandra_places, fence_store
-from fencepost_operator.adapters.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra import fence_store, login
+from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 
@@ -94,7 +94,7 @@ class Secrets:
 @pytest.fixture
 def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
     made = Cassandra()
-    monkeypatch.setattr(cassandra_places, "connect", made.connect)
+    monkeypatch.setattr(login, "connect", made.connect)
     monkeypatch.setattr(fence_store, "is_current", lambda *_: True)
     monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
     monkeypatch.setattr(CassandraFenceTable, "over", made.over)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_operator.adapters.helm import Helm, ReleaseLocked, helm_turns, translated
-from fencepost_operator.adapters.post_renderer import Expected
+from fencepost_operator.adapters.helm.command import Helm, ReleaseLocked, helm_turns, translated
+from fencepost_operator.adapters.helm.post_renderer import Expected
 from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreachable
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost_operator.adapters import kafka_pool
-from fencepost_operator.adapters.kafka_client import Client
-from fencepost_operator.adapters.kafka_pool import ClientLimits, KafkaPool
+from fencepost_operator.adapters.kafka import client_pool
+from fencepost_operator.adapters.kafka.client import Client
+from fencepost_operator.adapters.kafka.client_pool import ClientLimits, KafkaPool
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Busy
 
@@ -40,7 +40,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     made = Opened()
-    monkeypatch.setattr(kafka_pool, "open_client", made.open)
+    monkeypatch.setattr(client_pool, "open_client", made.open)
     return made
 
 
@@ -86,7 +86,7 @@ async def test_a_namespace_whose_clients_are_in_use_keeps_no_other_from_opening_
 
 
 async def test_too_long_a_wait_for_a_client_names_no_kafka(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_pool, "LONGEST_WAIT", 0.02)
+    monkeypatch.setattr(client_pool, "LONGEST_WAIT", 0.02)
     pool = KafkaPool(ClientLimits(per_namespace=1))
     async with pool.client(*place("loud", "a")):
         with pytest.raises(Busy, match="no turn at the Kafka clients"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fencepost_operator.adapters.kubelets import NAMESPACE, Kubelets
+from fencepost_operator.adapters.kubernetes.kubelets import NAMESPACE, Kubelets
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

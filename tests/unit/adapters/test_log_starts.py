@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.log_starts import LogStarts
+from fencepost_operator.adapters.kafka.log_starts import LogStarts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

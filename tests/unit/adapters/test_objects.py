@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters import objects as module
-from fencepost_operator.adapters.api_server import ApiServer, Json, Resource
-from fencepost_operator.adapters.objects import KubernetesObjects, content_hash
+from fencepost_operator.adapters.kubernetes import objects as module
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Json, Resource
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects, content_hash
 from fencepost_operator.api import ObjectKey
 
 KEY = ObjectKey("shop", "orders")

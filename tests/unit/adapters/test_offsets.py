@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fencepost_operator.adapters import offsets as module
-from fencepost_operator.adapters.kafka_client import Client, translated
-from fencepost_operator.adapters.kafka_pool import ClientLimits
-from fencepost_operator.adapters.offsets import KafkaOffsets
+from fencepost_operator.adapters.kafka import offsets as module
+from fencepost_operator.adapters.kafka.client import Client, translated
+from fencepost_operator.adapters.kafka.client_pool import ClientLimits
+from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from harness.waiting import eventually_async

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.api_server import SECRETS
-from fencepost_operator.adapters.leases import LEASES
-from fencepost_operator.adapters.page_receivers import SecretReceivers
+from fencepost_operator.adapters.kubernetes.api_server import SECRETS
+from fencepost_operator.adapters.kubernetes.leases import LEASES
+from fencepost_operator.adapters.kubernetes.page_receivers import SecretReceivers
 from fencepost_operator.errors import Unreachable
 
 KEY = "0123456789abcdef0123456789abcdef"

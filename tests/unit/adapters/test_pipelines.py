@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost_operator.adapters.api_server import ApiServer, Resource
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.pipelines import KubernetesPipelines
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied
 

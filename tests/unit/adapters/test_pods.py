@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost_operator.adapters import pods
-from fencepost_operator.adapters.api_server import NODES, ApiServer, Resource
-from fencepost_operator.adapters.warnings import NamespaceWarnings
+from fencepost_operator.adapters.kubernetes import pods
+from fencepost_operator.adapters.kubernetes.api_server import NODES, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 

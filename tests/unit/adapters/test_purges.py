@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost_operator.adapters.api_server import EVENTS, JOBS, PODS, ApiServer, Resource
-from fencepost_operator.adapters.purges import KubernetesPurges
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.api_server import EVENTS, JOBS, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.observation import PodIssue, PurgeJob
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.record_ages import FRACTION, PRECISION, STEPS, RecordAges, milliseconds
+from fencepost_operator.adapters.kafka.record_ages import FRACTION, PRECISION, STEPS, RecordAges, milliseconds
 from fencepost_operator.observation import NO_RECORD
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.release_manifest import applied_objects, difference
+from fencepost_operator.adapters.helm.release_manifest import applied_objects, difference
 from fencepost_operator.desired import labels
 
 WANTED: dict[str, Any] = {

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fencepost_operator.adapters import reviews
-from fencepost_operator.adapters.reviews import BURST, KNOWN_FOR, Reviews
+from fencepost_operator.adapters.kubernetes import access_reviews
+from fencepost_operator.adapters.kubernetes.access_reviews import BURST, KNOWN_FOR, Reviews
 from fencepost_operator.ports import Access
 
 POD = "10.0.0.9"
@@ -71,7 +71,7 @@ async def test_refused_tokens_displace_no_granted_one() -> None:
     api.held.set()
     found = reviewing(api, clock)
     await found.access("prometheus", PROMETHEUS)
-    for number in range(reviews.MOST_KNOWN + 50):
+    for number in range(access_reviews.MOST_KNOWN + 50):
         await found.access(f"junk-{number}", f"10.1.{number // 250}.{number % 250}")
     asked = len(api.asked)
     assert await found.access("prometheus", PROMETHEUS) is Access.GRANTED
@@ -84,11 +84,11 @@ async def test_many_sources_share_some_turns_and_the_memory_is_bounded() -> None
     hostile = [asyncio.create_task(found.access(f"junk-{n}", f"10.2.{n // 250}.{n % 250}")) for n in range(2000)]
     for _ in range(5):
         await asyncio.sleep(0)
-    assert len(api.asked) == reviews.AT_ONCE
+    assert len(api.asked) == access_reviews.AT_ONCE
     api.held.set()
     await asyncio.gather(*hostile)
-    assert len(found._known) <= reviews.MOST_KNOWN
-    assert len(found._sources) <= reviews.MOST_SOURCES
+    assert len(found._known) <= access_reviews.MOST_KNOWN
+    assert len(found._sources) <= access_reviews.MOST_SOURCES
 
 
 async def test_a_source_may_ask_again_after_a_while() -> None:

@@ -14,9 +14,9 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from fencepost.contract.guidance.operations import APPLY_CRDS
-from fencepost_operator.adapters.api_server import ApiServer
-from fencepost_operator.adapters.events import EventRecorder
-from fencepost_operator.adapters.rewinds import KubernetesRewinds
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.api import FINALIZER, ObjectKey
 from fencepost_operator.errors import Rejected
 from unit.crds.schema import REPOSITORY

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fakes.manifests import body
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, JOBS, AlreadyExists, ApiServer, Resource
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, JOBS, AlreadyExists, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.run_config import run_config

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.contract import Reason, Verdict
-from fencepost_operator.adapters.api_server import JOBS, NODES, PODS, ApiServer, Resource
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.api_server import JOBS, NODES, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.decision.diagnosis import diagnose_end
 from fencepost_operator.decision.liveness import stop_timeout

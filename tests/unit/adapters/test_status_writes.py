@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fencepost.contract.guidance.operations import APPLY_CRDS
-from fencepost_operator.adapters.api_server import Invalid
-from fencepost_operator.adapters.status_writes import replace_status
+from fencepost_operator.adapters.kubernetes.api_server import Invalid
+from fencepost_operator.adapters.kubernetes.status_writes import replace_status
 from fencepost_operator.errors import Rejected
 
 STATUS: dict[str, Any] = {

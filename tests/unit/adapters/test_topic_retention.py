@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost_operator.adapters.topic_retention import retention_of
+from fencepost_operator.adapters.kafka.topic_retention import retention_of
 from fencepost_operator.observation import Retention
 
 DAY = 86_400_000

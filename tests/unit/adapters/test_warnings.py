@@ -6,11 +6,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fencepost_operator.adapters.api_server import EVENTS, JOBS, NODES, PODS, STATEFUL_SETS, ApiServer, Resource
-from fencepost_operator.adapters.helm import Helm
-from fencepost_operator.adapters.kubelets import Kubelets
-from fencepost_operator.adapters.releases import HelmReleases
-from fencepost_operator.adapters.runs import KubernetesRuns
+from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.releases import HelmReleases
+from fencepost_operator.adapters.kubernetes.api_server import (
+    EVENTS,
+    JOBS,
+    NODES,
+    PODS,
+    STATEFUL_SETS,
+    ApiServer,
+    Resource,
+)
+from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
+from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Denied

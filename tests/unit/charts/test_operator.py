@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fencepost_operator.uninstall
-from fencepost_operator.adapters.helm import _PATIENCE as HELM_PATIENCE
+from fencepost_operator.adapters.helm.command import _PATIENCE as HELM_PATIENCE
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.desired import labels

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from fencepost_operator import adapters
-from fencepost_operator.adapters.api_server import SECRETS, Resource
+from fencepost_operator.adapters.kubernetes.api_server import SECRETS, Resource
 from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION
 from fencepost_operator.runtime.watches import CHILDREN, PARTS
 from unit.charts.rendering import Object, objects

@@ -13,7 +13,7 @@ from fakes.manifests import body, spec
 from fakes.stage import POLICY, Stage
 from fakes.world import DURABLE_TOPIC, REPLICATED
 from fencepost.fence.cassandra.schema import replication
-from fencepost_operator.adapters.cassandra_settings import read_settings
+from fencepost_operator.adapters.cassandra.durability_settings import read_settings
 from fencepost_operator.api import (
     DurabilityStatus,
     KafkaConnection,

@@ -38,7 +38,7 @@ from fencepost_cli.access import tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Column
 from fencepost_cli.stores.cluster_names import resolves
-from fencepost_operator.adapters.cassandra_connection import BoundedConnection
+from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 
 REQUEST_TIMEOUT: Final = 20.0
 """Seconds for one request; a page of a table's scan is the longest."""

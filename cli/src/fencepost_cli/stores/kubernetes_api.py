@@ -15,8 +15,8 @@ from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Annotation, Found, Unread
 from fencepost_cli.stores.port_forwards import PortForwards
-from fencepost_operator.adapters.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
-from fencepost_operator.adapters.objects import KubernetesObjects
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
+from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
 from fencepost_operator.api import (
     GROUP,
     PLURAL,

@@ -1,0 +1,385 @@
+"""Sessions with the tenants' Cassandra clusters: one that does not answer delays nobody but those who asked for it.
+
+Nothing is shared that a silent cluster could use up:
+
+- Connecting has threads of its own, bounded in total, per namespace and per set of contact points.  Whoever waits for a
+  free one waits among its own namespace: the namespace with the fewest attempts in progress comes first, and within it
+  a cluster that has not failed yet.
+- An open session has a few turns of its own, which go round among namespaces; a request beyond them waits for this
+  session alone.
+- Time in these queues does not count as the server's: see `turns`.
+- After a failed attempt the circuit is open: requests get the last error at once, without a thread, until one of them
+  may try again.  The pause doubles with each failure.
+- Sessions are bounded in total and per namespace; an unused one is closed for a new one.
+
+Threads are started per attempt and per request, as daemons: an idle session has none here, and a silent cluster does
+not delay the end of the process.  All state belongs to the event loop; threads only make the blocking calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from cassandra import RequestExecutionException
+from cassandra.cluster import Session
+from cassandra.protocol import ErrorMessage
+
+from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthorized, FenceUnavailable
+from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost_operator.adapters.cassandra.login import NONE_ANSWERS, Login
+from fencepost_operator.adapters.daemon_threads import in_thread, then
+from fencepost_operator.adapters.eviction import to_close
+from fencepost_operator.backoff import retry_delay
+from fencepost_operator.endpoints import EndpointPolicy
+from fencepost_operator.turns import LONGEST_WAIT, Turns, in_queue
+
+log = logging.getLogger(__name__)
+
+_NEXT_CLOSE: Final = 5.0
+"""Seconds after which closing a session is tried again that found no thread."""
+
+T = TypeVar("T")
+
+Work = Callable[[CassandraFenceTable], T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the sessions may take. Times in seconds."""
+
+    connecting: int = 32
+    connecting_per_namespace: int = 8
+    connecting_per_address: int = 4
+    sessions: int = 128
+    sessions_per_namespace: int = 16
+    turns: int = 4
+    """Requests in progress on one session."""
+    keyspaces: int = 64
+    """Keyspaces whose statements a session keeps prepared."""
+    idle: float = 600.0
+    """A session that was not used for longer is closed."""
+    connect_wait: float = 8.0
+    """How long a request waits while one connects: less than an observation waits, so that it has the reason."""
+    strikes: int = 2
+    """Requests in a row without an answer after which a session is closed, to resolve and connect again."""
+    first_pause: float = 3.0
+    longest_pause: float = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One session and who uses it; `namespace` is the one that it counts for."""
+
+    login: Login
+    namespace: str
+    session: Session
+    turns: Turns
+    used_at: float
+    tables: dict[str, CassandraFenceTable] = field(default_factory=dict)
+    users: int = 0
+    strikes: int = 0
+    is_retired: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    """A connection that is wanted: waiting for a thread, or in progress once `namespace` is charged for it."""
+
+    login: Login
+    arrival: int
+    failures: int
+    result: asyncio.Future[_Lane]
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    waiters: Counter[str] = field(default_factory=Counter)
+    namespace: str | None = None
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """The failures in a row of a login; before `retry_at` nobody tries again."""
+
+    error: FenceError
+    failures: int
+    retry_at: float
+
+
+class Sessions:
+    """All sessions. Every method belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        policy: EndpointPolicy | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._policy = policy or EndpointPolicy()
+        self._monotonic = monotonic
+        self._lanes: dict[Login, _Lane] = {}
+        self._openings: dict[Login, _Opening] = {}
+        self._circuits: dict[Login, _Circuit] = {}
+        self._arrivals = itertools.count()
+        self._ending: set[Future[None]] = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return how many sessions are open."""
+        return len(self._lanes)
+
+    async def run(self, login: Login, keyspace: str, work: Work[T], *, namespace: str) -> T:
+        """Do blocking work with the table of a keyspace, in a thread. Raises FenceError, Busy, and what `work` raises.
+
+        Work that has begun goes on in its thread when the caller is cancelled, and keeps its turn until it ends.
+        """
+        lane = await self._entered(login, namespace)
+        while lane.is_retired:  # it fell silent while this request waited for its turn
+            lane.turns.release(namespace)
+            self._leave(lane)
+            lane = await self._entered(login, namespace)
+        table = self._table(lane, keyspace)
+        job = in_thread(lambda: work(table), name="cassandra-request")
+        then(job, lambda: self._finished(lane, namespace, job))
+        return await asyncio.wrap_future(job)
+
+    async def _entered(self, login: Login, namespace: str) -> _Lane:
+        """Return the session with a turn on it."""
+        lane = await self._lane(login, namespace)
+        lane.users += 1
+        try:
+            await lane.turns.acquire(namespace)
+        except BaseException:
+            self._leave(lane)
+            raise
+        return lane
+
+    def forget(self, login: Login, keyspace: str) -> None:
+        """Drop what is known of a keyspace's tables: their schema changed."""
+        if lane := self._lanes.get(login):
+            lane.tables.pop(keyspace, None)
+
+    async def close(self) -> None:
+        """End all sessions; connections that are being made end when they are."""
+        self._is_closed = True
+        for opening in list(self._openings.values()):
+            opening.result.cancel()
+            opening.started.set()
+        self._openings = {login: opening for login, opening in self._openings.items() if opening.namespace}
+        for lane in list(self._lanes.values()):
+            self._retire(lane)
+        await asyncio.gather(*map(asyncio.wrap_future, self._ending), return_exceptions=True)
+
+    # A session, or why there is none
+
+    async def _lane(self, login: Login, namespace: str) -> _Lane:
+        if lane := self._lanes.get(login):
+            return lane
+        opening, circuit = self._openings.get(login), self._circuits.get(login)
+        if circuit is not None and (opening is not None or self._monotonic() < circuit.retry_at):
+            raise _copy(circuit.error)  # somebody tries again already, or nobody yet
+        if opening is None:
+            opening = self._openings[login] = _Opening(
+                login=login,
+                arrival=next(self._arrivals),
+                failures=circuit.failures if circuit else 0,
+                result=asyncio.get_running_loop().create_future(),
+            )
+        opening.waiters[namespace] += 1
+        self._dispatch()
+        try:
+            if not opening.started.is_set():
+                await in_queue(opening.started.wait(), "the sessions with Cassandra", patience=LONGEST_WAIT)
+            async with asyncio.timeout(self._limits.connect_wait):
+                return await asyncio.shield(opening.result)
+        except TimeoutError as error:
+            if self._policy.restricts:  # nor may the time that a name takes show the network
+                raise FenceUnavailable(NONE_ANSWERS) from error
+            raise FenceUnavailable(f"no session within {self._limits.connect_wait:.0f} s; one is connecting") from error
+        finally:
+            opening.waiters[namespace] -= 1
+            if opening.namespace is None and not opening.waiters.total():
+                self._openings.pop(login, None)  # nobody waits for it any more
+
+    def _dispatch(self) -> None:
+        """Start as many of the connections that are wanted as the limits allow."""
+        while not self._is_closed and (chosen := self._next()):
+            opening, namespace, closed = chosen
+            if closed is not None:
+                self._retire(closed)
+            self._open(opening, namespace)
+
+    def _next(self) -> tuple[_Opening, str, _Lane | None] | None:
+        """Return the connection to start next, the namespace that it counts for, and the session to close for it."""
+        waiting = {login: opening for login, opening in self._openings.items() if opening.namespace is None}
+        started = [opening for opening in self._openings.values() if opening.namespace is not None]
+        if not waiting or len(started) >= self._limits.connecting:
+            return None
+        charged = Counter(opening.namespace for opening in started)
+        addresses = Counter(opening.login.address for opening in started)
+        ranked = sorted(  # an arrival and a namespace are one of a kind, so logins are never compared
+            (charged[namespace], opening.failures, opening.arrival, namespace, login)
+            for login, opening in waiting.items()
+            if addresses[login.address] < self._limits.connecting_per_address
+            for namespace in +opening.waiters
+            if charged[namespace] < self._limits.connecting_per_namespace
+        )
+        full: set[str] = set()
+        for *_, namespace, login in ranked:
+            if namespace not in full:
+                has_room, closed = self._room(namespace, charged)
+                if has_room:
+                    return self._openings[login], namespace, closed
+                full.add(namespace)
+        return None
+
+    def _room(self, namespace: str, connecting: Counter[str | None]) -> tuple[bool, _Lane | None]:
+        """Return whether a namespace may open a session, and the idle one that has to be closed first."""
+        held = Counter(lane.namespace for lane in self._lanes.values())
+        lanes = list(self._lanes.values())
+        if held[namespace] + connecting[namespace] >= self._limits.sessions_per_namespace:
+            lanes = [lane for lane in lanes if lane.namespace == namespace]
+        elif len(self._lanes) + connecting.total() < self._limits.sessions:
+            return True, None
+        idle = [lane for lane in lanes if not lane.users]
+        if not idle:
+            return False, None
+        most = max(held[lane.namespace] for lane in idle)
+        used_at = {lane: lane.used_at for lane in idle if held[lane.namespace] == most}
+        return True, to_close(used_at, self._monotonic())
+
+    def _open(self, opening: _Opening, namespace: str) -> None:
+        opening.namespace = namespace
+        opening.started.set()
+        job = in_thread(lambda: self._connect(opening.login), name="cassandra-connect")
+        then(job, lambda: self._opened(opening, job))
+
+    def _connect(self, login: Login) -> Session:
+        """Connect, in a thread of its own."""
+        session = login.open(self._policy)
+        if self._is_closed:
+            _end(session)
+            raise FenceUnavailable("the operator is stopping")
+        return session
+
+    def _opened(self, opening: _Opening, job: Future[Session]) -> None:
+        login, namespace = opening.login, opening.namespace or ""
+        self._openings.pop(login, None)
+        failure = job.exception()
+        if failure is None and not self._is_closed:
+            turns = Turns("a session with Cassandra", limit=self._limits.turns)
+            lane = self._lanes[login] = _Lane(login, namespace, job.result(), turns, self._monotonic())
+            if not opening.result.done():
+                opening.result.set_result(lane)
+        elif failure is None:
+            self._end_later(job.result())
+        else:
+            error = failure if isinstance(failure, FenceError) else FenceUnavailable(f"connecting failed: {failure!r}")
+            self._break(login, error)
+            if not opening.result.done():
+                opening.result.set_exception(error)
+                opening.result.exception()  # it may be that nobody waits any more
+        self._dispatch()
+
+    def _break(self, login: Login, error: FenceError) -> None:
+        """Open the circuit of a login for a pause that doubles with each failure."""
+        before = self._circuits.get(login)
+        failures = before.failures + 1 if before else 1
+        pause = retry_delay(failures, first=self._limits.first_pause, longest=self._limits.longest_pause)
+        told = f"{error}; the next attempt comes {pause:.0f} s after this one"
+        self._circuits[login] = _Circuit(_copy(error, told), failures, self._monotonic() + pause)
+        self._forget_old_circuits()
+
+    def _forget_old_circuits(self) -> None:
+        """Drop the failures of logins that nobody asked for in a while: a spec names any login, then another one."""
+        now = self._monotonic()
+        old = [login for login, circuit in self._circuits.items() if now - circuit.retry_at > self._limits.idle]
+        for login in old:
+            del self._circuits[login]
+
+    # A session in use
+
+    def _table(self, lane: _Lane, keyspace: str) -> CassandraFenceTable:
+        table = lane.tables.pop(keyspace, None) or CassandraFenceTable.over(lane.session, keyspace)
+        lane.tables[keyspace] = table  # the newest last
+        if len(lane.tables) > self._limits.keyspaces:
+            del lane.tables[next(iter(lane.tables))]
+        return table
+
+    def _finished(self, lane: _Lane, namespace: str, job: Future[T]) -> None:
+        failure = job.exception()
+        if failure is None or not _is_silence(failure):
+            lane.strikes = 0
+            self._circuits.pop(lane.login, None)
+        else:
+            lane.strikes += 1
+            if lane.strikes >= self._limits.strikes and not lane.is_retired and isinstance(failure, FenceError):
+                self._break(lane.login, failure)
+                self._retire(lane)
+        lane.turns.release(namespace)  # after the lane is judged: who comes next must see that it is retired
+        self._leave(lane)
+
+    def _leave(self, lane: _Lane) -> None:
+        lane.users -= 1
+        lane.used_at = self._monotonic()
+        if lane.is_retired and not lane.users:
+            self._end_later(lane.session)
+        for idle in [other for other in self._lanes.values() if not other.users]:
+            if self._monotonic() - idle.used_at > self._limits.idle:
+                self._retire(idle)
+        self._dispatch()
+
+    def _retire(self, lane: _Lane) -> None:
+        """Lend the session no more, and close it once nobody uses it."""
+        lane.is_retired = True
+        if self._lanes.get(lane.login) is lane:
+            del self._lanes[lane.login]
+        if not lane.users or self._is_closed:
+            self._end_later(lane.session)
+
+    def _end_later(self, session: Session) -> None:
+        job = in_thread(lambda: _end(session), name="cassandra-close")
+        self._ending.add(job)
+        then(job, lambda: self._ended(session, job))
+
+    def _ended(self, session: Session, job: Future[None]) -> None:
+        self._ending.discard(job)
+        if job.exception() is not None and not self._is_closed:  # no thread; the session has some to give back
+            asyncio.get_running_loop().call_later(_NEXT_CLOSE, self._end_later, session)
+
+
+def _is_silence(failure: BaseException) -> bool:
+    """Return whether a request failed for want of a usable connection.
+
+    A refusal by a node shows that the connection is usable; a thread that the operator cannot start shows nothing.
+    """
+    match failure:
+        case FenceUnauthorized():
+            return False
+        case FenceUnavailable():
+            return not isinstance(failure.__cause__, (RequestExecutionException, ErrorMessage, RuntimeError))
+        case _:
+            return isinstance(failure, FenceCredentialsRejected)
+
+
+def _copy(error: FenceError, message: str = "") -> FenceError:
+    """Return an error to raise: one that is raised again and again keeps every traceback."""
+    copied = copy.copy(error)  # without the traceback
+    copied.args = (message or str(error),)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _end(session: Session) -> None:
+    try:
+        session.cluster.shutdown()
+    except Exception as error:  # noqa: BLE001 - the driver's; a session that will not close is no reason to fail
+        log.warning("a Cassandra session did not close: %s", error)

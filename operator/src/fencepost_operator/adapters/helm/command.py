@@ -1,0 +1,210 @@
+"""The helm command: upgrade --install and uninstall, killed when cancelled, its errors translated into ours.
+
+Values go to its standard input, so that they appear neither in a command line nor on a disk.  A post-renderer checks
+the rendered manifest, and Helm applies what it prints.  Helm's hooks bypass post-renderers, so no hook ever runs.  Helm
+applies and returns: there is no --wait and no --atomic, the loop observes the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fencepost_operator.adapters.helm import post_renderer
+from fencepost_operator.adapters.helm.post_renderer import Expected, json_line
+from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
+from fencepost_operator.turns import LONGEST_WAIT, Turns
+
+HISTORY: Final = 3
+"""Revisions that Helm keeps."""
+
+KUBE_VERSION: Final = "1.31.0"
+"""What a sample is rendered for, the oldest that the chart takes: a Helm that is built from source says 1.20 itself."""
+
+_PATIENCE: Final = 180.0
+"""Seconds after which a helm that has not ended is killed."""
+
+_LAST_BREATH: Final = 5.0
+"""Seconds that a killed process may take to go."""
+
+_UNREACHABLE: Final = re.compile(
+    r"cluster unreachable|connection refused|connection reset|i/o timeout|no such host|TLS handshake timeout"
+    r"|context deadline exceeded|unexpected EOF|http2: |ServiceUnavailable|server is currently unable|etcdserver"
+    r"|too many requests|the server was unable to return a response|Internal error occurred|net/http: ",
+    re.IGNORECASE,
+)
+_DENIED: Final = re.compile(r"cannot (?P<verb>\w+) resource \"(?P<resource>[\w./-]+)\"|\bUnauthorized\b")
+_IN_PROGRESS: Final = "another operation (install/upgrade/rollback) is in progress"
+_NOISE: Final = re.compile(r"^(WARNING|level=|I\d{4} |W\d{4} )")
+
+
+class ReleaseLocked(Unreachable):
+    """Helm finds an operation pending that it did not finish."""
+
+
+def helm_turns(*, patience: float = LONGEST_WAIT) -> Turns:
+    """Return turns for two processes at a time, since each takes some 60 MB, and one of a namespace."""
+    return Turns("Helm", limit=2, per_tenant=1, patience=patience)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helm:
+    """Runs one helm binary with one chart, in turns.  Whoever waits too long gets Busy, and keeps its place.
+
+    `kubeconfig` None means the pod's service account.  `timed` is told the operation and its seconds.
+    """
+
+    binary: Path
+    chart: Path
+    kubeconfig: Path | None = None
+    home: Path = Path("/tmp/helm")  # noqa: S108 - the only place a read-only container can write
+    patience: float = _PATIENCE
+    timed: Callable[[str, float], None] = lambda _operation, _seconds: None
+    may_write: Callable[[], None] = lambda: None
+    """Asked when the turn has come, which may be minutes after the action began. Raises NotLeading."""
+    turns: Turns = field(default_factory=helm_turns)
+
+    async def install(
+        self,
+        *,
+        release: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        values: Mapping[str, Any],
+        expected: Expected,
+    ) -> None:
+        """Bring the release to the chart with these values; `labels` go on the Secrets of its revisions.
+
+        Raises Rejected when the rendered objects are not the expected ones (nothing is applied then), ReleaseLocked
+        when a revision is pending.
+        """
+        arguments = (
+            *("upgrade", "--install", release, str(self.chart), "--namespace", namespace, "--values", "-"),
+            *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
+            *("--output", "json", "--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s"),
+            *("--no-hooks", "--post-renderer", sys.executable),
+            *(f"--post-renderer-args={word}" for word in ("-I", "-m", post_renderer.__name__, expected.to_json())),
+        )
+        await self._run("install", arguments, json_line(values), tenant=expected.namespace)
+
+    async def restore(self, *, release: str, revision: int, namespace: str, tenant: str) -> None:
+        """Apply the objects of the newest revision again, as they were rendered: with the same secret.
+
+        Helm creates what is missing, and patches what was changed as for an upgrade. Raises ReleaseLocked.
+        """
+        arguments = ("rollback", release, str(revision), "--namespace", namespace, "--no-hooks")
+        patience = ("--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s")
+        await self._run("restore", (*arguments, *patience), "", tenant=tenant)
+
+    async def uninstall(self, *, release: str, namespace: str, tenant: str) -> None:
+        """Remove the release and its history, if it is there; `tenant` is the pipeline's namespace."""
+        arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")
+        await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "", tenant=tenant)
+
+    async def template(self, values: Mapping[str, Any]) -> str:
+        """Return what the chart renders for these values, as YAML; nothing is asked of a cluster.
+
+        Raises Unreachable, Rejected.
+        """
+        sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", KUBE_VERSION)
+        arguments = (*sample, "--values", "-")
+        async with self.turns.turn(""):
+            code, stdout, stderr = await self._finish(arguments, json_line(values), stdout=asyncio.subprocess.PIPE)
+        if code:
+            raise translated(stderr, code=code)
+        return stdout
+
+    async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
+        async with self.turns.turn(tenant):
+            self.may_write()
+            started = time.monotonic()
+            try:
+                code, _, stderr = await self._finish(arguments, stdin)
+            finally:
+                self.timed(operation, time.monotonic() - started)
+        if code:
+            raise translated(stderr, code=code)
+
+    async def _finish(
+        self, arguments: Sequence[str], stdin: str, *, stdout: int = asyncio.subprocess.DEVNULL
+    ) -> tuple[int, str, str]:
+        """Return the exit code, and what was printed."""
+        process = await self._start(arguments, stdout)
+        try:
+            async with asyncio.timeout(self.patience):
+                printed, stderr = await process.communicate(stdin.encode())
+        except TimeoutError as error:
+            raise Unreachable(f"helm {arguments[0]} did not end in {self.patience:.0f} s and was killed") from error
+        finally:
+            await _kill(process)
+        return process.returncode or 0, (printed or b"").decode(errors="replace"), stderr.decode(errors="replace")
+
+    async def _start(self, arguments: Sequence[str], stdout: int) -> asyncio.subprocess.Process:
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
+                self.binary,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=stdout,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment(),
+                start_new_session=True,  # its own process group, so that a kill takes children along
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A start that is cancelled midway leaves its children and its pipes behind: let it finish, then end it.
+            await _kill(await starting)
+            raise
+        except OSError as error:
+            remedy = "set FENCEPOST_HELM to the helm binary"
+            raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k.startswith("KUBERNETES_SERVICE_") or k == "PATH"}
+        homes = {f"HELM_{part}_HOME": str(self.home / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+        where = {"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {}
+        return {**kept, **homes, **where, "HOME": str(self.home), "HELM_DRIVER": "secret"}
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End the process and what it started; nothing to do when it has ended."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_BREATH):
+            await process.communicate()  # to the end of its output, so that nothing of it stays open
+
+
+def translated(stderr: str, *, code: int) -> PortError:
+    """Return helm's last words as one of our errors; negative codes are signals."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _NOISE.match(line)]
+    message = " ".join(lines).removeprefix("Error: ")[-2000:] or f"helm ended with code {code} and no message"
+    if code < 0:
+        return Unreachable(f"helm was killed by signal {-code}", remedy="give the operator's pod more memory")
+    if refusal := re.search(f"^{re.escape(post_renderer.REFUSED)}(.*)$", stderr, re.MULTILINE):
+        return Rejected(
+            f"the rendered cluster is not the expected one, nothing was applied: {refusal[1][:500]}",
+            remedy="check the text fields of spec.cluster and spec.job; if they are right, report this as a defect",
+        )
+    if _IN_PROGRESS in message:
+        return ReleaseLocked(message)
+    if denied := _DENIED.search(message):
+        verb, resource = denied["verb"], denied["resource"]
+        grant = f"grant the operator's ServiceAccount the verb {verb!r} on {resource}"
+        return Denied(message, remedy=grant if verb else "restart the operator's pod: its token is refused")
+    if _UNREACHABLE.search(message):
+        return Unreachable(message, remedy="wait, or check the health of the API server")
+    return Rejected(message)

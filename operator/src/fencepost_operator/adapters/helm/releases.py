@@ -1,0 +1,414 @@
+"""Spark clusters: Helm releases by their Secrets' labels, and their state by StatefulSets and pods.
+
+Helm keeps its revisions in Secrets of the operator's namespace.  Helm deletes what the last revision names and the next
+one does not, in any namespace, so whoever may write a revision has the operator's rights.  In the pipeline's namespace
+that would be everybody with the role `edit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.actions import Manifest
+from fencepost_operator.adapters.helm.command import Helm, ReleaseLocked
+from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest
+from fencepost_operator.adapters.helm.release_manifest import applied_objects, difference
+from fencepost_operator.adapters.kubernetes import pods
+from fencepost_operator.adapters.kubernetes.api_server import (
+    CONFIG_MAPS,
+    METADATA_ONLY,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Json,
+)
+from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels, names
+from fencepost_operator.errors import Rejected
+from fencepost_operator.observation import ClusterObject, ClusterObjects, PodIssue, Release, ReleaseState, SparkCluster
+from fencepost_operator.ports import Clock
+
+log = logging.getLogger(__name__)
+
+_STATES: Final = {
+    "deployed": ReleaseState.DEPLOYED,
+    "superseded": ReleaseState.DEPLOYED,  # between two writes of an upgrade; nothing is wrong with it
+    "pending-install": ReleaseState.PENDING,
+    "pending-upgrade": ReleaseState.PENDING,
+    "pending-rollback": ReleaseState.PENDING,
+    "uninstalling": ReleaseState.UNINSTALLING,
+    "uninstalled": ReleaseState.UNINSTALLING,
+}
+_PARTS: Final = {
+    "StatefulSet": STATEFUL_SETS,
+    "Service": SERVICES,
+    "PodDisruptionBudget": POD_DISRUPTION_BUDGETS,
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+}
+"""The kinds of the spark-cluster chart. A volume claim goes with its StatefulSet."""
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+"""The annotation by which Helm knows what is its own."""
+_RELIST: Final = timedelta(minutes=10)
+"""How long a list of objects holds without an event or a change by this operator: only Helm creates them."""
+_RELIST_URGENT: Final = timedelta(seconds=10)
+"""The same while the cluster is not ready, which may be for an object that no event tells about."""
+_MASTER: Final = "master"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelmReleases:
+    """Implements the Releases port; `namespace` is the operator's own, where Helm keeps the revisions."""
+
+    api: ApiServer
+    helm: Helm
+    clock: Clock
+    namespace: str
+    _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
+    _listed: dict[ObjectKey, tuple[datetime, ClusterObjects]] = field(default_factory=dict)
+    _intact: dict[ObjectKey, tuple[int, frozenset[tuple[str, ...]]]] = field(default_factory=dict)
+    """The revision and the versions of the objects that were compared and found as applied."""
+    _accepted: dict[ObjectKey, frozenset[tuple[tuple[str, str], str]]] = field(default_factory=dict)
+    """Differences that were there right after Helm had applied the objects."""
+
+    async def release(self, key: ObjectKey) -> Release | None:
+        """Return the newest revision of the pipeline's release, or None."""
+        revisions = await self._revisions(key)
+        if not revisions:
+            return None
+        newest = revisions[-1]
+        return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
+
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""
+        selector = f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
+        pages = self.api.pages(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
+        marks = [item["metadata"]["labels"] async for page in pages for item in page]
+        keys = {ObjectKey(mark[labels.NAMESPACE], mark[labels.PIPELINE]) for mark in marks}
+        return tuple(sorted((key for key in keys if not namespaces or key.namespace in namespaces), key=str))
+
+    async def cluster(self, key: ObjectKey) -> SparkCluster | None:
+        """Return the cluster of the newest generation, or None when no StatefulSet is there."""
+        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT} in ({_MASTER},{labels.WORKER})"
+        sets, members = await asyncio.gather(
+            self.api.list(STATEFUL_SETS, namespace=key.namespace, labels=selector),
+            self.api.list(PODS, namespace=key.namespace, labels=selector),
+        )
+        if not sets:
+            return None
+        generation = max(_generation(found) for found in sets)
+        current = {_component(found): found for found in sets if _generation(found) == generation}
+        mine = [pod for pod in members if _generation(pod) == generation]
+        master, worker = current.get(_MASTER), current.get(labels.WORKER)
+        newest = worker or master
+        master_ready = master is not None and any(_is_ready(pod, master) for pod in mine)
+        forgets = next((pod["metadata"] for pod in mine if master and _forgets(pod, master)), None)
+        return SparkCluster(
+            generation=generation,
+            config_hash=(newest or {}).get("metadata", {}).get("annotations", {}).get(labels.CONFIG_HASH, ""),
+            workers=(worker or {}).get("spec", {}).get("replicas", 0),
+            ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
+            master_ready=master_ready,
+            master_runs=master is not None and any(_runs(pod, master) for pod in mine),
+            master_uid=forgets["uid"] if forgets else None,
+            master_created_at=datetime.fromisoformat(forgets["creationTimestamp"]) if forgets else None,
+            master_node=next(iter(_nodes_of(mine, _MASTER)), None),
+            worker_nodes=_nodes_of(mine, labels.WORKER),
+            issues=await self._issues(key, list(current.values()), mine, master_ready=master_ready),
+            memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
+        )
+
+    async def install(self, key: ObjectKey, values: Manifest) -> None:
+        """Bring the release to these values, recovering one that a crash left pending or half removed."""
+        async with self._turn(key):
+            release = await self._recover(key)
+            try:
+                await self._apply(key, values, release)
+            except ReleaseLocked:
+                release = await self._recover(key)
+                await self._apply(key, values, release)
+
+    async def uninstall(self, key: ObjectKey) -> None:
+        """Remove the release; nothing to do when it is not there."""
+        async with self._turn(key):
+            if await self._own_revisions(key):
+                await self._uninstall(key, names.release_name(key))
+
+    async def restore(self, key: ObjectKey) -> None:
+        """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
+        async with self._turn(key):
+            release = await self._recover(key)
+            newest = _deployed(await self._revisions(key))
+            if newest is None:
+                return
+            await self.helm.restore(
+                release=release,
+                revision=_revision(newest),
+                namespace=self.namespace,
+                tenant=key.namespace,
+            )
+            again = _deployed(await self._revisions(key))
+            left = await self._changes(key, again) if again is not None else {}
+            self._accepted[key] = frozenset(left.items())
+            if left:
+                log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_told(left)))
+
+    async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
+        """Return the objects of all generations that nobody deletes yet; listed again after each change."""
+        now, known = self.clock.now(), self._listed.get(key)
+        if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
+            return known[1]
+        selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
+        lists = await asyncio.gather(
+            *(
+                self.api.list(_PARTS[kind], namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+                for kind in _PARTS
+            )
+        )
+        items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
+        revisions = await self._revisions(key)
+        found = tuple(
+            ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
+            for kind, item in items
+            if (generation := _installed_generation(key, item)) is not None
+        )
+        looked = ClusterObjects(found=found, damage=await self._damage(key, _deployed(revisions), items))
+        self._listed[key] = (now, looked)
+        return looked
+
+    def note_change(self, key: ObjectKey) -> None:
+        """Take note that an event showed a change of a pipeline's Service, StatefulSet or PodDisruptionBudget."""
+        self._listed.pop(key, None)
+
+    async def _damage(self, key: ObjectKey, newest: Json | None, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
+        """Return what is missing or changed; objects that have not changed since they were compared are not fetched."""
+        if newest is None:
+            return ()
+        state = (_revision(newest), frozenset((kind, *_version(item)) for kind, item in items))
+        if self._intact.get(key) == state:
+            return ()
+        changes = await self._changes(key, newest)
+        damage = {place: how for place, how in changes.items() if (place, how) not in self._accepted.get(key, ())}
+        if not damage:
+            self._intact[key] = state
+        return tuple(_told(damage))
+
+    async def _changes(self, key: ObjectKey, revision: Json) -> Mapping[tuple[str, str], str]:
+        """Return by kind and name what differs from a revision: '' of an object that is missing."""
+        secret = await self.api.get(SECRETS, namespace=self.namespace, name=revision["metadata"]["name"])
+        if secret is None:
+            return {}
+        try:
+            wanted = [item for item in applied_objects(secret) if item["kind"] in _PARTS]
+        except (ValueError, KeyError, OSError) as error:
+            raise Rejected(f"the Secret of Helm's revision cannot be read: {error}") from error
+        lives = await asyncio.gather(
+            *(
+                self.api.get(_PARTS[item["kind"]], namespace=key.namespace, name=item["metadata"]["name"])
+                for item in wanted
+            )
+        )
+        found: dict[tuple[str, str], str] = {}
+        for item, live in zip(wanted, lives, strict=True):
+            place = item["kind"], item["metadata"]["name"]
+            if live is None:
+                found[place] = ""
+            elif "deletionTimestamp" not in live["metadata"] and (path := difference(item, live)):
+                found[place] = path
+        return found
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects, each on condition of its uid."""
+        async with self._turn(key):
+            deletions = (
+                self.api.delete(_PARTS[found.kind], namespace=key.namespace, name=found.name, uid=found.uid)
+                for found in objects
+            )
+            await asyncio.gather(*deletions)
+
+    async def _apply(self, key: ObjectKey, values: Manifest, release: str) -> None:
+        await self.helm.install(
+            release=release,
+            namespace=self.namespace,
+            labels={labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace},
+            values={**values, "namespace": key.namespace},  # not the release's
+            expected=_expected(key, values),
+        )
+
+    async def _uninstall(self, key: ObjectKey, release: str) -> None:
+        await self.helm.uninstall(release=release, namespace=self.namespace, tenant=key.namespace)
+
+    async def _recover(self, key: ObjectKey) -> str:
+        """Remove what a killed helm process left behind, so that the next one can start; return the release's name.
+
+        A pending revision is only Helm's note that it began.  Without the note `upgrade --install` applies the chart
+        again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
+        """
+        revisions = await self._own_revisions(key)
+        release = names.release_name(key)
+        while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
+            metadata = revisions.pop()["metadata"]
+            await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
+        if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
+            await self._uninstall(key, release)
+        return release
+
+    async def _revisions(self, key: ObjectKey) -> list[Json]:
+        """Return the metadata of the pipeline's revisions, oldest first; their content is not fetched."""
+        selector = f"owner=helm,{labels.PIPELINE}={key.name},{labels.NAMESPACE}={key.namespace}"
+        found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
+        return sorted(found, key=_revision)
+
+    async def _own_revisions(self, key: ObjectKey) -> list[Json]:
+        """Return the same before a change. Raises Rejected where the release's name is another's as well.
+
+        Helm knows a release by its name alone, and would change or remove the cluster of whoever has it.
+        """
+        revisions = await self._revisions(key)
+        name = names.release_name(key)
+        named = await self.api.list(
+            SECRETS, namespace=self.namespace, labels=f"owner=helm,name={name}", accept=METADATA_ONLY
+        )
+        for owner in {_pipeline(found) for found in named} - {key}:
+            whose = f"belongs to pipeline {owner}" if owner else "is not the operator's"
+            raise Rejected(
+                f"the Helm release {name} in {self.namespace} {whose}",
+                remedy="create the pipeline under another name, or uninstall that release if nothing needs it",
+            )
+        return revisions
+
+    async def _issues(
+        self, key: ObjectKey, sets: list[Json], members: list[Json], *, master_ready: bool
+    ) -> tuple[PodIssue, ...]:
+        now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
+        found = [
+            await pods.find_issue(warnings, pod, now, may_wait=_component(pod) == labels.WORKER and not master_ready)
+            for pod in members
+        ]
+        for stateful in sets:
+            own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
+            if len(own) < stateful["spec"].get("replicas", 0):
+                found.append(await pods.newest_warning(warnings, stateful, pods.REFUSALS))
+        return tuple(issue for issue in found if issue is not None)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
+        """One change at a time of one release; what was listed before it no longer holds."""
+        lock = self._turns.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            self._listed.pop(key, None)
+            if not lock.locked():
+                self._turns.pop(key, None)
+
+
+def _expected(key: ObjectKey, values: Manifest) -> Expected:
+    """Return what the values may make; the names come from the key, not from a text in them."""
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner_name=key.name,
+        owner_uid=(values.get("ownerReference") or {}).get("uid"),
+        service_account=values.get("serviceAccountName") or "",
+        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
+    )
+
+
+def _version(found: Json) -> tuple[str, str, str]:
+    """Return what changes with an object's content; of a StatefulSet not with its status."""
+    metadata = found["metadata"]
+    return metadata["name"], metadata["uid"], str(metadata.get("generation") or metadata.get("resourceVersion"))
+
+
+def _told(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    for (kind, name), path in changes.items():
+        yield f"{kind} {name} was {f'changed ({path})' if path else 'deleted'}"
+
+
+def _pipeline(found: Json) -> ObjectKey | None:
+    """Return the pipeline that a revision's labels name; None for a release that the operator did not install."""
+    marks = found["metadata"]["labels"]
+    namespace, name = marks.get(labels.NAMESPACE), marks.get(labels.PIPELINE)
+    return ObjectKey(namespace, name) if namespace and name else None
+
+
+def _deployed(revisions: Sequence[Json]) -> Json | None:
+    """Return the newest revision where it is deployed: another one is installed again anyway."""
+    is_deployed = bool(revisions) and _state(revisions[-1]) is ReleaseState.DEPLOYED
+    return revisions[-1] if is_deployed else None
+
+
+def _revision(found: Json) -> int:
+    return int(found["metadata"]["labels"].get("version", 0))
+
+
+def _state(found: Json) -> ReleaseState:
+    return _STATES.get(found["metadata"]["labels"].get("status", ""), ReleaseState.FAILED)
+
+
+def _generation(found: Json) -> int:
+    return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
+
+
+def _installed_generation(key: ObjectKey, found: Json) -> int | None:
+    """Return the generation of an object that our chart created and that is not being deleted; else None.
+
+    Label, name and Helm's own annotation must agree: a label alone is quickly copied.
+    """
+    metadata, generation = found["metadata"], _generation(found)
+    ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
+    named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
+    return generation if ours and named and "deletionTimestamp" not in metadata else None
+
+
+def _nodes_of(members: Sequence[Json], component: str) -> frozenset[str]:
+    """Return the nodes of a component's pods that have not ended."""
+    placed = (pod["spec"].get("nodeName") for pod in members if _component(pod) == component and pods.may_live(pod))
+    return frozenset(filter(None, placed))
+
+
+def _forgets(pod: Json, master: Json) -> bool:
+    """Return whether this is the master's pod, and its successor knows nothing of its applications."""
+    volumes = pod["spec"].get("volumes") or []
+    is_its = master["metadata"]["uid"] in pods.owner_uids(pod)
+    return is_its and not any("persistentVolumeClaim" in volume for volume in volumes)
+
+
+def _component(found: Json) -> str:
+    component: str = found["metadata"].get("labels", {}).get(labels.COMPONENT, "")
+    return component
+
+
+def _is_ready(pod: Json, stateful: Json) -> bool:
+    """Return whether a pod is ready, stays, and was made from the newest template of its StatefulSet."""
+    return pods.is_true(pod, "Ready") and _stays(pod, stateful)
+
+
+def _runs(pod: Json, stateful: Json) -> bool:
+    """Return whether the containers of such a pod run, none of them for a second time."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    first = [not each.get("restartCount") and "running" in (each.get("state") or {}) for each in statuses]
+    return bool(first) and all(first) and _stays(pod, stateful)
+
+
+def _stays(pod: Json, stateful: Json) -> bool:
+    metadata, status = pod["metadata"], stateful.get("status") or {}
+    newest = metadata.get("labels", {}).get("controller-revision-hash") == status.get("updateRevision")
+    settled = status.get("observedGeneration") == stateful["metadata"].get("generation")
+    return (
+        stateful["metadata"]["uid"] in pods.owner_uids(pod)
+        and "deletionTimestamp" not in metadata
+        and (newest or not settled)
+    )

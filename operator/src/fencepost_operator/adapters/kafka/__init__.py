@@ -1,0 +1,1 @@
+"""What the operator reads from the tenants' Kafka clusters: offsets, ages and settings of topics."""

@@ -1,0 +1,1 @@
+"""Objects of the Kubernetes API: read, written and watched through one client."""

@@ -1,0 +1,73 @@
+"""Which nodes are silent, before Kubernetes says so.
+
+A kubelet renews its Lease every 10 s (a quarter of nodeLeaseDurationSeconds). The node controller waits for 40 to 50 s
+before it calls a node unreachable. The time in a Lease is of the node's clock, so what counts is how long this operator
+has seen the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.leases import LEASES
+from fencepost_operator.ports import Clock
+
+NAMESPACE: Final = "kube-node-lease"
+SILENCE: Final = timedelta(seconds=15)
+"""Longer than a kubelet that lives takes to renew its Lease, one failed attempt included."""
+_CONTINUOUS: Final = timedelta(seconds=12)
+"""Between two looks at a Lease. After a longer pause, as in an outage of the API server, the time begins again."""
+_FRESH: Final = timedelta(seconds=2)
+"""How long an answer holds: in an outage of Kafka, many pipelines ask about the same nodes."""
+_REMEMBERED: Final = 10_000
+"""Nodes, of which those that were looked at last are remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beat:
+    """A Lease's renewTime, since when it is the same, and when it was last looked at."""
+
+    renewed: str
+    since: datetime
+    seen: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubelets:
+    """Remembers when kubelets were last heard of."""
+
+    api: ApiServer
+    clock: Clock
+    _beats: dict[str, _Beat] = field(default_factory=dict)
+
+    async def silent(self, nodes: Collection[str]) -> frozenset[str]:
+        """Return those of the nodes whose Lease has been the same for SILENCE, at each of several looks.
+
+        A node without a Lease is not among them.
+        """
+        names = sorted(set(nodes))
+        found = await asyncio.gather(*(self._is_silent(name) for name in names))
+        return frozenset(name for name, is_silent in zip(names, found, strict=True) if is_silent)
+
+    async def _is_silent(self, name: str) -> bool:
+        known = self._beats.get(name)
+        if known is None or self.clock.now() - known.seen >= _FRESH:
+            lease = await self.api.get(LEASES, namespace=NAMESPACE, name=name)
+            known = self._note(name, ((lease or {}).get("spec") or {}).get("renewTime"))
+        return known is not None and known.seen - known.since >= SILENCE
+
+    def _note(self, name: str, renewed: str | None) -> _Beat | None:
+        now, before = self.clock.now(), self._beats.pop(name, None)
+        if not renewed:
+            return None
+        same = before is not None and before.renewed == renewed and now - before.seen <= _CONTINUOUS
+        beat = _Beat(renewed=renewed, since=before.since if before is not None and same else now, seen=now)
+        self._beats[name] = beat
+        while len(self._beats) > _REMEMBERED:
+            del self._beats[next(iter(self._beats))]
+        return beat

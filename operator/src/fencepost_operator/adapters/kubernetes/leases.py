@@ -1,0 +1,75 @@
+"""The Lease by which the operator's replicas agree on who acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Json, Resource
+from fencepost_operator.adapters.kubernetes.pods import instant
+from fencepost_operator.ports import LeaseRecord
+
+LEASES: Final = Resource(prefix="/apis/coordination.k8s.io/v1", plural="leases")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesLeases:
+    """Implements the Leases port for one Lease."""
+
+    api: ApiServer
+    namespace: str
+    name: str
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the Lease as it is now, or None when there is none."""
+        found = await self.api.get(LEASES, namespace=self.namespace, name=self.name)
+        return _record(found) if found is not None else None
+
+    async def write(self, record: LeaseRecord) -> LeaseRecord:
+        """Create the Lease when the record has no resourceVersion, else replace it on that condition.
+
+        Raises Conflict when somebody else was faster, also when the Lease is gone.
+        """
+        metadata = {
+            "name": self.name,
+            "namespace": self.namespace,
+            # A PUT creates a Lease that is not there, whatever resourceVersion it names; with a uid it does not.
+            "uid": record.uid,
+            "resourceVersion": record.resource_version,
+        }
+        body: Json = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {name: value for name, value in metadata.items() if value},
+            "spec": {
+                "holderIdentity": record.holder,
+                # Of a lease that was released, the duration must be positive all the same.
+                "leaseDurationSeconds": int(record.duration),
+                "acquireTime": _micro_time(record.acquired_at),
+                "renewTime": _micro_time(record.renewed_at),
+                "leaseTransitions": record.transitions,
+            },
+        }
+        if not record.resource_version:
+            return _record(await self.api.create(LEASES, namespace=self.namespace, body=body))
+        return _record(await self.api.replace(LEASES, namespace=self.namespace, name=self.name, body=body))
+
+
+def _record(found: Json) -> LeaseRecord:
+    spec = found.get("spec") or {}
+    renewed = instant(spec.get("renewTime")) or instant(found["metadata"]["creationTimestamp"])
+    assert renewed is not None  # noqa: S101 - the API server sets creationTimestamp on every object
+    return LeaseRecord(
+        holder=spec.get("holderIdentity") or "",
+        duration=float(spec.get("leaseDurationSeconds") or 0),
+        acquired_at=instant(spec.get("acquireTime")) or renewed,
+        renewed_at=renewed,
+        transitions=spec.get("leaseTransitions") or 0,
+        uid=found["metadata"]["uid"],
+        resource_version=found["metadata"]["resourceVersion"],
+    )
+
+
+def _micro_time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
