@@ -6,7 +6,6 @@ import argparse
 import os
 import random
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,13 +42,19 @@ def score(modules: Sequence[Module], *, count: int, seed: int, jobs: int, root: 
         for file, mutation in drawn(module.name, {each: sources[each] for each in files[module.name]}, count, seed)
     ]
     verdicts: dict[Mutant, bool] = {}
+
+    def settled(mutant: Mutant, is_killed: bool) -> None:
+        verdicts[mutant] = is_killed
+        if not is_killed:
+            print_survivor(mutant, sources[mutant.file], root)
+
     tests = {module.name: module.tests for module in modules}
     plugin = Plugin(
         mutants,
         sources,
         allowed=lambda module, test: test.startswith(tests[module]),
         jobs=jobs,
-        settled=verdicts.__setitem__,
+        settled=settled,
     )
     paths = sorted({path for module in modules for path in module.tests})
     with TemporaryDirectory() as folder:
@@ -60,8 +65,7 @@ def score(modules: Sequence[Module], *, count: int, seed: int, jobs: int, root: 
         print("These tests fail without a mutant, or cannot be collected:", *plugin.unsound, sep="\n  ")
         return 2
     for module in modules:
-        of_module = [(each, verdicts[each]) for each in mutants if each.module == module.name]
-        print_score(module.name, of_module, sources, root)
+        print_score(module.name, [is_killed for mutant, is_killed in verdicts.items() if mutant.module == module.name])
     return 0
 
 
@@ -71,19 +75,16 @@ def drawn(name: str, sources: Mapping[Path, str], count: int, seed: int) -> list
     return random.Random(f"{seed} {name}").sample(found, min(count, len(found)))
 
 
-def print_score(name: str, verdicts: Sequence[tuple[Mutant, bool]], sources: Mapping[Path, str], root: Path) -> None:
-    """Print how many were killed, and each survivor as a diff."""
-    killed = sum(is_killed for _, is_killed in verdicts)
-    share = f"{killed / len(verdicts):.0%}" if verdicts else "nothing to mutate"
-    print(f"{name}: {killed} of {len(verdicts)} killed, {share}")
-    survivors: dict[Path, list[Mutant]] = defaultdict(list)
-    for mutant, is_killed in verdicts:
-        if not is_killed:
-            survivors[mutant.file].append(mutant)
-    for file in sorted(survivors):
-        for mutant in sorted(survivors[file], key=lambda each: each.mutation):
-            before, after = mutant.mutation.lines(sources[file])
-            print(f"  {file.relative_to(root)}:{mutant.mutation.line}\n  - {before}\n  + {after}")
+def print_survivor(mutant: Mutant, source: str, root: Path) -> None:
+    """Print as a diff what the tests have not found."""
+    before, after = mutant.mutation.lines(source)
+    print(f"{mutant.file.relative_to(root)}:{mutant.mutation.line}\n- {before}\n+ {after}", flush=True)
+
+
+def print_score(name: str, verdicts: Sequence[bool]) -> None:
+    """Print how many of a module's mutants were killed."""
+    share = f", {sum(verdicts) / len(verdicts):.0%}" if verdicts else ""
+    print(f"{name}: {sum(verdicts)} of {len(verdicts)} killed{share}")
 
 
 if __name__ == "__main__":

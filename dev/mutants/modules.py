@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-OPERATOR_TESTS: Final = ("tests/unit/operator", "tests/crash")
+LOOP_TESTS: Final = tuple(
+    f"tests/unit/driver/test_{name}.py"
+    for name in ("back_pressure", "loop", "loop_faults", "loop_losses", "loop_partitions", "plan", "poison")
+)
+OPERATOR_TESTS: Final = ("tests/unit/operator",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +36,10 @@ MODULES: Final = (
     Module(
         name="fence/protocol",
         sources=("job-image/src/fencepost/fence/protocol.py",),
-        tests=("tests/unit/fence", "tests/unit/driver"),
+        tests=("tests/unit/fence/test_fence.py", "tests/unit/fence/test_rewind.py", *LOOP_TESTS),
     ),
-    Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=("tests/unit/driver",)),
-    Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=("tests/unit/driver",)),
+    Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=LOOP_TESTS),
+    Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=LOOP_TESTS),
     Module(
         name="decision/rules",
         sources=("operator/src/fencepost_operator/decision/rules/*.py",),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
 import os
 import pickle
-import resource
 import signal
 import time
 from collections import defaultdict
@@ -20,15 +20,17 @@ from typing import Final
 import pytest
 
 from mutants.mutations import Mutation, with_marks
-from mutants.patching import apply, put_code
+from mutants.patching import NotLoadedError, apply, put_code
 
 MARK: Final = "_mutants_reached"
 PATIENCE: Final = 10.0
-"""How many times longer than the tests took before, in CPU time, until a mutant counts as one that loops."""
-GRACE: Final = 20.0
+"""How many times longer than before a test may take, in CPU time, until a mutant counts as one that loops."""
+GRACE: Final = 2.0
 """Seconds of CPU on top of it."""
-WAITING: Final = 10.0
-"""How much longer than that a mutant may take by the clock: it may wait for what does not come."""
+WAITING: Final = 300.0
+"""Seconds by the clock that a mutant may take on top: it may wait for what does not come."""
+NOT_APPLIED: Final = 3
+"""Exit code: what is to be mutated is not loaded, or its code does not fit."""
 MOST_SECONDS: Final = 45.0
 """Of CPU for the tests of one mutant, the fastest first: the rest would find little, and take most of the time."""
 
@@ -142,26 +144,30 @@ class Plugin:
     def _run(self, items: Sequence[pytest.Item], reach: Reach) -> None:
         running: dict[int, tuple[Mutant, float]] = {}
         waiting = list(reversed(self._mutants))
-        while waiting or running:
-            while waiting and len(running) < self._jobs:
-                mutant = waiting.pop()
-                child, until = self._begin(mutant, self._killers(mutant, items, reach), reach)
-                running[child] = mutant, until
-            child, status = os.waitpid(-1, os.WNOHANG)
-            if child in running:
-                mutant, _ = running.pop(child)
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    mutant = waiting.pop()
+                    killers = self._killers(mutant, items, reach)
+                    child = _fork(functools.partial(self._killed, mutant, killers, reach.seconds))
+                    seconds = sum(reach.seconds[each.nodeid] for each in killers)
+                    running[child] = mutant, time.monotonic() + PATIENCE * seconds + WAITING
+                child, status = os.waitpid(-1, os.WNOHANG)
+                if child in running:
+                    mutant, _ = running.pop(child)
+                    _end(child)
+                    if os.waitstatus_to_exitcode(status) == NOT_APPLIED:
+                        raise RuntimeError(
+                            f"not applied to {mutant.file}, line {mutant.mutation.line}: {mutant.mutation.after}"
+                        )
+                    self._settled(mutant, status != 0)
+                else:
+                    time.sleep(0.02)
+                for late in [each for each, (_, until) in running.items() if time.monotonic() > until]:
+                    _end(late)
+        finally:
+            for child in running:
                 _end(child)
-                self._settled(mutant, status != 0)
-            else:
-                time.sleep(0.02)
-            for late in [each for each, (_, until) in running.items() if time.monotonic() > until]:
-                _end(late)
-
-    def _begin(self, mutant: Mutant, killers: Sequence[pytest.Item], reach: Reach) -> tuple[int, float]:
-        """Return the process of a mutant, and until when it may run, by the monotonic clock."""
-        seconds = GRACE + PATIENCE * sum(reach.seconds[each.nodeid] for each in killers)
-        child = _fork(lambda: self._killed(mutant, killers), cpu_seconds=seconds)
-        return child, time.monotonic() + WAITING * seconds
 
     def _killers(self, mutant: Mutant, items: Iterable[pytest.Item], reach: Reach) -> list[pytest.Item]:
         """Return the tests that reach a mutant, the fastest first; for a constant those that reach its file."""
@@ -176,10 +182,14 @@ class Plugin:
         found.sort(key=lambda each: reach.seconds[each.nodeid])
         return list(_within(MOST_SECONDS, found, reach.seconds))
 
-    def _killed(self, mutant: Mutant, killers: Iterable[pytest.Item]) -> bool:
-        apply(mutant.file, self._sources[mutant.file], mutant.mutation)
+    def _killed(self, mutant: Mutant, killers: Iterable[pytest.Item], seconds: Mapping[str, float]) -> bool:
+        try:
+            apply(mutant.file, self._sources[mutant.file], mutant.mutation)
+        except (NotLoadedError, SyntaxError, ValueError):
+            os._exit(NOT_APPLIED)
         self._failed = False
         for item in killers:
+            signal.setitimer(signal.ITIMER_PROF, GRACE + PATIENCE * seconds[item.nodeid])  # ends the process
             _run_test(item)
             if self._failed:
                 return True
@@ -200,7 +210,7 @@ def _run_test(item: pytest.Item) -> None:
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 
 
-def _fork(work: Callable[[], bool], *, cpu_seconds: float | None = None) -> int:
+def _fork(work: Callable[[], bool]) -> int:
     """Begin a process that ends with 1 when `work` returns True; what it prints is dropped."""
     child = os.fork()
     if child:
@@ -211,8 +221,6 @@ def _fork(work: Callable[[], bool], *, cpu_seconds: float | None = None) -> int:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        if cpu_seconds is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
         code = int(work())
     finally:
         os._exit(code)

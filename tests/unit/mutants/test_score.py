@@ -67,19 +67,13 @@ def run(folder: Path, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
 def test_survivors_are_shown_and_what_loops_is_killed(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    shown = result.stdout[result.stdout.index("counting:") :].splitlines()
-    assert shown == [
-        "counting: 6 of 9 killed, 67%",
-        "  counting.py:17",
-        "  - return number > 10",
-        "  + return (number >= 10)",
-        "  counting.py:17",
-        "  - return number > 10",
-        "  + return number > 11",
-        "  counting.py:20",
-        "  - return number",
-        "  + pass",
-    ]
+    for survivor in (
+        "counting.py:17\n- return number > 10\n+ return (number >= 10)\n",
+        "counting.py:17\n- return number > 10\n+ return number > 11\n",
+        "counting.py:20\n- return number\n+ pass\n",
+        "counting: 6 of 9 killed, 67%\n",
+    ):
+        assert survivor in result.stdout
     assert (tmp_path / "counting.py").read_text() == SOURCE
 
 
