@@ -11,7 +11,18 @@ LOOP_TESTS: Final = tuple(
     f"tests/unit/driver/test_{name}.py"
     for name in ("back_pressure", "loop", "loop_faults", "loop_losses", "loop_partitions", "plan", "poison")
 )
-OPERATOR_TESTS: Final = ("tests/unit/operator",)
+RULE_TESTS: Final = tuple(
+    f"tests/unit/operator/test_{name}.py"
+    for name in (
+        "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
+        "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness", "restart_budget",
+        "rules", "shared_cluster", "silence", "throughput", "timeouts", "told_failures", "unproven_death",
+    )
+)  # fmt: skip
+REWIND_TESTS: Final = (
+    *(f"tests/unit/operator/test_{name}.py" for name in ("purge_job", "rewind_rules", "rewind_target")),
+    "tests/crash/test_rewind.py",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +54,11 @@ MODULES: Final = (
     Module(
         name="decision/rules",
         sources=("operator/src/fencepost_operator/decision/rules/*.py",),
-        tests=OPERATOR_TESTS,
+        tests=RULE_TESTS,
     ),
     Module(
         name="decision/rewind",
         sources=("operator/src/fencepost_operator/decision/rewind/*.py",),
-        tests=OPERATOR_TESTS,
+        tests=REWIND_TESTS,
     ),
 )

@@ -24,26 +24,27 @@ def apply(file: Path, source: str, mutation: Mutation) -> None:
     mutant = mutation.applied(source)
     if mutation.function is None:
         _set_constants(file, ast.parse(mutant), mutation)
-    else:
-        put_code(file, compile(mutant, str(file), "exec"), first_line=mutation.function)
+    elif not put_code(file, compile(mutant, str(file), "exec"), first_line=mutation.function):
+        raise NotLoadedError(f"{file.name}: no function begins on line {mutation.function} in what the tests import")
 
 
-def put_code(file: Path, code: CodeType, *, first_line: int | None = None) -> None:
-    """Give each function of `file`, or the one that begins on a line, its code in `code`. Raises NotLoadedError."""
+def put_code(file: Path, code: CodeType, *, first_line: int | None = None) -> int:
+    """Give each function of `file`, or the one that begins on a line, its code in `code`; return how many there are."""
     new = {
         (each.co_qualname, each.co_firstlineno): each
         for each in _codes(code)
         if first_line is None or each.co_firstlineno == first_line
     }
-    loaded = [
-        each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__code__.co_filename == str(file)
+    loaded = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    found = [
+        (each, new[place])
+        for each in loaded
+        if each.__code__.co_filename == str(file)
+        and (place := (each.__code__.co_qualname, each.__code__.co_firstlineno)) in new
     ]
-    found = [(each, new.get((each.__code__.co_qualname, each.__code__.co_firstlineno))) for each in loaded]
-    if not any(code for _, code in found):
-        raise NotLoadedError(f"{file.name}: no function begins on line {first_line} in what the tests import")
     for function, its_code in found:
-        if its_code is not None:
-            function.__code__ = its_code
+        function.__code__ = its_code
+    return len(found)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +21,17 @@ from typing import Final
 import pytest
 
 from mutants.mutations import Mutation, with_marks
-from mutants.patching import NotLoadedError, apply, put_code
+from mutants.patching import apply, put_code
 
 MARK: Final = "_mutants_reached"
 PATIENCE: Final = 10.0
 """How many times longer than before a test may take, in CPU time, until a mutant counts as one that loops."""
 GRACE: Final = 2.0
 """Seconds of CPU on top of it."""
-WAITING: Final = 300.0
-"""Seconds by the clock that a mutant may take on top: it may wait for what does not come."""
-NOT_APPLIED: Final = 3
-"""Exit code: what is to be mutated is not loaded, or its code does not fit."""
+WAITING: Final = 60
+"""Seconds by the clock after which a test fails: it may wait for what does not come."""
+BROKEN: Final = 3
+"""Exit code of a fork that could not do its work; its traceback is on stderr."""
 MOST_SECONDS: Final = 45.0
 """Of CPU for the tests of one mutant, the fastest first: the rest would find little, and take most of the time."""
 
@@ -121,7 +122,8 @@ class Plugin:
 
     def _reach(self, items: Sequence[pytest.Item], answer: Path) -> Reach:
         child = _fork(lambda: not answer.write_bytes(pickle.dumps(self._observed(items))))
-        os.waitpid(child, 0)
+        if os.waitpid(child, 0)[1]:
+            raise RuntimeError("the tests could not be run without a mutant")
         found = pickle.loads(answer.read_bytes())  # noqa: S301  # written by the fork
         assert isinstance(found, Reach)
         return found
@@ -151,15 +153,13 @@ class Plugin:
                     killers = self._killers(mutant, items, reach)
                     child = _fork(functools.partial(self._killed, mutant, killers, reach.seconds))
                     seconds = sum(reach.seconds[each.nodeid] for each in killers)
-                    running[child] = mutant, time.monotonic() + PATIENCE * seconds + WAITING
+                    running[child] = mutant, time.monotonic() + PATIENCE * (seconds + WAITING)
                 child, status = os.waitpid(-1, os.WNOHANG)
                 if child in running:
                     mutant, _ = running.pop(child)
                     _end(child)
-                    if os.waitstatus_to_exitcode(status) == NOT_APPLIED:
-                        raise RuntimeError(
-                            f"not applied to {mutant.file}, line {mutant.mutation.line}: {mutant.mutation.after}"
-                        )
+                    if os.waitstatus_to_exitcode(status) == BROKEN:
+                        raise RuntimeError(f"{mutant.file}, line {mutant.mutation.line}: {mutant.mutation.after}")
                     self._settled(mutant, status != 0)
                 else:
                     time.sleep(0.02)
@@ -183,10 +183,7 @@ class Plugin:
         return list(_within(MOST_SECONDS, found, reach.seconds))
 
     def _killed(self, mutant: Mutant, killers: Iterable[pytest.Item], seconds: Mapping[str, float]) -> bool:
-        try:
-            apply(mutant.file, self._sources[mutant.file], mutant.mutation)
-        except (NotLoadedError, SyntaxError, ValueError):
-            os._exit(NOT_APPLIED)
+        apply(mutant.file, self._sources[mutant.file], mutant.mutation)
         self._failed = False
         for item in killers:
             signal.setitimer(signal.ITIMER_PROF, GRACE + PATIENCE * seconds[item.nodeid])  # ends the process
@@ -215,15 +212,16 @@ def _fork(work: Callable[[], bool]) -> int:
     child = os.fork()
     if child:
         return child
-    code = 2
     try:
         os.setsid()
+        errors = os.dup(2)
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        code = int(work())
-    finally:
-        os._exit(code)
+        os._exit(int(work()))
+    except BaseException:  # noqa: BLE001  # or the fork would continue as its parent does
+        os.write(errors, traceback.format_exc().encode())
+        os._exit(BROKEN)
 
 
 def _end(child: int) -> None:

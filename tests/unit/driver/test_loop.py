@@ -85,6 +85,21 @@ def test_an_idle_loop_keeps_the_workers_warm() -> None:
     assert engine.warmed == 3
 
 
+def test_batches_keep_the_workers_warm() -> None:
+    world = World(log=FakeLog(ends={"t/0": 0}))
+    loop, engine = world.loop(world.take_over(), idle=100)
+    looks = Counter[str]()
+
+    def arrive() -> None:
+        looks["n"] += 1
+        world.log.ends["t/0"] = looks["n"] // 10
+
+    world.log.fault = arrive
+    loop.run()
+    assert engine.batches
+    assert engine.warmed == 0
+
+
 def test_the_interval_lies_between_the_starts_of_two_batches() -> None:
     world = World(log=FakeLog(ends={"t/0": 5}))
     loop, _ = world.loop(world.take_over(), idle=1)
@@ -113,6 +128,8 @@ def test_a_stop_leaves_nothing_planned_that_is_not_begun(moment: str) -> None:
     loop.run()
     assert world.row().planned == world.row().offsets
     assert sum(world.row().offsets.values()) == 10
+    furthest = max(sum(row.planned.values()) for row in world.table.history)
+    assert furthest == (10 if moment == "midway" else 20), "after a stop no batch is planned"
 
 
 def test_a_stop_leaves_a_batch_that_a_predecessor_began() -> None:
@@ -256,7 +273,10 @@ def test_a_stretch_without_records_is_passed_at_once() -> None:
     world = World(log=FakeLog(ends={"t/0": 5_000, "t/1": 20}))
     loop, engine = world.loop(world.take_over())
     engine.gaps = {"t/0": (12, 4_990)}
+    in_progress: list[bool] = []
+    loop._report = lambda _report: in_progress.append(not loop.hand.is_empty)
     loop.run()
+    assert in_progress == [False] * 6, "what is reported is committed"
     assert len(engine.batches) == 5
     assert {offset for key, offset in world.store.cells if key == "t/0"} == {*range(12), *range(4_990, 5_000)}
     assert world.row().offsets == world.log.ends

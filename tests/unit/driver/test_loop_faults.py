@@ -22,8 +22,9 @@ def test_a_twin_loses_at_the_claim_and_writes_nothing() -> None:
     first, _ = world.loop(epoch, driver="pod-1")
     first.claim()
     twin, engine = world.loop(epoch, driver="pod-2")
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced) as caught:
         twin.run()
+    assert caught.value.__cause__ is None
     assert engine.batches == []
 
 
@@ -120,13 +121,14 @@ class Silence:
 
     def __init__(self, world: World, *, look: int) -> None:
         self._ended = threading.Event()
-        self._left = look
+        self._look = look
+        self.looks = 0
         self.begun = threading.Event()
         world.log.fault = self
 
     def __call__(self) -> None:
-        self._left -= 1
-        if self._left <= 0:
+        self.looks += 1
+        if self.looks >= self._look:
             self.begun.set()
             self._ended.wait(30)
 
@@ -138,7 +140,9 @@ def test_a_finished_batch_is_committed_while_kafka_is_silent() -> None:
     """Injected: the look ahead hangs; the commit used to wait for its whole patience."""
     world = World()
     silence = Silence(world, look=2)
-    loop, _ = world.loop(world.take_over(), look_ahead=0.01)
+    loop, engine = world.loop(world.take_over(), look_ahead=0.01)
+    looks: list[int] = []
+    engine.before = lambda: looks.append(silence.looks)
     reports: list[Report] = []
 
     def report(one: Report) -> None:
@@ -151,6 +155,7 @@ def test_a_finished_batch_is_committed_while_kafka_is_silent() -> None:
     thread.join(20)
     assert not thread.is_alive()
     assert (reports[0].records, reports[0].lag) == (10, None)
+    assert looks[:2] == [1, 2], "the answer that came late plans the next batch"
     world.assert_complete()
 
 

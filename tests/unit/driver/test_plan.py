@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Range, Watermarks, between
 from fencepost.contract import StartingOffsets
-from fencepost.driver.plan import Position, advance, after, next_batch, resume, shares, start_at, starting, unresolved
+from fencepost.driver.plan import (
+    Position,
+    advance,
+    after,
+    next_batch,
+    resume,
+    shares,
+    start_at,
+    starting,
+    unresolved,
+    up_to,
+)
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
 from fencepost.spark.assignment import Assignment
@@ -26,7 +37,8 @@ ROW = FenceRow(pipeline="p", owner="o")
 def test_earliest_latest_and_a_map_of_offsets() -> None:
     assert start_at(LOG, ["a"], StartingOffsets()) == {"a/0": 0, "a/1": 5}
     assert start_at(LOG, ["a", "b"], StartingOffsets(position="latest")) == {"a/0": 10, "a/1": 25, "b/0": 0}
-    assert start_at(LOG, ["a"], StartingOffsets(partitions={"a/1": 7})) == {"a/0": 0, "a/1": 7}
+    for offset in (5, 7, 25):
+        assert start_at(LOG, ["a"], StartingOffsets(partitions={"a/1": offset})) == {"a/0": 0, "a/1": offset}
     ahead = StartingOffsets(position="latest", partitions={"a/1": 7})
     assert start_at(LOG, ["a"], ahead) == {"a/0": 10, "a/1": 7}
 
@@ -117,13 +129,14 @@ def test_an_offset_beyond_the_last_stable_one_is_no_truncated_log() -> None:
 
 def test_a_topic_that_kafka_does_not_know_is_deleted_only_once_all_answers_agreed_for_long() -> None:
     """Injected: a broker that has just started answers UNKNOWN_TOPIC once; the pipeline used to stop for good."""
-    row = replace(ROW, offsets={"c/0": 1}, planned={"c/0": 4}, topic_ids={"c": "id-c"})
-    for missing in ({}, {"c": 0.0}, {"c": 29.9}):
+    row = replace(ROW, offsets={"c/0": 1}, planned={"c/0": 4}, topic_ids={"c": "id-c"}, log_ends={"c/0": 9})
+    for missing, last in (({}, {}), ({"c": 0.0}, {"c/0": 9}), ({"c": 29.9}, {"c/0": 9})):
         log = replace(LOG, missing=missing)
         found = starting(row, log, ["a", "c"], StartingOffsets(), 100)
         assert found.offsets == {"a/0": 0, "a/1": 5, "c/0": 1}
         assert found.planned == {"a/0": 10, "a/1": 25, "c/0": 1}  # what can be read is read
         assert found.topic_ids == {"a": "id-a", "c": "id-c"}
+        assert found.log_ends == {"a/0": 10, "a/1": 25, **last}  # all that says how much was not read
     with pytest.raises(DataLoss, match="says so for 30 s") as caught:
         starting(row, replace(LOG, missing={"c": 30.0}), ["a", "c"], StartingOffsets(), 100)
     assert caught.value.reason == "TopicDeleted"
@@ -219,6 +232,7 @@ def test_a_new_partition_is_held_until_the_old_ones_reach_their_ends_at_the_disc
     assert advance(position({"t/0": 9}, dict(found.barrier)), {"t": "i"}, later, ["t"]).offsets == {"t/0": 9}
     through = advance(position({"t/0": 10}, dict(found.barrier)), {"t": "i"}, later, ["t"])
     assert through == position({"t/0": 10, "t/1": 0}, {"t/0": 10, "t/1": 0})
+    assert after(position({"t/0": 3}), {"t": "i"}, later, ["t"], 100).lag == 47 + 9, "with all of what is held"
 
 
 def test_a_new_partition_of_a_topic_that_is_read_to_its_end_is_read_at_once() -> None:
@@ -367,6 +381,17 @@ def test_with_fewer_records_than_partitions_each_backlog_has_its_turn(
         waiting -= {part.key for part in batch.ranges}
         offsets |= batch.until
     assert not waiting
+
+
+def test_of_equal_backlogs_the_last_partition_gets_what_is_left() -> None:
+    assert shares({"a/1": 5, "a/0": 5}, 3) == {"a/0": 1, "a/1": 2}
+
+
+def test_a_run_that_finishes_a_batch_reads_to_its_bound_and_nothing_of_other_partitions() -> None:
+    offsets = {"a/0": 0, "a/1": 5}
+    batch = next_batch(offsets, LOG, ["a"], 100)
+    assert up_to(batch, offsets, {"a/1": 7}).until == {"a/0": 0, "a/1": 7}
+    assert up_to(batch, offsets, {"a/0": 99, "a/1": 2}).until == {"a/0": 10, "a/1": 5}
 
 
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:

@@ -188,6 +188,7 @@ def test_a_commit_moves_version_and_offsets() -> None:
     row = claimed(table)
     after = commit(table, row, 10)
     assert (after.version, after.offsets) == (row.version + 1, {"flights/0": 10})
+    assert after.committed_at == datetime.fromtimestamp(BEGAN / 1_000_000, UTC)
 
 
 def test_a_commit_takes_the_clock_along_with_the_wall_time() -> None:
@@ -692,3 +693,7 @@ def test_progress_is_told_beside_the_row_which_stays_as_it_is() -> None:
     assert seen is not None
     assert (seen.epoch, seen.version, seen.done) == (1, row.version, 41)
     assert table.rows[PIPELINE] == row
+    fence(table).give_sign(row)
+    sign = table.read_progress(PIPELINE)
+    assert sign is not None
+    assert sign.done == 0, "nothing of a batch is done"

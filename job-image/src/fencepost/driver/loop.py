@@ -316,8 +316,6 @@ class Loop:
             leader_epochs=part.leader_epochs,
             dead_letter=dead_letter,
         )
-        self._in_progress = None
-        self._exercised = self._now()
         self._tell(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
 
     def _whole(self, batch: Batch, watch: Stopwatch) -> Batch:
@@ -343,8 +341,6 @@ class Loop:
                 growth_barrier=None if following is None else following.position.barrier,
                 log_ends=None if following is None else following.log_ends,
             )
-        self._in_progress = None
-        self._exercised = self._now()
         if following is not None:
             self._tell_unavailable(following.unavailable)
             self._seen_epochs = following.batch.leader_epochs
@@ -381,6 +377,8 @@ class Loop:
         dead_letter: str | None = None,
     ) -> None:
         """Report a commit, and mirror it."""
+        self._in_progress = None
+        self._exercised = self._now()
         self._show()
         self._report(
             Report(
