@@ -8,7 +8,7 @@ from fakes.paging import Paging
 from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Condition, Reason
-from fencepost_operator.decision.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
+from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
 
 
 async def leaderless() -> Stage:

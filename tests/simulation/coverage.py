@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost_operator.api import State
-from fencepost_operator.decision import chain
+from fencepost_operator.decision import decide
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rules import preconditions, start
@@ -23,7 +23,7 @@ RICHER = (preconditions.require_spec, preconditions.require_fence)
 def deciders() -> tuple[str, ...]:
     """Return the names of all that can decide, in their order."""
     chains: tuple[Callable[..., Any], ...] = (
-        *chain.PRECONDITIONS, RICHER[0], *chain.SPEC_PRECONDITIONS, RICHER[1], *chain.RULES, *STEPS,
+        *decide.PRECONDITIONS, RICHER[0], *decide.SPEC_PRECONDITIONS, RICHER[1], *decide.RULES, *STEPS,
     )  # fmt: skip
     return tuple(check.__name__ for check in chains)
 
@@ -95,5 +95,5 @@ def counted(coverage: Coverage | None) -> Generator[None]:
         (module, check.__name__) for module, found in ((start, STEPS), (preconditions, RICHER)) for check in found
     )
     counts = [(module, name, counting.concludes(name, getattr(module, name))) for module, name in checks]
-    with swapped([(chain, "_first", counting.first), *counts]):
+    with swapped([(decide, "_first", counting.first), *counts]):
         yield

@@ -13,18 +13,18 @@ from fencepost.contract import Reason as RunReason
 from fencepost.fence import FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
-from fencepost_operator.decision.blindness import UNOBSERVED
-from fencepost_operator.decision.conditions import (
+from fencepost_operator.decision.durability import DURABILITY_AT_RISK
+from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.pausing import PAUSED, is_paused
+from fencepost_operator.decision.reporting.conditions import (
     FALLING_BEHIND,
     PARTITIONS_OFFLINE,
     PROGRESS_UNREADABLE,
     TRANSACTION_STALLED,
 )
-from fencepost_operator.decision.durability import DURABILITY_AT_RISK
-from fencepost_operator.decision.incidents import WHILE_PAUSED
-from fencepost_operator.decision.pausing import PAUSED, is_paused
-from fencepost_operator.decision.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED
 from fencepost_operator.decision.rules.upgrade import AHEAD
+from fencepost_operator.decision.run.blindness import UNOBSERVED
 from simulation.codes import NO_END, RowsByCode, Written
 
 DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})

@@ -13,8 +13,8 @@ from typing import Final
 from fakes.manifests import KEY
 from fakes.world import START
 from fencepost_operator.api import Pipeline, Reason, Spec, State
-from fencepost_operator.decision.incidents import PLANNED
 from fencepost_operator.decision.pausing import is_paused
+from fencepost_operator.decision.reporting.incidents import PLANNED
 from fencepost_operator.decision.rules.health import MAX_DOUBLINGS
 from simulation.invariants import require
 from simulation.operators import CONFIG

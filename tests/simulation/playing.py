@@ -10,8 +10,8 @@ from typing import Final
 from fakes.manifests import KEY
 from fakes.world import START
 from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
-from fencepost_operator.decision.incidents import MOMENT
-from fencepost_operator.decision.restart_loop import LOOP, WINDOW
+from fencepost_operator.decision.reporting.incidents import MOMENT
+from fencepost_operator.decision.run.restart_loop import LOOP, WINDOW
 from simulation import events as e
 from simulation.coverage import Coverage, counted
 from simulation.faults import Faults

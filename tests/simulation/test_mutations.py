@@ -18,22 +18,13 @@ from fencepost.errors import BatchFailed
 from fencepost.fence import Fence, FenceRow
 from fencepost.spark import failures
 from fencepost_operator.api import Condition
-from fencepost_operator.decision import (
-    blindness,
-    chain,
-    cluster,
-    conditions,
-    incident_ends,
-    incidents,
-    liveness,
-    outcome,
-    status,
-    takeover,
-    unfinished,
-)
+from fencepost_operator.decision import decide, outcome, status
+from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.reporting import conditions, incident_ends, incidents
 from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
+from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
 from fencepost_operator.observation import Known, Liveness, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, reconciler
 from simulation import events
@@ -58,14 +49,14 @@ def without(rule: Callable[..., Any], rules: tuple[Callable[..., Any], ...]) -> 
 
 def starts_on_unknown(patch: Patch) -> None:
     """Take a list of runs that cannot be read for an empty one."""
-    patch.setattr(chain, "PRECONDITIONS", without(preconditions.kubernetes_is_unreachable, chain.PRECONDITIONS))
+    patch.setattr(decide, "PRECONDITIONS", without(preconditions.kubernetes_is_unreachable, decide.PRECONDITIONS))
     update = status.update_status
 
     def blind(pipeline: Any, observation: Any, config: Any) -> Any:
         seen = Known(()) if isinstance(observation.runs, Unknown) else observation.runs
         return update(pipeline, replace(observation, runs=seen), config)
 
-    patch.setattr(chain, "update_status", blind)
+    patch.setattr(decide, "update_status", blind)
 
 
 def fence_is_not_bumped(patch: Patch) -> None:
@@ -162,7 +153,7 @@ def stalled_pipelines_loop(patch: Patch) -> None:
         outcome = rule(context)
         return None if outcome is None else replace(outcome, action=takeover.take_over(context, "again").action)
 
-    patch.setattr(chain, "RULES", tuple(looping if kept is rule else kept for kept in chain.RULES))
+    patch.setattr(decide, "RULES", tuple(looping if kept is rule else kept for kept in decide.RULES))
 
 
 def stalled_pages_nobody(monkeypatch: Patch) -> None:
@@ -183,7 +174,7 @@ def mixed_output_is_not_recorded(patch: Patch) -> None:
 
 def new_code_repeats_the_open_batch(patch: Patch) -> None:
     """Start the new code at once, whatever the old code has begun."""
-    patch.setattr(unfinished, "_open_batch", never)
+    patch.setattr(open_batch, "_open_batch", never)
 
 
 def acts_again_at_once(patch: Patch) -> None:
@@ -201,7 +192,7 @@ def acts_again_at_once(patch: Patch) -> None:
 
 
 def pauses_are_ignored(patch: Patch) -> None:
-    patch.setattr(chain, "is_paused", lambda _pipeline: False)
+    patch.setattr(decide, "is_paused", lambda _pipeline: False)
 
 
 @dataclass(frozen=True)
@@ -262,7 +253,7 @@ def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(
 
     A new cluster for what was never seen would keep the two apart as well, and is left out here.
     """
-    monkeypatch.setattr(cluster, "_has_an_unseen_driver", never)
+    monkeypatch.setattr(readiness, "_has_an_unseen_driver", never)
     history = History(1900, Setup(), (events.Stale(0.0, fact="runs", seconds=30.0),))
     assert play(history) is None
     monkeypatch.setattr(status, "_is_claimed", never)
@@ -389,7 +380,7 @@ def test_a_driver_that_hangs_is_replaced_or_reported_within_minutes(monkeypatch:
     """Broken on purpose: an operator that does not see Kafka says that all is well."""
     history = History(0, Setup(), (events.Hang(30.0), events.Blindness(30.5, seconds=600.0, hangs=False)))
     assert play(history) is None
-    monkeypatch.setattr(chain, "RULES", without(health.reading_is_unobserved, chain.RULES))
+    monkeypatch.setattr(decide, "RULES", without(health.reading_is_unobserved, decide.RULES))
     failure = play(history)
     assert failure is not None
     assert failure.kind == "minutes without commits or a reason"
@@ -519,7 +510,7 @@ def epochs(history: History) -> int:
 def is_corrected(history: History, correction: str, monkeypatch: Patch) -> None:
     """Check that a history holds, and that two drivers share a cluster without the correction."""
     assert play(history) is None
-    monkeypatch.setattr(cluster, correction, never)
+    monkeypatch.setattr(readiness, correction, never)
     failure = play(history)
     assert failure is not None
     assert "still lives" in failure.why

@@ -16,7 +16,7 @@ from fencepost.fence.cassandra.history import read_changes
 from fencepost.fence.history import restored
 from fencepost.spark.tasks import SLICE_RECORDS
 from fencepost_operator.api import ResolvedTarget, Status
-from fencepost_operator.decision.rewind.purge import ranges
+from fencepost_operator.decision.rewind.purge_jobs import ranges
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
 

@@ -20,7 +20,7 @@ from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end, diagnose_pod_issue
+from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_end, diagnose_pod_issue
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import Run
 from harness.waiting import NotInTimeError, answered, eventually_async

@@ -18,7 +18,7 @@ from fencepost_operator.adapters.kubernetes.api_server import NODES, PODS, ApiSe
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.decision.diagnosis import ENVIRONMENT, Diagnosis
+from fencepost_operator.decision.run.diagnosis import ENVIRONMENT, Diagnosis
 from fencepost_operator.errors import FencepostError
 from harness.waiting import eventually_async
 from integration.operator.cluster import job_manifest, owner_of_runs

@@ -16,8 +16,8 @@ from fencepost_operator.adapters.kubernetes.api_server import JOBS, NODES, PODS,
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.decision.diagnosis import diagnose_end
-from fencepost_operator.decision.liveness import stop_timeout
+from fencepost_operator.decision.run.diagnosis import diagnose_end
+from fencepost_operator.decision.run.liveness import stop_timeout
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import Run
 from fencepost_operator.text import single_line

@@ -27,7 +27,8 @@ from fencepost_operator.api import (
     Status,
     read_pipeline,
 )
-from fencepost_operator.decision.chain import Decision, decide
+from fencepost_operator.decision.decide import decide
+from fencepost_operator.decision.decision import Decision
 from fencepost_operator.desired import run_config
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import revision_of

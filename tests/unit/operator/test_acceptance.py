@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, starts_of
 from fencepost_operator.api import ObjectKey, Status
-from fencepost_operator.decision.acceptance import LONGEST, Given, Refused, commands, read_acceptance
-from fencepost_operator.decision.losses import update
+from fencepost_operator.decision.kafka.loss_acceptance import LONGEST, Given, Refused, commands, read_acceptance
+from fencepost_operator.decision.kafka.loss_status import update
 from fencepost_operator.observation import Known, Observation, Unknown, UnknownReason
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from fencepost.contract import Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import jittered, restart_delay, retry_delay
-from fencepost_operator.decision.diagnosis import POD_ISSUES, diagnose_end, diagnose_pod_issue
+from fencepost_operator.decision.run.diagnosis import POD_ISSUES, diagnose_end, diagnose_pod_issue
 from fencepost_operator.observation import DriverPod, MemoryKill, PodIssue, Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,8 +24,8 @@ from fencepost_operator.api import (
     read_pipeline,
 )
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durability
-from fencepost_operator.decision.events import status_events
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.reporting.events import status_events
 from fencepost_operator.desired.connections import kafka_connection, sink_connections
 from fencepost_operator.desired.hashes import fingerprints, referenced
 from fencepost_operator.observation import (

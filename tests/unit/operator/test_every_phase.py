@@ -24,7 +24,7 @@ from fencepost_operator.actions import (
     TakeOverFence,
 )
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, PAUSED_ANNOTATION, DeletionPolicy, State, Status
-from fencepost_operator.decision.chain import Decision
+from fencepost_operator.decision.decision import Decision
 from fencepost_operator.observation import ClusterObjects, References, Unknown, UnknownReason, Watermarks
 from generators.reference import ROOT
 from unit.contract.test_guidance import given_reasons

@@ -10,8 +10,8 @@ import pytest
 
 from fakes.manifests import body
 from fencepost_operator.api import ClusterStatus, ReconcileConfig, RunStatus, Status, read_pipeline
+from fencepost_operator.decision.cluster.cluster_pruning import stale_generations
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.generations import stale_generations
 from fencepost_operator.observation import ClusterObject, ClusterObjects, Known, Observation, Unknown, UnknownReason
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from fakes.manifests import body
 from fencepost_operator.actions import InstallCluster, StopRun
 from fencepost_operator.api import Reason, Spec, read_pipeline
 from fencepost_operator.api.spec import JobSpec
-from fencepost_operator.decision.chain import decide
+from fencepost_operator.decision.decide import decide
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
 from fencepost_operator.observation import References, Release, ReleaseState
 from unit.operator.scenes import POLICY, RECORDED, ROW, RUN, WELL, World

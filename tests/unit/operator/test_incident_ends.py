@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from fencepost_operator.api import PAUSED_ANNOTATION, Condition, Event, EventType, PageStatus, Reason, Told
-from fencepost_operator.decision.page_text import page_of
+from fencepost_operator.decision.reporting.page_text import page_of
 from unit.operator.scenes import POLICY
 from unit.operator.test_pages import HOLD, MINUTE, Story, at, condition, on_its_way, ready, silenced, stalled
 

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
-from fencepost_operator.decision.liveness import liveness_of
+from fencepost_operator.decision.run.liveness import liveness_of
 from fencepost_operator.observation import (
     DriverPod,
     Fact,

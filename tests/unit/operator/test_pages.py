@@ -26,10 +26,16 @@ from fencepost_operator.api import (
     Status,
     Told,
 )
-from fencepost_operator.decision.chain import Decision
-from fencepost_operator.decision.page_text import page_of
-from fencepost_operator.decision.pages import GIVE_UP, LAST_WORDS, PAGING_DEGRADED, due_pages, with_pages
-from fencepost_operator.decision.restart_loop import restarted_at
+from fencepost_operator.decision.decision import Decision
+from fencepost_operator.decision.reporting.page_outbox import (
+    GIVE_UP,
+    LAST_WORDS,
+    PAGING_DEGRADED,
+    due_pages,
+    with_pages,
+)
+from fencepost_operator.decision.reporting.page_text import page_of
+from fencepost_operator.decision.run.restart_loop import restarted_at
 from fencepost_operator.paging.page import PagingFacts, PagingProblem, Receipt
 from unit.operator.scenes import GOOD, NOW, POLICY, RUN
 

@@ -14,7 +14,7 @@ from fencepost_operator.api import (
     State,
     ThroughputStatus,
 )
-from fencepost_operator.decision.chain import Decision
+from fencepost_operator.decision.decision import Decision
 from fencepost_operator.observation import (
     Unknown,
     UnknownReason,

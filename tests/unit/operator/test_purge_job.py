@@ -13,7 +13,7 @@ from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.fence import FenceRow
 from fencepost_operator.api import FinishingStatus, ReconcileConfig, ResolvedTarget, Rewind, Status, read_rewind
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.rewind.purge import ranges, start_count, start_purge
+from fencepost_operator.decision.rewind.purge_jobs import ranges, start_count, start_purge
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import Known, Observation, References, Unknown, UnknownReason

@@ -24,8 +24,9 @@ from fencepost_operator.api import (
     read_status,
     write_status,
 )
-from fencepost_operator.decision.chain import Decision, decide
-from fencepost_operator.decision.retention import BY_SIZE, BY_TIME, margin
+from fencepost_operator.decision.decide import decide
+from fencepost_operator.decision.decision import Decision
+from fencepost_operator.decision.kafka.retention import BY_SIZE, BY_TIME, margin
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Fact,

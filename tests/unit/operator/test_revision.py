@@ -8,7 +8,7 @@ import pytest
 
 from fakes.manifests import KEY, body, spec
 from fencepost_operator.api import FinishingStatus, Revision, Spec, is_revision_of, parse
-from fencepost_operator.decision.revisions import needed_revisions
+from fencepost_operator.decision.specs.revisions import needed_revisions
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
 from unit.operator.scenes import NOW, ROW, RUN, WELL
 

@@ -23,10 +23,10 @@ from fencepost_operator.api import (
     read_pipeline,
     read_rewind,
 )
-from fencepost_operator.decision.chain import prepare
 from fencepost_operator.decision.context import Context, RunContext
+from fencepost_operator.decision.decide import prepare
 from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
-from fencepost_operator.decision.rewind.progress import RewindUpdate
+from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

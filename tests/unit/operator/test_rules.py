@@ -23,8 +23,8 @@ from fencepost_operator.api import (
     RunStatus,
     State,
 )
-from fencepost_operator.decision.chain import ActionFailure
-from fencepost_operator.decision.diagnosis import diagnose_end
+from fencepost_operator.decision.decision import ActionFailure
+from fencepost_operator.decision.run.diagnosis import diagnose_end
 from fencepost_operator.observation import (
     NodeState,
     Release,

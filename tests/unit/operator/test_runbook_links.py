@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fencepost_operator.api import EventType
-from fencepost_operator.decision.chain import Decision, decide
-from fencepost_operator.decision.messages import with_runbook
+from fencepost_operator.decision.decide import decide
+from fencepost_operator.decision.decision import Decision
+from fencepost_operator.decision.wording import with_runbook
 from unit.operator.scenes import BURIED, DEAD, DENIED, POLICY, RUN, SILENT, WELL, World
 from unit.operator.test_rules import CASES
 

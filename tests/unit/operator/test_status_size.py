@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from fakes.large_status import PARTITIONS, TOPIC, full, offsets, row_of
 from fencepost_operator.api import write_status
-from fencepost_operator.decision.commits import OPEN_TRANSACTIONS
+from fencepost_operator.decision.run.commits import OPEN_TRANSACTIONS
 from fencepost_operator.observation import Watermarks
 from unit.operator.scenes import NOW, ROW, SLOW
 

@@ -15,7 +15,7 @@ from fencepost.fence import Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.api import Spec, ThroughputStatus, parse
 from fencepost_operator.api.codec import encode
-from fencepost_operator.decision.throughput import (
+from fencepost_operator.decision.kafka.throughput import (
     FALLING_BEHIND_AFTER,
     LARGEST,
     catch_up_seconds,

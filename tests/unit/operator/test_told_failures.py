@@ -11,7 +11,7 @@ import pytest
 from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost_operator.api import Status
-from fencepost_operator.decision.diagnosis import DISRUPTIONS
+from fencepost_operator.decision.run.diagnosis import DISRUPTIONS
 from unit.operator.scenes import FAILED, JOB, POD, ROW, RUN, WELL, World
 
 LOG: Final = ("one line", "the last line")

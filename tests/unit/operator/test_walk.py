@@ -39,7 +39,8 @@ from fencepost_operator.api import (
     read_status,
     write_status,
 )
-from fencepost_operator.decision.chain import Decision, decide
+from fencepost_operator.decision.decide import decide
+from fencepost_operator.decision.decision import Decision
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import (
     DriverPod,

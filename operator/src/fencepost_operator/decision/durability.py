@@ -18,7 +18,7 @@ from fencepost_operator.api import (
     Status,
     WeakSetting,
 )
-from fencepost_operator.decision.messages import listed, with_remedy
+from fencepost_operator.decision.wording import listed, with_remedy
 from fencepost_operator.observation import (
     CassandraSettings,
     DurabilityFacts,

@@ -8,10 +8,10 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action
 from fencepost_operator.api import Reason, State, Status
-from fencepost_operator.decision.blindness import is_blind, unseen
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import with_remedy
-from fencepost_operator.decision.rollout import is_rolled_out
+from fencepost_operator.decision.run.blindness import is_blind, unseen
+from fencepost_operator.decision.specs.rollout import is_rolled_out
+from fencepost_operator.decision.wording import with_remedy
 from fencepost_operator.observation import Unknown, UnknownReason
 
 

@@ -21,7 +21,7 @@ from fencepost_operator.api import (
     Status,
     asks_for_pause,
 )
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.wording import with_remedy
 
 PAUSED: Final = "Paused"
 

@@ -20,17 +20,18 @@ from fencepost_operator.api import (
     Status,
 )
 from fencepost_operator.backoff import restart_delay
-from fencepost_operator.decision import commits, losses
-from fencepost_operator.decision.blindness import unobserved_since
+from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
-from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.durability import durability
-from fencepost_operator.decision.liveness import liveness_of
-from fencepost_operator.decision.masters import is_another_master
-from fencepost_operator.decision.retention import data_risk
-from fencepost_operator.decision.rollback import with_rollback
-from fencepost_operator.decision.snapshots import snapshots_seen
-from fencepost_operator.decision.stability import with_commits
+from fencepost_operator.decision.kafka import loss_status
+from fencepost_operator.decision.kafka.retention import data_risk
+from fencepost_operator.decision.kafka.snapshots import snapshots_seen
+from fencepost_operator.decision.run import commits
+from fencepost_operator.decision.run.blindness import unobserved_since
+from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_end
+from fencepost_operator.decision.run.liveness import liveness_of
+from fencepost_operator.decision.specs.rollback import with_rollback
+from fencepost_operator.decision.specs.stability import with_commits
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
@@ -71,7 +72,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         snapshots=snapshots_seen(status.snapshots, observation),
     )
     status = replace(status, unobserved_since=unobserved_since(pipeline, observation, status))
-    status = losses.update(status, row, observation)
+    status = loss_status.update(status, row, observation)
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fencepost_operator.actions import Action, PruneCluster
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import retry_delay
-from fencepost_operator.decision.chain import ActionFailure
+from fencepost_operator.decision.decision import ActionFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from fencepost.fence import FenceRow
 from fencepost_operator.api import ObjectKey, Reason, State, Status
 from fencepost_operator.decision.durability import SETTINGS
-from fencepost_operator.decision.throughput import catch_up_seconds
+from fencepost_operator.decision.kafka.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.batch_metrics import BatchHistograms
 from fencepost_operator.runtime.memory_metrics import MemoryCollector

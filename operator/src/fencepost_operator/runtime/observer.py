@@ -20,11 +20,11 @@ from fencepost_operator.api import (
     Spec,
     Status,
 )
+from fencepost_operator.decision.cluster.node_silence import nodes_to_watch
 from fencepost_operator.decision.durability import is_due
-from fencepost_operator.decision.lag import unread_positions
-from fencepost_operator.decision.silence import nodes_to_watch
-from fencepost_operator.decision.snapshots import needs_list, whole_milliseconds
-from fencepost_operator.decision.unfinished import is_open
+from fencepost_operator.decision.kafka.lag import unread_positions
+from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
+from fencepost_operator.decision.run.open_batch import is_open
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection, sink_connections

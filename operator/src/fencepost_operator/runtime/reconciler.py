@@ -24,11 +24,12 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.crds import outdated
 from fencepost_operator.backoff import jittered, retry_delay
-from fencepost_operator.decision.chain import Decision, decide
-from fencepost_operator.decision.page_text import page_of
-from fencepost_operator.decision.pages import due_pages, with_pages
-from fencepost_operator.decision.rewind.progress import RewindUpdate
+from fencepost_operator.decision.decide import decide
+from fencepost_operator.decision.decision import Decision
+from fencepost_operator.decision.reporting.page_outbox import due_pages, with_pages
+from fencepost_operator.decision.reporting.page_text import page_of
 from fencepost_operator.decision.rewind.queue import without_pipeline
+from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.paging.page import NoPager, Pager

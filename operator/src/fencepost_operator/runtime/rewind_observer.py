@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStep, Spec
-from fencepost_operator.decision.rewind.purge import purge_due
+from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection

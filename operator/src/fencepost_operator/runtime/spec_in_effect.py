@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fencepost_operator.api import Pipeline, Revision, RollbackStatus, Spec, Violation
-from fencepost_operator.decision.messages import detail, with_remedy
-from fencepost_operator.decision.rollback import is_in_effect
+from fencepost_operator.decision.specs.rollback import is_in_effect
+from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.desired.hashes import config_maps
 from fencepost_operator.desired.spec_identity import standing_in
 from fencepost_operator.observation import Known, References, Unknown

@@ -27,17 +27,17 @@ from fencepost_operator.api import (
     Status,
     StepState,
 )
-from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import diagnose_pod_issue
-from fencepost_operator.decision.messages import detail, listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
-from fencepost_operator.decision.rewind.progress import Progress, completed, failed, reached, waiting
-from fencepost_operator.decision.rewind.purge import is_purged, start_count, start_purge, unpurgeable
+from fencepost_operator.decision.rewind.purge_jobs import is_purged, start_count, start_purge, unpurgeable
+from fencepost_operator.decision.rewind.step_status import Progress, completed, failed, reached, waiting
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
 from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_deleted
-from fencepost_operator.decision.stop import stop_run
-from fencepost_operator.decision.unfinished import left_open
+from fencepost_operator.decision.run.confirmation import how_to_prove, is_confirmed, proof_is_late
+from fencepost_operator.decision.run.diagnosis import diagnose_pod_issue
+from fencepost_operator.decision.run.open_batch import left_open
+from fencepost_operator.decision.run.stop import stop_run
+from fencepost_operator.decision.wording import detail, listed, with_remedy
 from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
 from fencepost_operator.observation import PodIssue, PurgeJob, RewindFacts, Unknown
 

@@ -10,11 +10,11 @@ from typing import Final
 from fencepost_operator.actions import Action, CreateFence
 from fencepost_operator.api import Reason, Rewind, RewindSpec
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, unobservable
 from fencepost_operator.decision.rewind.machine import RewindContext, advance, is_set
-from fencepost_operator.decision.rewind.progress import Progress, RewindUpdate, failed, waiting
+from fencepost_operator.decision.rewind.step_status import Progress, RewindUpdate, failed, waiting
 from fencepost_operator.decision.rules import preconditions
+from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.observation import Unknown
 
 NEVER_RAN: Final = with_remedy(

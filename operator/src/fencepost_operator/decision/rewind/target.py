@@ -10,7 +10,7 @@ from fencepost.contract import split_offset_key
 from fencepost.fence import KNOWN_GROWTHS, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec
-from fencepost_operator.decision.messages import listed
+from fencepost_operator.decision.wording import listed
 from fencepost_operator.observation import NO_RECORD, Fact, RewindFacts, Unknown, UnknownReason, Watermarks
 
 Violations: TypeAlias = tuple[str, ...]

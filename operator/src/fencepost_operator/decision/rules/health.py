@@ -10,19 +10,19 @@ from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
-from fencepost_operator.decision import progress
-from fencepost_operator.decision.blindness import is_blind, unknown_life
-from fencepost_operator.decision.cluster import has_another_master
+from fencepost_operator.decision.cluster.node_silence import issue_of_silence, quiet_since
+from fencepost_operator.decision.cluster.readiness import has_another_master
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
-from fencepost_operator.decision.lag import readable, unanswered
-from fencepost_operator.decision.messages import SHOWN, detail, listed
+from fencepost_operator.decision.kafka.lag import readable, unanswered
+from fencepost_operator.decision.kafka.throughput import catch_up_seconds
 from fencepost_operator.decision.outcome import Outcome, reconciling, unobservable
-from fencepost_operator.decision.rollout import is_rolled_out
-from fencepost_operator.decision.silence import issue_of_silence, quiet_since
+from fencepost_operator.decision.run import batch_progress
+from fencepost_operator.decision.run.blindness import is_blind, unknown_life
+from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
+from fencepost_operator.decision.run.stop import stop_run
+from fencepost_operator.decision.specs.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
-from fencepost_operator.decision.stop import stop_run
-from fencepost_operator.decision.throughput import catch_up_seconds
+from fencepost_operator.decision.wording import SHOWN, detail, listed
 from fencepost_operator.observation import NODE_LOST, Known, Unknown, UnknownReason
 
 CATCHING_UP_BATCHES: Final = 2
@@ -152,9 +152,9 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
     committed = context.status.committed
     if run.claimed_at is None or not _readable(context) or committed is None or committed.since is None:
         return None
-    timeout, unreadable = stall_timeout(context), progress.refusal(context.observation.progress)
+    timeout, unreadable = stall_timeout(context), batch_progress.refusal(context.observation.progress)
     if unreadable:
-        timeout *= progress.STALL_FACTOR
+        timeout *= batch_progress.STALL_FACTOR
     if not _elapsed(context, timeout, *_progressed_at(run, committed)):
         return None
     return Diagnosis(
@@ -162,7 +162,7 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
         summary=f"{run.name} has records to read and has made no progress for "
         f"{format_duration(timeout.total_seconds())}",
         detail=unreadable,
-        special=f"{progress.REMEDY}; {remedy_of(Reason.UNRESPONSIVE)}" if unreadable else "",
+        special=f"{batch_progress.REMEDY}; {remedy_of(Reason.UNRESPONSIVE)}" if unreadable else "",
     )
 
 
@@ -173,7 +173,7 @@ def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
         return None
     if run.claimed_at is None or committed is None or committed.alive_at is None:
         return None
-    if progress.refusal(context.observation.progress):
+    if batch_progress.refusal(context.observation.progress):
         return None
     timeout = stall_timeout(context)
     if not _elapsed(context, timeout, committed.alive_at, run.claimed_at):

@@ -16,12 +16,12 @@ from fencepost_operator.api import (
     UnprovenDeath,
 )
 from fencepost_operator.api.quantities import format_duration, mebibytes
-from fencepost_operator.decision.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.context import RunContext, bounds_token
-from fencepost_operator.decision.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
+from fencepost_operator.decision.run.confirmation import how_to_prove, is_confirmed, proof_is_late
+from fencepost_operator.decision.run.diagnosis import ENVIRONMENT
+from fencepost_operator.decision.run.takeover import state_before_run, take_over
 from fencepost_operator.decision.status import attempts_used
-from fencepost_operator.decision.takeover import state_before_run, take_over
 from fencepost_operator.desired.resources import driver_memory, resources
 
 FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})

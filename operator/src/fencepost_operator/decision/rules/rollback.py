@@ -10,12 +10,12 @@ from typing import Final
 from fencepost.contract import LOSSES
 from fencepost_operator.api import FailureStatus, Reason, Revision, Rollback, RollbackStatus, Spec, StableStatus
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import ENVIRONMENT, Diagnosis, diagnose_pod_issue, pod_issue
-from fencepost_operator.decision.messages import detail
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
 from fencepost_operator.decision.rules.restart import current_failure
+from fencepost_operator.decision.run.diagnosis import ENVIRONMENT, Diagnosis, diagnose_pod_issue, pod_issue
+from fencepost_operator.decision.run.open_batch import CANNOT_START, START_PATIENCE
 from fencepost_operator.decision.status import attempts_used
-from fencepost_operator.decision.unfinished import CANNOT_START, START_PATIENCE
+from fencepost_operator.decision.wording import detail
 from fencepost_operator.desired.hashes import Fingerprints, config_maps, fingerprints, optional_references
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.desired.spec_identity import attempt, identity

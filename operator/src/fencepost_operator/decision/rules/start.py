@@ -9,16 +9,16 @@ from typing import Final
 from fencepost.contract import SESSION_LIMIT
 from fencepost_operator.actions import InstallCluster, StartRun, StopRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
-from fencepost_operator.decision.cluster import is_up_to_date, target_cluster, values
+from fencepost_operator.decision.cluster.readiness import is_up_to_date, target_cluster, values
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import pod_issue
-from fencepost_operator.decision.liveness import has_ended, stop_timeout
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
-from fencepost_operator.decision.revisions import needed_revisions
 from fencepost_operator.decision.rules.upgrade import damage_is_repaired
+from fencepost_operator.decision.run.diagnosis import pod_issue
+from fencepost_operator.decision.run.liveness import has_ended, stop_timeout
+from fencepost_operator.decision.run.open_batch import mixed_output
+from fencepost_operator.decision.run.takeover import has_failed, state_before_run, take_over
+from fencepost_operator.decision.specs.revisions import needed_revisions
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
-from fencepost_operator.decision.takeover import has_failed, state_before_run, take_over
-from fencepost_operator.decision.unfinished import mixed_output
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.driver_config import driver_config

@@ -8,7 +8,7 @@ from fencepost_operator.actions import TakeOverFence, UninstallCluster
 from fencepost_operator.api import ClusterStatus, Reason, State
 from fencepost_operator.decision.context import SpecContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
-from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Unknown
 

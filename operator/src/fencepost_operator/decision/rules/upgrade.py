@@ -8,13 +8,19 @@ from typing import Final
 
 from fencepost_operator.actions import InstallCluster, RestoreCluster
 from fencepost_operator.api import Reason, RunStatus, State
-from fencepost_operator.decision.cluster import damage, has_lost_its_master, is_up_to_date, target_cluster, values
+from fencepost_operator.decision.cluster.readiness import (
+    damage,
+    has_lost_its_master,
+    is_up_to_date,
+    target_cluster,
+    values,
+)
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.messages import listed, with_remedy
 from fencepost_operator.decision.outcome import Outcome, reconciling
-from fencepost_operator.decision.rollout import was_ready
 from fencepost_operator.decision.rules.health import has_started, topics_are_missing
-from fencepost_operator.decision.stop import stop_run
+from fencepost_operator.decision.run.stop import stop_run
+from fencepost_operator.decision.specs.rollout import was_ready
+from fencepost_operator.decision.wording import listed, with_remedy
 from fencepost_operator.desired.hashes import is_same_spec
 
 AHEAD: Final = "ahead of its turn"

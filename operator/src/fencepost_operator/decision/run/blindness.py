@@ -12,7 +12,7 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Pipeline, Reason, Spec, Status
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import detail, with_remedy
+from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.observation import Known, Observation, Unknown, UnknownReason
 
 UNOBSERVED: Final = "Unobserved"

@@ -8,20 +8,20 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
-from fencepost_operator.decision.blindness import UNOBSERVED
-from fencepost_operator.decision.conditions import (
+from fencepost_operator.decision.durability import weak_settings
+from fencepost_operator.decision.kafka.loss_status import told
+from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.pausing import PAUSED
+from fencepost_operator.decision.reporting.conditions import (
     FALLING_BEHIND,
     PARTITIONS_OFFLINE,
     PROGRESS_UNREADABLE,
     SNAPSHOTS_UNREADABLE,
     TRANSACTION_STALLED,
 )
-from fencepost_operator.decision.durability import weak_settings
-from fencepost_operator.decision.losses import told
-from fencepost_operator.decision.messages import SHOWN, listed, with_remedy, with_runbook
-from fencepost_operator.decision.outcome import Outcome
-from fencepost_operator.decision.pausing import PAUSED
-from fencepost_operator.decision.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.run.blindness import UNOBSERVED
+from fencepost_operator.decision.wording import SHOWN, listed, with_remedy, with_runbook
 
 TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that have none."""

@@ -9,7 +9,7 @@ from typing import Final
 from fencepost.contract import REPLACED, Loss, Reason, ReportedLoss, commit_ms, split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic, Status
-from fencepost_operator.decision.messages import listed
+from fencepost_operator.decision.wording import listed
 from fencepost_operator.observation import Known, Observation
 from fencepost_operator.text import single_line
 

@@ -24,14 +24,14 @@ from fencepost_operator.api import (
     ReconcileConfig,
     Status,
 )
-from fencepost_operator.decision.chain import Decision
-from fencepost_operator.decision.events import condition_of
-from fencepost_operator.decision.incident_ends import Ends
-from fencepost_operator.decision.incidents import WHILE_PAUSED, Incident, not_ready_since, open_incidents
-from fencepost_operator.decision.messages import SHOWN, with_remedy
+from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.pausing import is_paused
-from fencepost_operator.decision.restart_loop import restarted_at
-from fencepost_operator.decision.silence_until import silenced_until
+from fencepost_operator.decision.reporting.events import condition_of
+from fencepost_operator.decision.reporting.incident_ends import Ends
+from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED, Incident, not_ready_since, open_incidents
+from fencepost_operator.decision.reporting.page_mute import silenced_until
+from fencepost_operator.decision.run.restart_loop import restarted_at
+from fencepost_operator.decision.wording import SHOWN, with_remedy
 from fencepost_operator.paging.page import PagingFacts, PagingProblem
 from fencepost_operator.text import single_line
 

@@ -8,8 +8,8 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import KeepRevision
 from fencepost_operator.api import Reason, Spec, Status
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import detail, with_remedy
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.desired.code import revision_in
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import controller_revision, revision_of

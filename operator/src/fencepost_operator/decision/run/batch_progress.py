@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.fence import BatchProgress
-from fencepost_operator.decision.messages import detail
+from fencepost_operator.decision.wording import detail
 from fencepost_operator.observation import Fact, Unknown
 
 STALL_FACTOR: Final = 2

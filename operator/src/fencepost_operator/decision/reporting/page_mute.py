@@ -7,7 +7,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import SILENCE_ANNOTATION, Pipeline, Reason
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.wording import with_remedy
 from fencepost_operator.text import single_line
 
 LONGEST: Final = timedelta(days=30)

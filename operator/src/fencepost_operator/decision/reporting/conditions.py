@@ -18,14 +18,14 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
 from fencepost_operator.api.quantities import format_duration
-from fencepost_operator.decision.blindness import UNOBSERVED, blindness
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
-from fencepost_operator.decision.messages import detail, listed, with_remedy, with_runbook
+from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
+from fencepost_operator.decision.kafka.throughput import is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
-from fencepost_operator.decision.progress import REMEDY, is_silent, refusal
-from fencepost_operator.decision.retention_risk import RETENTION_RISK, retention_risk
-from fencepost_operator.decision.throughput import is_falling_behind
+from fencepost_operator.decision.run.batch_progress import REMEDY, is_silent, refusal
+from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
+from fencepost_operator.decision.wording import detail, listed, with_remedy, with_runbook
 from fencepost_operator.observation import Known, Unknown, reports_matter
 
 TRANSACTION_STALLED: Final = "TransactionStalled"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost_operator.actions import DeleteRun, StopRun
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.liveness import has_ended
+from fencepost_operator.decision.run.liveness import has_ended
 
 
 def prune_runs(context: Context) -> DeleteRun | StopRun | None:

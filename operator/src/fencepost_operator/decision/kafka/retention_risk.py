@@ -9,9 +9,9 @@ from fencepost.contract import split_offset_key
 from fencepost_operator.api import PAUSED_ANNOTATION, Condition, DataRisk, ObjectKey, Reason, Spec, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import listed, with_remedy
+from fencepost_operator.decision.kafka.retention import BY_TIME
 from fencepost_operator.decision.pausing import is_paused
-from fencepost_operator.decision.retention import BY_TIME
+from fencepost_operator.decision.wording import listed, with_remedy
 from fencepost_operator.observation import DRIVER_ONLY, Known
 
 RETENTION_RISK: Final = "RetentionRisk"

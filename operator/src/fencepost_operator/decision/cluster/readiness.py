@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fencepost_operator.api import ClusterStatus, Reason
+from fencepost_operator.decision.cluster.node_silence import has_lost_its_nodes, nodes_to_avoid
+from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.liveness import may_have_a_driver
-from fencepost_operator.decision.masters import is_another_master
-from fencepost_operator.decision.silence import has_lost_its_nodes, nodes_to_avoid
+from fencepost_operator.decision.run.liveness import may_have_a_driver
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, Unknown

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fencepost.contract import ReportedLoss
 from fencepost_operator.actions import AcceptLoss
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, FailureStatus, Reason
-from fencepost_operator.decision.acceptance import Given, Refused, commands, read_acceptance
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.losses import counted, shown
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.kafka.loss_acceptance import Given, Refused, commands, read_acceptance
+from fencepost_operator.decision.kafka.loss_status import counted, shown
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rules.restart import current_failure
-from fencepost_operator.decision.takeover import state_before_run
+from fencepost_operator.decision.run.takeover import state_before_run
+from fencepost_operator.decision.wording import with_remedy
 from fencepost_operator.observation import Unknown
 
 

@@ -19,8 +19,8 @@ from typing import Final
 from fencepost.contract import split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import DataRisk, Spec
-from fencepost_operator.decision.lag import lags, unread_positions
-from fencepost_operator.decision.messages import with_remedy
+from fencepost_operator.decision.kafka.lag import lags, unread_positions
+from fencepost_operator.decision.wording import with_remedy
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Backlog,

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, Reason, Rollback, Spec, State, Status
 from fencepost_operator.decision.context import Context, SpecContext, retry_token
-from fencepost_operator.decision.messages import with_remedy
 from fencepost_operator.decision.outcome import Outcome, stalled
+from fencepost_operator.decision.wording import with_remedy
 from fencepost_operator.desired.hashes import config_maps, optional_references
 from fencepost_operator.desired.spec_identity import attempt
 

@@ -15,9 +15,9 @@ from fencepost_operator.api import (
     Status,
     ThroughputStatus,
 )
-from fencepost_operator.decision.lag import lags, readable
-from fencepost_operator.decision.progress import is_silent
-from fencepost_operator.decision.throughput import throughput_after
+from fencepost_operator.decision.kafka.lag import lags, readable
+from fencepost_operator.decision.kafka.throughput import throughput_after
+from fencepost_operator.decision.run.batch_progress import is_silent
 from fencepost_operator.observation import Known, Observation
 
 _LARGEST: Final = 2**63 - 1

@@ -13,12 +13,12 @@ from typing import Final
 
 from fencepost.contract.guidance import GUIDANCE, Severity
 from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, State, Status
-from fencepost_operator.decision.blindness import UNOBSERVED
-from fencepost_operator.decision.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
-from fencepost_operator.decision.events import condition_of
-from fencepost_operator.decision.restart_loop import is_looping, loop_message
-from fencepost_operator.decision.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.reporting.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
+from fencepost_operator.decision.reporting.events import condition_of
+from fencepost_operator.decision.run.blindness import UNOBSERVED
+from fencepost_operator.decision.run.restart_loop import is_looping, loop_message
 
 STALLED: Final = "Stalled"
 READY: Final = "Ready"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status
-from fencepost_operator.decision.events import condition_of
-from fencepost_operator.decision.incidents import HELD_UP, READY, Incident
+from fencepost_operator.decision.reporting.events import condition_of
+from fencepost_operator.decision.reporting.incidents import HELD_UP, READY, Incident
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

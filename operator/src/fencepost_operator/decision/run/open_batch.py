@@ -15,11 +15,11 @@ from typing import Final
 from fencepost.contract import LOSSES, split_offset_key
 from fencepost.fence import FenceRow
 from fencepost_operator.api import FinishingStatus, MixedOutput, OffsetRange, Reason, Revision, RunStatus, Spec, Status
-from fencepost_operator.decision import losses
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.diagnosis import pod_issue
-from fencepost_operator.decision.messages import detail
+from fencepost_operator.decision.kafka import loss_status
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
+from fencepost_operator.decision.run.diagnosis import pod_issue
+from fencepost_operator.decision.wording import detail
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
 from fencepost_operator.desired.hashes import fingerprints, optional_references
 from fencepost_operator.observation import Began, References, Unknown, UnknownReason
@@ -55,7 +55,7 @@ def open_until(context: RunContext) -> dict[str, int]:
     What a person accepts as gone is not a part of it any more.
     """
     found = _begun_until(context.status, context.row)
-    return losses.without_gone(found, context.status, context.row, context.observation)
+    return loss_status.without_gone(found, context.status, context.row, context.observation)
 
 
 def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:

@@ -10,7 +10,7 @@ from fencepost.contract import LOSSES, ExitCode, Verdict
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.context import Context
-from fencepost_operator.decision.messages import detail
+from fencepost_operator.decision.wording import detail
 from fencepost_operator.observation import NODE_LOST, DriverPod, Known, MemoryKill, PodIssue, Run
 
 ENVIRONMENT: Final = frozenset(

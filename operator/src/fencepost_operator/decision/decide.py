@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
-from fencepost_operator.api import Event, Pipeline, Reason, ReconcileConfig, Spec, Status
-from fencepost_operator.decision import unfinished
-from fencepost_operator.decision.conditions import conditions, with_retention_risk
+from fencepost_operator.api import Pipeline, Reason, ReconcileConfig, Spec
+from fencepost_operator.decision.cluster.cluster_pruning import stale_generations
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
-from fencepost_operator.decision.events import new_condition, status_events
-from fencepost_operator.decision.generations import stale_generations
-from fencepost_operator.decision.history import prune_runs
-from fencepost_operator.decision.messages import detail, with_remedy, with_runbook
+from fencepost_operator.decision.decision import ActionFailure, Decision
+from fencepost_operator.decision.kafka.retention import backlog, data_risk
+from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
+from fencepost_operator.decision.kafka.snapshots import with_snapshots
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import is_paused, pause_events, paused
-from fencepost_operator.decision.retention import backlog, data_risk
-from fencepost_operator.decision.retention_risk import RETENTION_RISK
-from fencepost_operator.decision.revisions import under_invalid_spec, with_revision
-from fencepost_operator.decision.rewind.progress import RewindUpdate, told
+from fencepost_operator.decision.reporting.conditions import conditions, with_retention_risk
+from fencepost_operator.decision.reporting.events import new_condition, status_events
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
-from fencepost_operator.decision.rollback import stable_spec_is_missing, under_rollback
+from fencepost_operator.decision.rewind.step_status import RewindUpdate, told
 from fencepost_operator.decision.rules import (
     deletion,
     health,
-    losses,
+    lost_records,
     preconditions,
     restart,
     rollback,
@@ -35,10 +32,14 @@ from fencepost_operator.decision.rules import (
     suspend,
     upgrade,
 )
-from fencepost_operator.decision.snapshots import with_snapshots
-from fencepost_operator.decision.stability import with_stable
+from fencepost_operator.decision.run import open_batch
+from fencepost_operator.decision.run.run_pruning import prune_runs
+from fencepost_operator.decision.specs.revisions import under_invalid_spec, with_revision
+from fencepost_operator.decision.specs.rollback import stable_spec_is_missing, under_rollback
+from fencepost_operator.decision.specs.stability import with_stable
 from fencepost_operator.decision.status import observed_since, update_status
-from fencepost_operator.observation import Backlog, Observation
+from fencepost_operator.decision.wording import detail, with_remedy, with_runbook
+from fencepost_operator.observation import Observation
 
 C = TypeVar("C", bound=Context)
 
@@ -71,7 +72,7 @@ RULES: Final[tuple[Rule, ...]] = (
     restart.unproven_death_is_waited_for,
     restart.unconfirmed_run_holds_the_fence,
     restart.unconfirmed_run_is_not_deleted,
-    losses.loss_needs_an_acceptance,
+    lost_records.loss_needs_an_acceptance,
     rollback.new_spec_has_failed,
     restart.failure_needs_a_person,
     restart.failure_is_backing_off,
@@ -87,39 +88,6 @@ RULES: Final[tuple[Rule, ...]] = (
 
 When none does, no run is active and nothing stands in the way of the next one: see `start.next_run`.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionFailure:
-    """An action that failed, or that succeeded and changed nothing, and how often in a row.
-
-    It is reported in place of the rule's message while that very action is due: one with other content, as after a
-    change of the spec, has not failed yet.
-    """
-
-    action: Action
-    reason: Reason
-    message: str
-    remedy: str
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to record, to report and to do, in that order, and after how many seconds to look again.
-
-    `backlog` is None while it is unknown.
-    """
-
-    reason: Reason
-    status: Status
-    events: tuple[Event, ...]
-    action: Action | None
-    requeue_after: float
-    backlog: Backlog | None = None
-    rewinds: tuple[RewindUpdate, ...] = ()
-    is_queued: bool = False
-    """The pipeline waits for its turn to be restarted."""
 
 
 def decide(
@@ -248,7 +216,7 @@ def prepare(context: Context) -> RunContext | Outcome:
 
 def outcome_of(prepared: RunContext | Outcome) -> Outcome:
     """Return what the preconditions conclude, or the first rule that concludes something."""
-    resolved = prepared if isinstance(prepared, Outcome) else unfinished.resolve(prepared)
+    resolved = prepared if isinstance(prepared, Outcome) else open_batch.resolve(prepared)
     if isinstance(resolved, Outcome):
         return resolved
     return _first(RULES, resolved) or start.next_run(resolved)

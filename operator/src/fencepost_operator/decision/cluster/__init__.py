@@ -1,0 +1,1 @@
+"""Facts and choices about the Spark cluster of a pipeline."""

@@ -1,0 +1,1 @@
+"""What Kafka's log means for a pipeline: lag, losses, retention, snapshots of offsets."""

@@ -1,0 +1,1 @@
+"""What users read of a decision: conditions, Events, incidents and their pages."""

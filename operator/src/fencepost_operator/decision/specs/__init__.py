@@ -1,0 +1,1 @@
+"""Which spec is in effect, whether it is stable, and whether it runs."""
