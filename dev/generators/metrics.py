@@ -15,7 +15,7 @@ from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.reporting.exposition import DriverCollector
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.memory import ContainerMemory
-from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
+from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
 from fencepost_operator.runtime.crd_check import missing_gauge
@@ -182,7 +182,7 @@ def _described(name: str, kind: str, words: str, labels: Iterable[str]) -> Descr
 _MEMORY: Final = ContainerMemory(used=1, unreclaimable=1, limit=1)
 _AREA: Final = Area(used=1, committed=1, limit=1)
 _COLLECTIONS: Final = Collections(count=1, seconds=1.0)
-_JVM: Final = JvmFigures(
+_JVM: Final = JvmMetrics(
     areas={"heap": _AREA},
     pools={"Metaspace": _AREA},
     collections={"Copy": _COLLECTIONS},

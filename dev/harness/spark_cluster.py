@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fencepost.spark import gateway
+from fencepost.spark.jvm import gateway
 from fencepost_operator.desired.spark_files import spark_files
 from harness.processes import end, free_port, running, tail
 

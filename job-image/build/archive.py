@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.contract.spark_conf import DRIVER_CLASS_PATH, EXECUTOR_CLASS_PATH
-from fencepost.spark import gateway, session, source
-from fencepost.spark.counts import ReadCounts
+from fencepost.spark import session, source
 from fencepost.spark.interpreting import Interpreting
+from fencepost.spark.jvm import gateway
+from fencepost.spark.tasks.counts import ReadCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fencepost.contract import DriverConfig, Variable
-from fencepost.contract.purge import PURGE_FILE, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeRequest
 from testbed.environment import load
 
 

@@ -11,7 +11,7 @@ from cassandra.cluster import Session
 
 from contract.purging import run
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Verdict
-from fencepost.contract.purge import PurgeReport
+from fencepost.contract.purge_request import PurgeReport
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,7 @@ from contract.dying import purge_until, records, write_until
 from contract.purging import run
 from contract.test_purge import KEYSPACE, config_of
 from fencepost.contract import CassandraSink, DriverConfig, Verdict
-from fencepost.contract.purge import PurgeReport
+from fencepost.contract.purge_request import PurgeReport
 from fencepost.errors import BadSpec
 from fencepost.sinks import BatchToken
 from fencepost.sinks.cassandra.cassandra_sink import TableSink, bind

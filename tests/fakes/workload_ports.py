@@ -18,7 +18,7 @@ from fakes.world import (
     Sets,
     World,
 )
-from fencepost.contract.purge import PurgeReport
+from fencepost.contract.purge_request import PurgeReport
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     ObjectKey,

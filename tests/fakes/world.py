@@ -13,7 +13,7 @@ from typing import Any
 
 from fakes.drivers import Driver
 from fencepost.contract import DriverConfig, ExitCode
-from fencepost.contract.purge import PURGE_FILE, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeRequest
 from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot

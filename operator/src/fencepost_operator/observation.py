@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import ReportedLoss, Verdict
-from fencepost.contract.purge import PurgeReport
+from fencepost.contract.purge_request import PurgeReport
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api.revision import Revision

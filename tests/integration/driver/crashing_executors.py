@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from fencepost.spark import gateway, session
+from fencepost.spark import session
+from fencepost.spark.jvm import gateway
 from integration.driver.executor_failures import REFUSED, SCALA
 
 

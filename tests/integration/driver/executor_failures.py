@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.driver.crash_loop import CrashLoop
-from fencepost.spark import failures, gateway, session
-from fencepost.spark.jvm_log import JvmLog
+from fencepost.spark import failures, session
+from fencepost.spark.jvm import gateway
+from fencepost.spark.jvm.log import JvmLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

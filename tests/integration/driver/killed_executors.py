@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.spark import gateway, session
+from fencepost.spark import session
+from fencepost.spark.jvm import gateway
 from harness.spark_cluster import SECRET
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from fencepost.contract import PluginSink, Variable
-from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeReport, PurgeRequest
 from harness.waiting import eventually
 from integration.driver.support import Pipeline, Run
 

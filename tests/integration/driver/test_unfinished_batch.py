@@ -14,7 +14,7 @@ from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.history import read_changes
 from fencepost.fence.history import restored
-from fencepost.spark.tasks import SLICE_RECORDS
+from fencepost.spark.tasks.slicing import SLICE_RECORDS
 from fencepost_operator.api import ResolvedTarget, Status
 from fencepost_operator.decision.rewind.purge_jobs import ranges
 from harness.waiting import eventually

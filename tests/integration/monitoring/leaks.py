@@ -17,7 +17,8 @@ from typing import Any
 from fencepost.contract import Variable
 from fencepost.driver import metrics_endpoint
 from fencepost.driver.reporting.run_metrics import RunMetrics
-from fencepost.spark import gateway, session
+from fencepost.spark import session
+from fencepost.spark.jvm import gateway
 
 KEPT: list[bytearray] = []
 """What a Python worker keeps from task to task, as an author's cache without a bound does."""

@@ -23,7 +23,7 @@ from fencepost.driver.reporting.exposition import exposition as of_driver
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.fence import FenceRow
 from fencepost.memory import ContainerMemory
-from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
+from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.exposition import exposition as of_worker
 from fencepost.worker.processes import processes
@@ -63,14 +63,14 @@ class Fleet:
             "spark-worker": (HERE / "spark-worker.prom").read_bytes,
         }
 
-    def jvm(self) -> JvmFigures:
+    def jvm(self) -> JvmMetrics:
         spent = Collections(count=self.ticks, seconds=self.ticks / 10)
         area = Area(used=self.ticks << 20, committed=1 << 29, limit=1 << 29)
         executor = Executor(
             id="0", host="10.0.0.1", heap_peak=self.ticks << 20, collections={"minor": spent, "major": spent},
             tasks_completed=self.ticks, tasks_failed=self.ticks, task_seconds=float(self.ticks),
         )  # fmt: skip
-        return JvmFigures(
+        return JvmMetrics(
             areas={"heap": area}, pools={"Metaspace": area}, collections={"Copy": spent}, threads=1, classes=1,
             executors=(executor,), executor_count=1,
         )  # fmt: skip

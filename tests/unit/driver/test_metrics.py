@@ -22,7 +22,7 @@ from fencepost.driver.reporting.exposition import DriverCollector, exposition
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
 from fencepost.memory import ContainerMemory
-from fencepost.spark.jvm_figures import Area, Collections, Executor, JvmFigures
+from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 
 REPORT = Report(
     epoch=7, version=12, records=1000, size=20_000, limit=5000, lag=3, clock_skew_ms=-20,
@@ -32,7 +32,7 @@ REPORT = Report(
     },
     phases={"plan": 2, "record": 5, "write": 400, "transform": 30, "job": 350, "commit": 8, "total": 420, "new": 1},
 )  # fmt: skip
-JVM = JvmFigures(
+JVM = JvmMetrics(
     areas={"heap": Area(used=10, committed=20, limit=30), "nonheap": Area(used=1, committed=2, limit=None)},
     pools={"Metaspace": Area(used=5, committed=6, limit=None)},
     collections={"Copy": Collections(count=4, seconds=0.25)},
@@ -62,7 +62,7 @@ def samples(text: bytes) -> dict[str, float]:
 
 def scrape(
     run_metrics: RunMetrics,
-    jvm: JvmFigures | None = None,
+    jvm: JvmMetrics | None = None,
     memory: ContainerMemory = UNKNOWN,
 ) -> dict[str, float]:
     collector = DriverCollector(run_metrics, epoch=7, jvm=lambda: jvm, jvm_process=None, memory=lambda: memory)

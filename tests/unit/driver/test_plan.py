@@ -25,8 +25,8 @@ from fencepost.driver.plan import (
 )
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import FenceRow
-from fencepost.spark.assignment import Assignment
-from fencepost.spark.tasks import slices
+from fencepost.spark.tasks.assignment import Assignment
+from fencepost.spark.tasks.slicing import slices
 
 LOG = Watermarks(
     begins={"a/0": 0, "a/1": 5, "b/0": 0}, ends={"a/0": 10, "a/1": 25, "b/0": 0}, topic_ids={"a": "id-a", "b": "id-b"}

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.manifests import KEY
 from fencepost.contract import DriverConfig, Variable, Verdict
-from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.fence import FenceRow
 from fencepost_operator.api import FinishingStatus, ReconcileConfig, ResolvedTarget, Rewind, Status, read_rewind
 from fencepost_operator.decision.context import RunContext

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fencepost.contract import CassandraSink, DeclaredSink, DriverConfig, FunctionSink, KafkaSink, PluginSink
-from fencepost.contract.purge import PurgeReport, PurgeRequest
+from fencepost.contract.purge_request import PurgeReport, PurgeRequest
 from fencepost.driver.environment import Environment
 from fencepost.driver.purge_command import purge
 from fencepost.errors import BadSpec, BatchFailed

@@ -11,7 +11,7 @@ import pytest
 from fencepost.context import WARM_TOKEN
 from fencepost.errors import BatchFailed, WorkerError, from_text
 from fencepost.sinks import BatchToken, retried, task_half
-from fencepost.spark.fan_out import write_all
+from fencepost.spark.tasks.fan_out import write_all
 
 TOKEN = BatchToken(pipeline="p", epoch=1, version=1, token=5, offsets={"t/0": (0, 3)})
 ROWS = [pa.RecordBatch.from_pydict({"a": [number]}) for number in range(3)]

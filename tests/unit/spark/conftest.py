@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.spark import session
-from fencepost.spark.gateway import Gateway
+from fencepost.spark.jvm.gateway import Gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

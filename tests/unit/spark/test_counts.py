@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import BatchContext
-    from fencepost.spark.counts import SliceCounter
+    from fencepost.spark.tasks.counts import SliceCounter
 
 EACH = 13
 """Bytes of one record: a key of 3, a value of 6, a header of 1 + 3."""
@@ -106,7 +106,7 @@ def test_a_transform_that_drops_rows_does_not_change_what_was_read(unread: Spark
 
 
 def test_a_repeated_task_counts_once() -> None:
-    from fencepost.spark.counts import ReadCounts, _Largest  # noqa: PLC0415
+    from fencepost.spark.tasks.counts import ReadCounts, _Largest  # noqa: PLC0415
 
     class Local:
         """An accumulator as the driver has it; each task's update is merged when the task ends."""

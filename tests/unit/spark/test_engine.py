@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fencepost.context import BatchContext
     from fencepost.contract import DriverConfig
-    from fencepost.spark.counts import SliceCounter
+    from fencepost.spark.tasks.counts import SliceCounter
 
 Writing = Callable[[Iterable["pa.RecordBatch"]], Iterator[int]]
 BATCH = Batch(ranges=(Range("t", 0, 100, 103), Range("t", 1, 7, 9)), until={"t/0": 103, "t/1": 9})

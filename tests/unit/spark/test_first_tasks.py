@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.spark.progress import Progress
+from fencepost.spark.work_done import WorkDone
 from harness.waiting import eventually
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_the_first_tasks_of_an_executor_count_as_progress_for_as_long_as_a_start
     The driver's clock is the test's.
     """
     clock = 0.0
-    progress = Progress(spark, start_timeout=START_TIMEOUT, now=lambda: clock)
+    progress = WorkDone(spark, start_timeout=START_TIMEOUT, now=lambda: clock)
 
     def grows() -> bool:
         before = progress.poll()

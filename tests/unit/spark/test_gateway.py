@@ -12,7 +12,7 @@ from py4j.protocol import Py4JNetworkError
 
 from fencepost.errors import BadSpec, BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.spark import session
-from fencepost.spark.gateway import Gateway
+from fencepost.spark.jvm.gateway import Gateway
 from unit.spark.conftest import CONFIG
 
 ALLOCATE = """

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from fencepost.spark.gateway import Gateway
-from fencepost.worker.lines import entries
+from fencepost.spark.jvm.gateway import Gateway
+from fencepost.worker.log_entry import entries
 from fencepost_operator.desired.spark_files import spark_files
 
 CONFIGURATION: Final = Path(__file__).parents[3] / "job-image" / "build" / "log4j2.properties"

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.worker.executor_logs import ExecutorLogs
 from fencepost.worker.exposition import Counted, WorkerCollector, exposition
-from fencepost.worker.lines import LONGEST, entries
+from fencepost.worker.log_entry import LONGEST, entries
 from fencepost.worker.processes import Kind, folders, processes
 from fencepost.worker.scratch import KEPT, sweep, used
 from harness.waiting import eventually

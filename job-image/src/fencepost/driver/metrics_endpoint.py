@@ -16,7 +16,7 @@ from fencepost.driver.reporting.sampling import Sampler
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.spark.jvm_figures import JvmBeans, JvmFigures
+    from fencepost.spark.jvm.metrics import JvmBeans, JvmMetrics
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +45,12 @@ def start(
         watches.start("metrics", serve)
 
 
-def _reader(spark: SparkSession) -> Callable[[], JvmFigures]:
+def _reader(spark: SparkSession) -> Callable[[], JvmMetrics]:
     """Return what reads the JVM's figures; the thread that calls it looks the beans up, once."""
 
     @cache
     def beans() -> JvmBeans:
-        from fencepost.spark.jvm_figures import JvmBeans  # noqa: PLC0415 - not beside the first batch
+        from fencepost.spark.jvm.metrics import JvmBeans  # noqa: PLC0415 - not beside the first batch
 
         return JvmBeans(spark)
 

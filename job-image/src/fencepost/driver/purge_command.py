@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from fencepost.contract import CassandraSink, DriverConfig, ExitCode, PluginSink, Reason, Variable, Verdict
-from fencepost.contract.purge import PURGE_FILE, PurgeReport, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeReport, PurgeRequest
 from fencepost.driver.environment import Environment
 from fencepost.driver.reporting import verdict
 from fencepost.errors import BadSpec

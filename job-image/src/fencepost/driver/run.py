@@ -44,7 +44,8 @@ from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
-from fencepost.spark import gateway, session
+from fencepost.spark import session
+from fencepost.spark.jvm import gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
     from fencepost.spark.engine import SparkEngine
-    from fencepost.spark.jvm_log import JvmLog
+    from fencepost.spark.jvm.log import JvmLog
 
 log = logging.getLogger(__name__)
 
@@ -326,7 +327,7 @@ class Driver:
 
     def _watch_log(self, spark: SparkSession) -> None:
         """Follow the JVM's log, beside the start, which that would delay; an author's class path may break it."""
-        from fencepost.spark.jvm_log import JvmLog  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from fencepost.spark.jvm.log import JvmLog  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         def follow() -> None:
             try:

@@ -19,14 +19,15 @@ from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, PoisonRecord, begin_attempt
 from fencepost.kafka.reader import read
 from fencepost.sinks import BatchToken, Sink, task_half
-from fencepost.spark import call_sites, failures, records, source, stragglers
-from fencepost.spark.assignment import PROPERTY, Assignment
-from fencepost.spark.counts import ReadCounts
+from fencepost.spark import call_sites, failures, record_batches, source
 from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
 from fencepost.spark.outputs import named
 from fencepost.spark.prepared import PreparedQueries
-from fencepost.spark.progress import Progress
-from fencepost.spark.tasks import slices
+from fencepost.spark.tasks import stragglers
+from fencepost.spark.tasks.assignment import PROPERTY, Assignment
+from fencepost.spark.tasks.counts import ReadCounts
+from fencepost.spark.tasks.slicing import slices
+from fencepost.spark.work_done import WorkDone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from fencepost.batch import Range
     from fencepost.context import RecordTransform, Transform
     from fencepost.fence import FenceRow
-    from fencepost.spark.fan_out import Write
+    from fencepost.spark.tasks.fan_out import Write
 
     Slices = Sequence[tuple[Range, ...]]
     """What each task reads."""
@@ -59,7 +60,7 @@ class SparkEngine:
         self._transform = transform
         self._sinks = dict(sinks)
         self._properties = properties
-        self._progress = Progress(spark, start_timeout=config.start_timeout)
+        self._progress = WorkDone(spark, start_timeout=config.start_timeout)
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
         self._counts = ReadCounts(spark.sparkContext)
@@ -105,7 +106,7 @@ class SparkEngine:
         context = self._context(
             batch.spans(), version=row.version, token=row.write_timestamp, is_repeated=batch.is_repeated
         )
-        token = records.token_of(context)
+        token = record_batches.token_of(context)
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
         parts = slices(
@@ -193,7 +194,7 @@ class SparkEngine:
         if check:
             for name, frame in outputs.items():
                 self._check(name, frame.schema)
-        token = records.token_of(context)
+        token = record_batches.token_of(context)
         written = [
             frame.mapInArrow(self._writes(name, token), task_half.RESULT_COLUMNS).select(*task_half.REPORTED)
             for name, frame in outputs.items()
@@ -225,9 +226,9 @@ class SparkEngine:
         self._spark.sparkContext.setLocalProperty(PROPERTY, assignment.to_json())
         return self._queries.of(self._work(self._schemas), len(parts))
 
-    def _work(self, schemas: Mapping[str, pa.Schema]) -> records.Work:
+    def _work(self, schemas: Mapping[str, pa.Schema]) -> record_batches.Work:
         """Return what the tasks do in each batch."""
-        return records.Work(
+        return record_batches.Work(
             read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
             counter=self._counts.counter,
             transform=cast("RecordTransform", self._transform),
@@ -243,7 +244,7 @@ class SparkEngine:
 
         context = self._context({}, version=0, token=WARM_TOKEN).without_spark()
         try:
-            schemas = records.schemas(cast("RecordTransform", self._transform), context, tuple(self._sinks))
+            schemas = record_batches.schemas(cast("RecordTransform", self._transform), context, tuple(self._sinks))
         except Exception as error:
             raise failures.of_transform(error, is_warm_up=is_warm_up) from error
         for name, schema in schemas.items():

@@ -22,7 +22,7 @@ from fencepost.contract import (
     spark_conf,
 )
 from fencepost.errors import KEY, KEY_VARIABLE, BadSpec, DependencyDown, ObjectChanged
-from fencepost.spark import gateway
+from fencepost.spark.jvm import gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from fencepost.kafka.reader import content_bytes, read
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fencepost.spark.counts import SliceCounter
+    from fencepost.spark.tasks.counts import SliceCounter
 
 SCHEMA: Final = (
     "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"

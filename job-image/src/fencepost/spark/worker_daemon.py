@@ -36,7 +36,7 @@ PRELOADED: Final = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "fencepost.kafka.reader",
-    "fencepost.spark.records",
+    "fencepost.spark.record_batches",
     "fencepost.spark.source",
     "fencepost.sinks.cassandra.writer",
 )

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fencepost.worker.folders import Executor, executors
-from fencepost.worker.lines import LONGEST, entries
+from fencepost.worker.executor_folders import Executor, executors
+from fencepost.worker.log_entry import LONGEST, entries
 
 STREAMS: Final = ("stderr", "stdout")
 MOST: Final = 1 << 20

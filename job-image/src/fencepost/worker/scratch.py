@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from fencepost.worker.folders import Executor, executors
+from fencepost.worker.executor_folders import Executor, executors
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import hashlib
 from typing import Any, Final
 
 from fencepost.contract import DriverConfig, ExitCode, Variable
-from fencepost.contract.purge import PURGE_FILE, PurgeRequest
+from fencepost.contract.purge_request import PURGE_FILE, PurgeRequest
 from fencepost_operator.api import GROUP, REWIND_KIND, VERSION, Pipeline, Rewind, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, run_config

@@ -11,14 +11,14 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
+from fencepost.contract.guidance.corrections import PERSON
 from fencepost.contract.guidance.dependencies import DEPENDENCY, RISK
 from fencepost.contract.guidance.ends import END
 from fencepost.contract.guidance.operations import ACTION, OPERATOR
-from fencepost.contract.guidance.pages import PAGE
-from fencepost.contract.guidance.person import PERSON
+from fencepost.contract.guidance.paging import PAGE
 from fencepost.contract.guidance.pods import POD_STARTS
-from fencepost.contract.guidance.progress import PROGRESS, STEADY
 from fencepost.contract.guidance.record import FIRST, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.states import PROGRESS, STEADY
 from fencepost.contract.guidance.verdicts import VERDICT
 from fencepost.contract.reasons import Reason
 

@@ -20,7 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from fencepost.driver.reporting.run_metrics import Counts, RunMetrics
 from fencepost.memory import ContainerMemory, resident
-from fencepost.spark.jvm_figures import Area, Executor, JvmFigures
+from fencepost.spark.jvm.metrics import Area, Executor, JvmMetrics
 
 
 class DriverCollector:
@@ -31,7 +31,7 @@ class DriverCollector:
         run_metrics: RunMetrics,
         *,
         epoch: int,
-        jvm: Callable[[], JvmFigures | None],
+        jvm: Callable[[], JvmMetrics | None],
         jvm_process: int | None,
         memory: Callable[[], ContainerMemory] = ContainerMemory.here,
     ) -> None:
@@ -122,7 +122,7 @@ def _newest(counts: Counts) -> Iterator[Metric]:
         yield _gauge("fencepost_driver_clock_skew_seconds", words, report.clock_skew_ms / 1000)
 
 
-def _of_jvm(jvm: JvmFigures) -> Iterator[Metric]:
+def _of_jvm(jvm: JvmMetrics) -> Iterator[Metric]:
     """Yield the JVM's figures under the names of Prometheus' own client for Java."""
     for part, label, areas in (("memory", "area", jvm.areas), ("memory_pool", "pool", jvm.pools)):
         yield from _memory(part, label, areas)

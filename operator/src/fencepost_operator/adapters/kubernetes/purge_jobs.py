@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencepost.contract import Verdict
-from fencepost.contract.purge import PurgeReport
+from fencepost.contract.purge_request import PurgeReport
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters.kubernetes import pods
 from fencepost_operator.adapters.kubernetes.api_server import JOBS, PODS, ApiServer, Json

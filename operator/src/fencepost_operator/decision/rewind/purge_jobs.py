@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.contract.purge import PurgeRequest
+from fencepost.contract.purge_request import PurgeRequest
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartPurge
 from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindStep, Status

@@ -24,7 +24,7 @@ COUNTER: Final = re.compile(r"SQLPlanMetric\([^,]*,(\d+),sum\)")
 VALUE: Final = re.compile(r"(\d+) -> ([\d,]+)$", re.MULTILINE)
 
 
-class Progress:
+class WorkDone:
     """Reads Spark's live status store. Any thread may poll it; a poll takes a few calls to the JVM."""
 
     def __init__(self, spark: SparkSession, *, start_timeout: float, now: Callable[[], float] = time.monotonic) -> None:

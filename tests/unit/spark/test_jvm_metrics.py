@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from fencepost.spark.jvm_figures import MOST_POOLS, JvmBeans
+from fencepost.spark.jvm.metrics import MOST_POOLS, JvmBeans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -391,7 +391,7 @@ def test_what_it_raises_on_records_names_its_line_and_the_ranges(make: Callable[
     assert isinstance(found, RecordFailed)
     assert found.reason == Reason.TRANSFORM_FAILED
     assert "the transform raised ArithmeticError: no (" in found.message
-    assert "test_records.py:" in found.message
+    assert "test_record_batches.py:" in found.message
     assert found.message.endswith("the batch is t/0 [100, 103), t/1 [7, 9)")
 
 

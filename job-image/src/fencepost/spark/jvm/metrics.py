@@ -50,7 +50,7 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JvmFigures:
+class JvmMetrics:
     """The driver's JVM at one moment, and the executors."""
 
     areas: dict[str, Area]
@@ -78,11 +78,11 @@ class JvmBeans:
         self._store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - Spark's JVM API
         self._is_local = str(spark.sparkContext.master).startswith("local")
 
-    def read(self) -> JvmFigures:
+    def read(self) -> JvmMetrics:
         """Return what is used now. Raises what Py4J raises."""
         executors = self._store.executorList(True)
         count = executors.size()
-        return JvmFigures(
+        return JvmMetrics(
             areas={
                 "heap": _area(self._memory.getHeapMemoryUsage()),
                 "nonheap": _area(self._memory.getNonHeapMemoryUsage()),

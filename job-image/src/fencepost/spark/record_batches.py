@@ -22,17 +22,17 @@ from fencepost.errors import BadSpec, RecordFailed, as_worker_error
 from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.sinks import BatchToken, task_half
 from fencepost.spark import failures
-from fencepost.spark.assignment import PROPERTY, Assignment
-from fencepost.spark.fan_out import write_all
 from fencepost.spark.outputs import named
 from fencepost.spark.source import counted
+from fencepost.spark.tasks.assignment import PROPERTY, Assignment
+from fencepost.spark.tasks.fan_out import write_all
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
     from fencepost.kafka.reader import Reached
     from fencepost.sinks import SinkTask
-    from fencepost.spark.counts import SliceCounter
-    from fencepost.spark.fan_out import Write
+    from fencepost.spark.tasks.counts import SliceCounter
+    from fencepost.spark.tasks.fan_out import Write
 
 
 class Read(Protocol):

@@ -1,0 +1,1 @@
+"""The driver's JVM: its start, its log and its metrics."""
