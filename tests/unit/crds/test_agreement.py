@@ -161,7 +161,7 @@ def test_an_example_is_a_pipeline(body: dict[str, Any]) -> None:
     assert re.fullmatch(at("metadata.name")["pattern"], body["metadata"]["name"])
 
 
-WRONG = sorted((REPOSITORY / "tests" / "e2e" / "manifests" / "wrong").glob("*.yaml"))
+WRONG = sorted((REPOSITORY / "tests" / "e2e" / "mistakes" / "manifests" / "wrong").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
