@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.options import Options
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from testbed.environment import Environment
 from testbed.home import Home
 from testbed.images import load_one

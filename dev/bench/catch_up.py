@@ -14,7 +14,7 @@ from bench.stage import committed
 from demo.scene import Scene
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost_operator.api.quantities import parse_duration
-from harness.kubectl import KubectlError
+from harness.kubernetes.kubectl import KubectlError
 from harness.waiting import NotInTimeError
 
 LOOK_SECONDS: Final = 10.0

@@ -17,7 +17,7 @@ from typing import Final
 
 from bench import cpu
 from demo.scene import DRIVER, Scene
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.waiting import eventually
 
 START_SECONDS: Final = 300.0

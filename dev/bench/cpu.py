@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from bench.figures import Sample
 from demo.scene import Scene
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from testbed.cluster import WORKERS
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 
@@ -39,7 +39,7 @@ class CannotMeterError(Exception):
 
 
 class Reader(Protocol):
-    """What prints a command's output in a node, as `harness.nodes.Nodes` does."""
+    """What prints a command's output in a node, as `harness.kubernetes.nodes.Nodes` does."""
 
     def run(self, node: str, *command: str, seconds: float = 30, check: bool = True) -> str:
         """Return what a command in a node prints."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from demo.scene import Scene
-from harness.nodes import Container
+from harness.kubernetes.nodes import Container
 from soak.trend import Trend
 
 _FILE: Final = "/tmp/heap.log"  # noqa: S108 - in the pod

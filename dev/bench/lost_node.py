@@ -19,12 +19,12 @@ from bench.stage import committed, make_namespace, source, staged, wait_for_comm
 from demo.scene import Scene
 from fencepost.fence import FenceRow
 from flights.console import Console
-from harness.kubectl import KubectlError
-from harness.node_loss import NodeLoss
-from harness.nodes import Container, NodeError
+from harness.faults.node_loss import NodeLoss
+from harness.kubernetes.kubectl import KubectlError
+from harness.kubernetes.nodes import Container, NodeError
+from harness.kubernetes.placement import COMPONENT, anchored, next_to_anchors
 from harness.operator_replicas import two_operators
 from harness.pipelines import PIPELINE_LABEL, merged
-from harness.placement import COMPONENT, anchored, next_to_anchors
 from harness.waiting import NotInTimeError, eventually
 from testbed.cluster import DATA_NODE, WORKERS
 

@@ -20,7 +20,7 @@ from bench.stage import make_namespace, source, staged
 from demo.scene import DRIVER, Scene
 from fencepost.contract import METRICS_PORT
 from flights.console import Console
-from harness.kubectl import KubectlError
+from harness.kubernetes.kubectl import KubectlError
 
 NAME: Final = "metrics"
 ROWS: Final = 400_000

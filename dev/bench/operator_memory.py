@@ -10,8 +10,8 @@ from bench.figures import Result, Sample
 from bench.stage import staged
 from demo.scene import Scene
 from flights.console import Console
-from harness.faults import Faults
-from harness.nodes import Container
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.nodes import Container
 from harness.pipelines import KIND
 from harness.waiting import eventually
 

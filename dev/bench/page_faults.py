@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from demo.scene import PARTITIONS, Scene
 from flights.topics import Topics
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.load import Load
-from harness.page_receivers import Hooks
+from harness.monitoring.page_receivers import Hooks
 from harness.pipelines import KIND
 from harness.waiting import eventually
 

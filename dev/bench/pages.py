@@ -23,9 +23,9 @@ from bench.stage import make_namespace, source, staged, wait_for_commit
 from demo.scene import EPOCH, PARTITIONS, Scene
 from flights.console import Console
 from flights.topics import Topics
-from harness.alertmanager import alertmanager
-from harness.kubectl import KubectlError
-from harness.page_receivers import Hooks, hooks
+from harness.kubernetes.kubectl import KubectlError
+from harness.monitoring.alertmanager import alertmanager
+from harness.monitoring.page_receivers import Hooks, hooks
 from harness.pipelines import KIND, merged
 from harness.waiting import NotInTimeError, eventually
 from testbed.cluster import WORKERS

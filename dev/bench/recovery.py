@@ -20,8 +20,8 @@ from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
 from flights.console import Console
 from flights.history import HistoryRow, commits
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
+from harness.kubernetes.kubectl import KubectlError
+from harness.kubernetes.nodes import NodeError
 from harness.waiting import NotInTimeError
 from testbed.environment import load
 

@@ -14,9 +14,9 @@ from fencepost.fence import FenceError
 from fencepost.fence.cassandra.errors import translated
 from flights.history import HistoryRow
 from flights.sink import CassandraDownError
-from harness.kubectl import Kubectl, KubectlError
+from harness.faults.schedule import Played, Schedule
+from harness.kubernetes.kubectl import Kubectl, KubectlError
 from harness.pipelines import PIPELINE_LABEL, summary
-from harness.schedule import Played, Schedule
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
 

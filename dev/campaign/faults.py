@@ -13,14 +13,14 @@ from typing import Final
 
 from campaign.world import CLOCK_FILE, NAME, World
 from campaign.writes import WRITES
-from harness.clocks import OFFSETS, packed
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.node_loss import NodeLoss
-from harness.nodes import Container, NodeError
+from harness.faults.clocks import OFFSETS, packed
+from harness.faults.node_loss import NodeLoss
+from harness.faults.schedule import Draw, NoTargetError, Pace, Schedule
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.nodes import Container, NodeError
+from harness.kubernetes.placement import COMPONENT
 from harness.operator_replicas import leader
 from harness.pipelines import PIPELINE_LABEL, copy_of
-from harness.placement import COMPONENT
-from harness.schedule import Draw, NoTargetError, Pace, Schedule
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from campaign.world import clock_library
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
 

@@ -14,7 +14,7 @@ from campaign.producer import Load
 from campaign.world import CODE, NAME, World
 from flights.loader import LoadError
 from flights.topics import Topics
-from harness.kubectl import KubectlError
+from harness.kubernetes.kubectl import KubectlError
 from harness.pipelines import KIND
 
 BETWEEN: Final = (10.0, 40.0)

@@ -14,8 +14,8 @@ from campaign.producer import Load
 from campaign.world import World
 from fencepost.fence import FenceError
 from flights.sink import CassandraDownError
-from harness.kubectl import KubectlError, Object
-from harness.schedule import Schedule
+from harness.faults.schedule import Schedule
+from harness.kubernetes.kubectl import KubectlError, Object
 
 LOOK_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 60.0

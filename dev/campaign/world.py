@@ -17,10 +17,10 @@ from fencepost.fence.cassandra.table import CassandraFenceTable
 from flights.history import HistoryRow, read_history
 from flights.sink import CassandraAddress, CassandraDownError, run_script, session
 from flights.topics import Topics
-from harness.clocks import compile_library
+from harness.faults.clocks import compile_library
 from harness.fences import read_row
-from harness.kubectl import Kubectl, Object
-from harness.nodes import Nodes
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.pipelines import KIND, SECRET, Pipeline, Place, manifest, merged
 from harness.waiting import eventually
 from testbed.dataservices import restricted_namespace

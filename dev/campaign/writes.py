@@ -10,10 +10,10 @@ from campaign.world import NAME, World
 from fencepost.fence import FenceError
 from fencepost.fence.cassandra.errors import translated
 from flights.sink import CassandraDownError
-from harness.changes import Change, changes
-from harness.kubectl import Object
+from harness.faults.schedule import NoTargetError
+from harness.kubernetes.kubectl import Object
+from harness.kubernetes.object_changes import Change, changes
 from harness.pipelines import PIPELINE_LABEL
-from harness.schedule import NoTargetError
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 MANAGER: Final = "fencepost-operator"

@@ -12,8 +12,8 @@ from flights.console import Console
 from flights.dataset import flights
 from flights.loader import LoadError
 from flights.sink import CassandraDownError
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
+from harness.kubernetes.kubectl import KubectlError
+from harness.kubernetes.nodes import NodeError
 from harness.waiting import NotInTimeError
 from testbed.environment import NotUpError, load
 

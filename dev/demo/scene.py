@@ -20,8 +20,8 @@ from flights.history import HistoryRow, read_history
 from flights.sink import CassandraAddress, Table, run_script, session
 from flights.topics import Topics
 from harness.fences import ANSWER_SECONDS, read_row
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.nodes import Container, Nodes
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.nodes import Container, Nodes
 from harness.pipelines import KIND, merged
 from harness.waiting import eventually
 from testbed.environment import Environment

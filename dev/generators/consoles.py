@@ -10,7 +10,7 @@ from itertools import count
 from typing import Final
 
 from generators.panels import Board, Panel
-from harness.prometheus import Prometheus
+from harness.monitoring.prometheus import Prometheus
 
 WIDTH: Final = 1040
 """Of the page, in pixels."""

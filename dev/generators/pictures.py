@@ -28,14 +28,14 @@ from generators.consoles import WIDTH, Moment, Span, template
 from generators.panels import BOARDS, Board, Panel
 from generators.reference import ROOT
 from gitops.alerts import pod_monitor
-from harness.faults import Faults
-from harness.kubectl import Kubectl, Object
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.load import Load
-from harness.nodes import Nodes
+from harness.monitoring.pod_targets import pod_jobs
+from harness.monitoring.prometheus import ApiServer, Prometheus, operator_job, prometheus
 from harness.pipelines import KIND, Pipeline, Place
-from harness.pod_targets import pod_jobs
 from harness.processes import free_port, running
-from harness.prometheus import ApiServer, Prometheus, operator_job, prometheus
 from integration.monitoring.leaking import ALERT, PLACE, first, leaking, quick_rules, scraped
 from testbed.environment import load
 from testbed.home import Home

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.kubectl import Kubectl, Object
-from harness.node_loss import NodeLoss
+from harness.faults.node_loss import NodeLoss
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE

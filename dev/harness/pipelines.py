@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from fencepost.contract import Verdict
-from harness.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
 from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE

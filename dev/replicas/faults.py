@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from harness.clocks import OFFSETS
-from harness.schedule import Draw, Pace, Schedule
+from harness.faults.clocks import OFFSETS
+from harness.faults.schedule import Draw, Pace, Schedule
 from replicas.nodes import Node, NodeError, Ring
 
 SECONDS: Final = (0.5, 6.0)

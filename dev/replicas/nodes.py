@@ -20,7 +20,7 @@ import yaml
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceError
 from fencepost.fence.cassandra.session import connect
-from harness.clocks import compile_library, packed
+from harness.faults.clocks import compile_library, packed
 from testbed.packages import install
 from testbed.process import Transcript
 

@@ -13,8 +13,8 @@ from demo.scene import SceneError
 from fencepost.fence import FenceError
 from flights.console import Console
 from flights.loader import LoadError
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
+from harness.kubernetes.kubectl import KubectlError
+from harness.kubernetes.nodes import NodeError
 from harness.waiting import NotInTimeError
 from soak import large_records, steady
 from testbed.environment import NotUpError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from bench.cpu import COMPONENT
 from bench.recovery import log_lines
 from demo.scene import Scene
-from harness.kubectl import Kubectl, KubectlError
-from harness.nodes import Container
+from harness.kubernetes.kubectl import Kubectl, KubectlError
+from harness.kubernetes.nodes import Container
 from testbed.cluster import NODES
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 

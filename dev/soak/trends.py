@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from bench.figures import Sample
 from flights.console import Console
-from harness.kubectl import KubectlError
-from harness.nodes import NodeError
+from harness.kubernetes.kubectl import KubectlError
+from harness.kubernetes.nodes import NodeError
 from soak.resources import Figure
 from soak.trend import Trend
 

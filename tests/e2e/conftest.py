@@ -10,10 +10,10 @@ import pytest
 from e2e.places import prepared
 from e2e.stream import Applied, Stream, create_table
 from flights.topics import Topics
-from harness.faults import Faults
-from harness.kubectl import Kubectl, KubectlError
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl, KubectlError
+from harness.kubernetes.nodes import Nodes
 from harness.load import Load
-from harness.nodes import Nodes
 from harness.pipelines import KIND, Pipeline, Place, events
 from testbed.cluster import WORKERS
 from testbed.environment import Environment, load

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from e2e.stream import cassandra
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from harness.pipelines import KIND, SECRET, Place, code
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment

@@ -18,7 +18,7 @@ from flights.ledger import Ledger
 from flights.reconciliation import Reconciliation, Writers
 from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_script, session
 from harness.fences import read_row
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.load import Load
 from harness.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
 from harness.waiting import eventually

@@ -13,8 +13,8 @@ import pytest
 
 from e2e.stream import Applied
 from e2e.test_monitoring import pods, scrape
-from harness.kubectl import Kubectl, Object
-from harness.nodes import Nodes
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.pipelines import code
 from harness.waiting import eventually
 

@@ -14,11 +14,11 @@ from e2e.stream import Stream, cassandra
 from fencepost.contract import ExitCode
 from fencepost.fence import FenceRow
 from flights.history import commits, read_history
-from harness.faults import Faults
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.node_loss import NodeLoss
+from harness.faults.cluster_faults import Faults
+from harness.faults.node_loss import NodeLoss
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.placement import COMPONENT
 from harness.pipelines import KIND, PIPELINE_LABEL
-from harness.placement import COMPONENT
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 

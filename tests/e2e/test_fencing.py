@@ -6,8 +6,8 @@ import pytest
 
 from e2e.stream import Starts, Stream
 from fencepost.contract import ExitCode
-from harness.faults import Faults
-from harness.kubectl import Kubectl, Object
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import Ending, Pipeline, copy_of, ending
 from harness.waiting import eventually
 

@@ -18,9 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from e2e.stream import Starts, Stream
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired.names import release_name
-from harness.faults import Faults
-from harness.kubectl import Kubectl, Object
-from harness.nodes import Nodes
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.pipelines import KIND, PIPELINE_LABEL, helm_revisions, merged
 from harness.waiting import eventually
 from testbed.cluster import WORKERS

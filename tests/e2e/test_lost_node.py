@@ -21,15 +21,15 @@ from fencepost.contract import ExitCode
 from fencepost.fence import FenceRow
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION
 from flights.sink import Table, rows
-from harness.container_exits import ContainerExits, container_exits
-from harness.faults import Faults
-from harness.kubectl import Kubectl, Object
-from harness.node_loss import NodeLoss
-from harness.nodes import Container
+from harness.faults.cluster_faults import Faults
+from harness.faults.container_exits import ContainerExits, container_exits
+from harness.faults.node_loss import NodeLoss
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Container
+from harness.kubernetes.placement import COMPONENT, anchored, next_to_anchors
+from harness.monitoring.page_receivers import Hooks, hooks
 from harness.operator_replicas import two_operators
-from harness.page_receivers import Hooks, hooks
 from harness.pipelines import KIND, PIPELINE_LABEL, code, example_file, helm_revisions
-from harness.placement import COMPONENT, anchored, next_to_anchors
 from harness.waiting import eventually, throughout
 from testbed.cluster import DATA_NODE, WORKERS
 from testbed.environment import Environment

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.stream import Stream
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.nodes import Nodes
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.nodes import Nodes
 from harness.pipelines import PIPELINE_LABEL
 from harness.waiting import eventually
 

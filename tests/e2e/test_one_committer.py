@@ -13,9 +13,9 @@ import pytest
 
 from e2e.stream import Starts, Stream
 from fencepost.contract import ExitCode
-from harness.control_plane import control_plane
-from harness.faults import Faults
-from harness.kubectl import Kubectl, Object
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.control_plane import control_plane
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, SECRET, Ending, code, ending
 from harness.waiting import eventually
 from integration.lifecycle.operators import Installed

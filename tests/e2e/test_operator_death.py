@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from e2e.stream import Starts, Stream
-from harness.faults import Faults
-from harness.kubectl import Kubectl
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl
 from harness.pipelines import KIND, helm_revisions
 from harness.waiting import eventually
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from e2e.stream import Starts, Stream
-from harness.faults import Faults
+from harness.faults.cluster_faults import Faults
 from harness.waiting import throughout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(600)]

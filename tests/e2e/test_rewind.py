@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from e2e.stream import Applied, Stream, cassandra
 from fencepost.contract import offset_key, split_offset_key
 from fencepost_cli.accepted_loss import AcceptedLoss
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -14,9 +14,9 @@ import pytest
 from e2e.reader import Printed, Reader
 from e2e.stream import SCOPE, Stream, cassandra
 from generators.decisions import RUNBOOKS
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
+from harness.monitoring.prometheus import prometheus
 from harness.pipelines import PIPELINE_LABEL
-from harness.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.release import CHART, NAMESPACE, RELEASE

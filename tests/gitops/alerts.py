@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
-from harness.kubectl import Kubectl, Object
-from harness.pod_targets import pod_jobs
-from harness.prometheus import ApiServer, Prometheus, operator_job, prometheus
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.monitoring.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from harness.monitoring.pod_targets import pod_jobs
+from harness.monitoring.prometheus import ApiServer, Prometheus, operator_job, prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
 from unit.charts.rendering import objects, one

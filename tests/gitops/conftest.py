@@ -11,7 +11,7 @@ from e2e.places import prepared
 from e2e.stream import Stream, create_table
 from flights.topics import Topics
 from gitops.repository import PIPELINE
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from harness.load import Load
 from harness.pipelines import Pipeline, Place
 from testbed.environment import Environment, load

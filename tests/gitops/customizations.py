@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from unit.charts.rendering import objects, one
 
 PROGRAMS: Final = ("argo-cd", pytest.param("argo-cd-3", marks=pytest.mark.long))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from generators.dashboards import FOLDER
-from harness.prometheus import Prometheus
+from harness.monitoring.prometheus import Prometheus
 
 
 def queries(namespace: str, name: str, *, interval: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gitops.alerts import Monitoring
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import code
 from harness.waiting import eventually
 from testbed.release import RELEASE

@@ -17,8 +17,8 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from harness.kubectl import Object
-from harness.pod_targets import PodScrape
+from harness.kubernetes.kubectl import Object
+from harness.monitoring.pod_targets import PodScrape
 from testbed.release import NAMESPACE, RELEASE
 
 STEP: Final = 15

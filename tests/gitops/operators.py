@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from harness.helm import Helm
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment
 from testbed.release import CHART, NAMESPACE, RELEASE

@@ -7,8 +7,8 @@ from typing import Final
 
 from e2e.reader import Printed, Reader
 from generators.decisions import RUNBOOKS
+from harness.monitoring.prometheus import Prometheus
 from harness.pipelines import Pipeline
-from harness.prometheus import Prometheus
 from testbed.environment import Environment
 from unit.docs.runbook_commands import commands
 

@@ -13,7 +13,7 @@ import yaml
 
 from gitops.operators import flags
 from harness.helm import Helm
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.processes import free_port, running
 from testbed.environment import Environment
 from testbed.release import CHART

@@ -15,7 +15,7 @@ import pytest
 from flights.topics import Topics
 from gitops.alerts import LAG, Monitoring, monitoring, quick_rules
 from gitops.runbooks import act, read
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, Pipeline, Place, manifest
 from harness.topics import produce, set_retention
 from harness.waiting import eventually

@@ -15,8 +15,8 @@ from e2e.stream import Stream
 from fencepost_operator.api import GROUP
 from gitops.customizations import PROGRAMS, config_map, customizations
 from gitops.repository import CODE, PATH, PIPELINE, example, files
-from harness.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
-from harness.kubectl import Kubectl, Object
+from harness.gitops.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, Pipeline, Place
 from harness.waiting import eventually
 

@@ -10,8 +10,8 @@ import pytest
 
 from fencepost_operator.api import GROUP, KIND, VERSION
 from gitops.customizations import PROGRAMS, customizations
-from harness.argo_cd import lua
-from harness.kubectl import Object
+from harness.gitops.argo_cd import lua
+from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
 
 

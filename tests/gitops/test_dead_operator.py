@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from gitops.alerts import rules
-from harness.alertmanager import alertmanager
-from harness.faults import Faults
-from harness.kubectl import Kubectl
-from harness.nodes import Nodes
-from harness.page_receivers import Hooks, hooks
-from harness.prometheus import prometheus
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl
+from harness.kubernetes.nodes import Nodes
+from harness.monitoring.alertmanager import alertmanager
+from harness.monitoring.page_receivers import Hooks, hooks
+from harness.monitoring.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.environment import Environment

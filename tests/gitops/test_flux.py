@@ -10,8 +10,8 @@ import pytest
 
 from e2e.stream import Stream
 from gitops.repository import CODE, PATH, PIPELINE, example, files
-from harness.flux import KUSTOMIZATION, Flux, flux
-from harness.kubectl import Kubectl, Object
+from harness.gitops.flux import KUSTOMIZATION, Flux, flux
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, SECRET, Pipeline, Place, events
 from harness.waiting import eventually
 

@@ -11,12 +11,12 @@ import pytest
 from e2e.stream import Stream, create_table
 from flights.topics import Topics
 from gitops.operators import PATIENCE, flags, own_namespace, own_values
-from harness.faults import Faults
+from harness.faults.cluster_faults import Faults
+from harness.gitops.kstatus import SEEN_AS, Versions, condition, kstatus, watched
 from harness.helm import Helm, HelmError, write_chart
-from harness.kstatus import SEEN_AS, Versions, condition, kstatus, watched
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.load import Load
-from harness.nodes import Nodes
 from harness.pipelines import KIND, Pipeline, Place, merged
 from testbed.release import CHART
 

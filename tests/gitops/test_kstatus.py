@@ -14,9 +14,9 @@ from fakes.manifests import KEY
 from fencepost_operator.api import GROUP, KIND, VERSION, State, read_rewind, write_status
 from fencepost_operator.observation import Watermarks
 from gitops.customizations import customizations
-from harness.argo_cd import lua
-from harness.kstatus import SEEN_AS, condition, kstatus
-from harness.kubectl import Object
+from harness.gitops.argo_cd import lua
+from harness.gitops.kstatus import SEEN_AS, condition, kstatus
+from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
 from unit.operator.scenes import NOW, ROW, WELL, World
 from unit.operator.test_every_phase import LOST, scenes

@@ -20,12 +20,12 @@ from gitops.dashboards import figures, queries
 from gitops.memory import IN_DRIVER, IN_EXECUTOR, leaking_code, of_leaking, operator_full, share, shares
 from gitops.normal_life import Moment, Recording, of_operator, of_pod
 from gitops.runbooks import read
-from harness.faults import Faults
-from harness.kubectl import Kubectl, KubectlError
+from harness.faults.cluster_faults import Faults
+from harness.kubernetes.kubectl import Kubectl, KubectlError
+from harness.kubernetes.nodes import Nodes
 from harness.load import PARTITIONS, Load
-from harness.nodes import Nodes
+from harness.monitoring.pod_targets import pod_scrapes
 from harness.pipelines import KIND, Pipeline, Place
-from harness.pod_targets import pod_scrapes
 from harness.topics import open_transaction
 from harness.waiting import eventually
 from testbed.release import NAMESPACE, RELEASE

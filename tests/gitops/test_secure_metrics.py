@@ -18,9 +18,9 @@ import yaml
 from fakes import tls_proxy
 from gitops.operators import installed, own_namespace, own_values
 from gitops.service_monitor import ServiceMonitor
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.monitoring.prometheus import prometheus
 from harness.processes import ask
-from harness.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.environment import Environment
 from testbed.images import REPOSITORY

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.stream import Applied, Stream
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import summary
 from harness.waiting import eventually
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from e2e.stream import Applied, Stream
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from harness.pipelines import code, events
 from harness.waiting import eventually
 

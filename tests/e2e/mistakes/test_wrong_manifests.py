@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from harness.kubectl import Kubectl, KubectlError
+from harness.kubernetes.kubectl import Kubectl, KubectlError
 from testbed.environment import load
 from unit.crds.schema import ROOT, minimal, walk
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.control_plane import control_plane
+from harness.kubernetes.control_plane import control_plane
 from integration.lifecycle.operators import Installed
 from testbed.environment import Environment, NotUpError, load
 

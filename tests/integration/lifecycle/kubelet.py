@@ -19,7 +19,7 @@ from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.errors import FenceError
 from fencepost.fence.protocol import Starting
 from fencepost_operator.api import GROUP
-from harness.control_plane import ControlPlane
+from harness.kubernetes.control_plane import ControlPlane
 
 _COMPONENT: Final = f"{GROUP}/component"
 _PAUSE: Final = 0.3

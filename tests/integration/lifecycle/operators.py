@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.control_plane import ControlPlane
+from harness.kubernetes.control_plane import ControlPlane
 from harness.waiting import eventually
 from testbed.home import Home
 from testbed.images import REPOSITORY

@@ -16,7 +16,7 @@ from fencepost_operator.adapters.kubernetes.revisions import KEPT, KubernetesRev
 from fencepost_operator.api import GROUP, KIND, VERSION, ObjectKey, Pipeline, Revision
 from fencepost_operator.desired.revision import controller_revision
 from fencepost_operator.errors import Denied
-from harness.kubectl import KubectlError
+from harness.kubernetes.kubectl import KubectlError
 from integration.lifecycle.operators import HOME, RELEASE, Installed
 
 pytestmark = pytest.mark.integration

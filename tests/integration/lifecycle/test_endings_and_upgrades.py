@@ -27,8 +27,8 @@ from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.api import GROUP, KIND, VERSION
 from flights.topics import Topics
-from harness.control_plane import control_plane
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.control_plane import control_plane
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
 from integration.lifecycle.operators import (

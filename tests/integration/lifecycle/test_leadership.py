@@ -14,7 +14,7 @@ import pytest
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.app import LEASE_LOST
-from harness.kubectl import Kubectl
+from harness.kubernetes.kubectl import Kubectl
 from harness.waiting import eventually
 from integration.lifecycle.operators import HOME, RELEASE, Installed, Replica
 from integration.operator.cluster import pipeline_manifest

@@ -17,8 +17,8 @@ from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.errors import NotLeading
 from fencepost_operator.ports import Access
 from fencepost_operator.runtime.secure_metrics import SecureMetrics
-from harness.control_plane import ControlPlane, control_plane
-from harness.kubectl import Kubectl
+from harness.kubernetes.control_plane import ControlPlane, control_plane
+from harness.kubernetes.kubectl import Kubectl
 
 pytestmark = pytest.mark.integration
 

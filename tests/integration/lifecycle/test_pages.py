@@ -19,9 +19,9 @@ from contract.cassandra import open_session
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.api import GROUP, SILENCE_ANNOTATION
 from flights.topics import Topics
-from harness.alertmanager import Alertmanager, Receiver, alertmanager, receiver
-from harness.kubectl import Kubectl, Object
-from harness.page_receivers import Hooks, Mailbox, Reply, hooks, mailbox
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.monitoring.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from harness.monitoring.page_receivers import Hooks, Mailbox, Reply, hooks, mailbox
 from harness.processes import free_port
 from harness.topics import produce, set_retention
 from harness.waiting import eventually

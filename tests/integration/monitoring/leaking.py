@@ -14,9 +14,9 @@ from typing import Any, Final
 import yaml
 
 from gitops.alerts import rules
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
+from harness.monitoring.prometheus import Prometheus
 from harness.processes import free_port
-from harness.prometheus import Prometheus
 from harness.waiting import eventually
 from integration.monitoring.local import at
 

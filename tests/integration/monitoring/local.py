@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from harness.monitoring.prometheus import Prometheus
 from harness.processes import free_port, running
-from harness.prometheus import Prometheus
 from testbed.home import Home
 
 

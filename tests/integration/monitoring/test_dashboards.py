@@ -32,7 +32,7 @@ from fencepost_operator.observation import Backlog
 from fencepost_operator.runtime.metrics import PrometheusMetrics
 from generators.panels import BOARDS
 from gitops.dashboards import figures, queries
-from harness.prometheus import Prometheus
+from harness.monitoring.prometheus import Prometheus
 from harness.waiting import eventually
 from integration.monitoring.local import at
 

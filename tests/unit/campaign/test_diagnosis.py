@@ -7,7 +7,7 @@ from dataclasses import replace
 from campaign.checker import Output, Row, places
 from campaign.diagnosis import around, of_places, ranges
 from flights.history import HistoryRow
-from harness.schedule import Played
+from harness.faults.schedule import Played
 
 TOPIC = "t"
 COMMITS = [

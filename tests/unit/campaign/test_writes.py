@@ -10,9 +10,9 @@ import pytest
 from campaign import writes
 from campaign.faults import KINDS, blinded
 from campaign.world import NAME
-from harness.changes import Change
+from harness.faults.schedule import Draw, Pace, Schedule
+from harness.kubernetes.object_changes import Change
 from harness.pipelines import PIPELINE_LABEL
-from harness.schedule import Draw, Pace, Schedule
 
 
 def found(manager: str = writes.MANAGER, **metadata: Any) -> dict[str, Any]:

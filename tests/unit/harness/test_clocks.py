@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.clocks import compile_library, packed
+from harness.faults.clocks import compile_library, packed
 from testbed.packages import install
 from testbed.process import Transcript
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.container_exits import ContainerExits
-from harness.nodes import Container
+from harness.faults.container_exits import ContainerExits
+from harness.kubernetes.nodes import Container
 
 AT = "2026-11-24 22:00:00.123456789 +0000 UTC k8s.io"
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from harness.schedule import Draw, NoTargetError, Pace, Schedule
+from harness.faults.schedule import Draw, NoTargetError, Pace, Schedule
 
 NO_PAUSE = Pace(between=(0.0, 0.0))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.processes import free_port, running
 from harness.waiting import eventually
 from testbed.environment import Environment

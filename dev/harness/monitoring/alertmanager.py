@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.processes import ask, free_port, running
 from harness.web_server import Quiet, serving
 from testbed.environment import Environment

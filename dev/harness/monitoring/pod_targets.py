@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.prometheus import ApiServer
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.monitoring.prometheus import ApiServer
 from harness.web_server import Quiet, serving
 
 INTERVAL: Final = "2s"

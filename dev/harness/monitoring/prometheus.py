@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.processes import ask, free_port, running
 from testbed.environment import Environment
 from testbed.release import NAMESPACE, RELEASE

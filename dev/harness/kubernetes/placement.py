@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 
 COMPONENT: Final = "streaming.fencepost.dev/component"
 _ANCHOR: Final = "fencepost.test/anchor"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from harness.api_server import ApiError, Object, api_server
+from harness.kubernetes.api_server import ApiError, Object, api_server
 from harness.waiting import eventually
 from testbed.environment import Environment
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 
-from harness.kubectl import Object
+from harness.kubernetes.kubectl import Object
 from harness.processes import free_port
 from harness.web_server import Quiet, serving
 

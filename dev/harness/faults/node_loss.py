@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from harness.kubectl import Kubectl, KubectlError, Object
-from harness.nodes import Nodes
+from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
+from harness.kubernetes.nodes import Nodes
 from harness.waiting import eventually
 
 OURS: Final = "app.kubernetes.io/part-of=fencepost"

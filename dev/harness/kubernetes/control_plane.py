@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.kubectl import Kubectl, KubectlError
+from harness.kubernetes.kubectl import Kubectl, KubectlError
 from harness.waiting import eventually
 from testbed.home import Home
 from testbed.images import REPOSITORY

@@ -14,7 +14,7 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Final
 
-from harness.kubectl import Kubectl, Object
+from harness.kubernetes.kubectl import Kubectl, Object
 from harness.processes import free_port, running
 from harness.waiting import eventually
 from harness.web_server import Quiet, serving

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from harness.kubectl import Kubectl, Object
-from harness.nodes import Container, NodeError, Nodes
+from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Container, NodeError, Nodes
 from harness.waiting import eventually
 from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE

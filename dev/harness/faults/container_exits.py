@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.nodes import Container, Nodes
+from harness.kubernetes.nodes import Container, Nodes
 
 _WATCH: Final = "echo $$; exec ctr --namespace=k8s.io events"
 _EXIT: Final = " /tasks/exit "

@@ -1,0 +1,1 @@
+"""Flux and Argo CD themselves, and how they judge objects."""

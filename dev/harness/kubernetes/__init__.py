@@ -1,0 +1,1 @@
+"""Kubernetes: kubectl, the API server's objects, and nodes."""

@@ -1,0 +1,1 @@
+"""Prometheus, Alertmanager and receivers of pages."""
