@@ -118,7 +118,7 @@ _CODE: Final = (
     Fault(name="a table that is not there", reason="BadSpec", make=_table),
 )
 _DATA: Final = (
-    Fault(name="a topic made again", reason="TopicRecreated", make=_recreate, prepare=_streams),
+    Fault(name="a topic recreated", reason="TopicRecreated", make=_recreate, prepare=_streams),
     Fault(
         name="records that expired, suspended", reason="DataExpired", make=_expire, prepare=_suspended, by_driver=False
     ),

@@ -32,7 +32,7 @@ SPARK: Final = ("driver", "worker", "master")
 
 
 def render(template: str, results: Results) -> str:
-    """Return the page. Raises KeyError for a name in the template that is no bench."""
+    """Return the page. Raises KeyError for a name in the template that is not a bench."""
     return _PLACE.sub(lambda found: "\n".join(section(found[1], results)), template)
 
 

@@ -66,14 +66,14 @@ def of_limit(owner: str, where: str = "") -> str:
 
 
 def of_operator(metric: str, by: str = "namespace, name") -> str:
-    """Return the pipeline's figure whatever replica of the operator tells it."""
+    """Return the pipeline's figure, whichever replica of the operator exports it."""
     return f"max by ({by}) ({metric})"
 
 
 FLEET: Final = Board(
     name="fleet",
     title="Fleet",
-    about="All pipelines: which ones need somebody, and who takes what.",
+    about="All pipelines: which ones need attention, and which ones use the resources.",
     rows={
         "Now": (
             number("Pipelines", f"count({of_operator('fencepost_pipeline_ready')})"),
@@ -86,7 +86,9 @@ FLEET: Final = Board(
                 "s",
                 "Until Kafka may delete a record that is not committed.",
             ),
-            number("Replica that acts", "sum(fencepost_operator_leader)", about="1, or nobody replaces what fails."),
+            number(
+                "Replica that acts", "sum(fencepost_operator_leader)", about="1; at 0 no failed driver is replaced."
+            ),
         ),
         "Progress": (
             Panel(

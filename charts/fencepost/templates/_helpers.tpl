@@ -101,7 +101,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
-# The story that kubectl describe tells, a repeat counted in the Event that is there; and why a pod does not start.
+# The Events that kubectl describe shows (a repeated Event increases a count), and why a pod does not start.
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]
@@ -125,7 +125,7 @@ true
 {{- end -}}
 {{- end }}
 
-{{- /* Job under which Prometheus scrapes the operator; empty where nobody says that it does. */}}
+{{- /* Job under which Prometheus scrapes the operator; empty when it is not known that one does. */}}
 {{- define "fencepost.metricsJob" -}}
 {{- if .Values.metrics.prometheusRule.job -}}
 {{- .Values.metrics.prometheusRule.job -}}
@@ -153,7 +153,7 @@ true
 {{- mul (regexFind "^[0-9]+" . | int64) $factor -}}
 {{- end }}
 
-{{- /* Why no receiver of pages.secretName is told. Without a cluster, as in `helm template`, a list is not even empty: nothing is known. */}}
+{{- /* Why no receiver of pages.secretName gets pages. Without a cluster, as in `helm template`, `lookup` finds nothing: this is not known. */}}
 {{- define "fencepost.pages-wrong" -}}
 {{- $name := (.Values.pages | default dict).secretName -}}
 {{- if $name -}}

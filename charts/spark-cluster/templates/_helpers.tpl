@@ -187,15 +187,15 @@ def found(pool):
     except socket.gaierror as error:
         return {NONE if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA) else UNKNOWN}
     return set(pool.map(executors, workers))
-patience, told = time.monotonic() + 20, 0
+patience, next_report = time.monotonic() + 20, 0
 with concurrent.futures.ThreadPoolExecutor(16) as pool:
     while not os.listdir(recovery):
         states = found(pool)
         if SOME not in states and (UNKNOWN not in states or time.monotonic() > patience):
             break
-        if SOME in states and time.monotonic() > told:
+        if SOME in states and time.monotonic() > next_report:
             print(f"workers of {host} still run executors of the master before this one; waiting for their end", flush=True)
-            told = time.monotonic() + 30
+            next_report = time.monotonic() + 30
         time.sleep(1)
 os.execv(program[0], program)
 {{- end }}

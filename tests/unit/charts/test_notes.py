@@ -17,10 +17,10 @@ import yaml
 from harness.web_server import Quiet, serving
 from unit.charts.rendering import CHARTS, RELEASES, helm
 
-NO_PIPELINE: Final = "WARNING: nobody is told when a pipeline stops."
-NO_OPERATOR: Final = "WARNING: nobody is told when the operator itself is dead."
+NO_PIPELINE: Final = "WARNING: no page is sent when a pipeline stops."
+NO_OPERATOR: Final = "WARNING: no alert is sent when the operator itself is down."
 BY_OPERATOR: Final = "- the receivers in Secret receivers of namespace fencepost-system, by the operator itself"
-BY_ALERTS: Final = "- whom Alertmanager routes the alerts of PrometheusRule fencepost to"
+BY_ALERTS: Final = "- the receivers in Alertmanager's routes for the alerts of PrometheusRule fencepost"
 BY_NAMESPACE: Final = "- the receivers in Secret fencepost-pages of a pipeline's own namespace"
 ALL: Final = (NO_PIPELINE, NO_OPERATOR, BY_OPERATOR, BY_ALERTS, BY_NAMESPACE)
 PAGES: Final = {"pages.secretName": "receivers"}
@@ -82,7 +82,7 @@ def test_the_notes_say_who_is_told_and_warn_while_nobody_is(
     found = notes(chart, values)
     assert {line for line in ALL if line in found} == said
     assert ("kubectl create secret generic fencepost-pages -n fencepost-system" in found) == (NO_PIPELINE in said)
-    assert "Before `helm upgrade`, bring it up to date, or nobody is paged" in found
+    assert "Update it before each `helm upgrade`, or pages may be lost" in found
 
 
 def test_alerts_are_installed_where_the_cluster_knows_them(chart: Path) -> None:
@@ -134,7 +134,7 @@ def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     [
         (
             {},
-            "WARNING: the operator itself tells nobody: Secret receivers of namespace fencepost-system does not exist.",
+            "WARNING: the operator sends no pages: Secret receivers of namespace fencepost-system does not exist.",
         ),
         ({"other": {"apprise": "jsons://x"}}, "Secret receivers of namespace fencepost-system does not exist."),
         ({"receivers": {}}, "Secret receivers of namespace fencepost-system holds no receiver."),

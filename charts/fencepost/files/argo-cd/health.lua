@@ -12,7 +12,7 @@ end
 
 local paused, stalled, ready = conditions.Paused, conditions.Stalled, conditions.Ready
 if paused ~= nil and paused.status == "True" then
-  -- The operator changes nothing until somebody removes the annotation; a sync cannot wait for that.
+  -- The operator changes nothing until the annotation is removed; a sync cannot wait for that.
   return {status = "Healthy", message = "Paused: " .. (paused.message or "")}
 end
 if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation then
@@ -23,7 +23,7 @@ if stalled ~= nil and stalled.status == "True" then
 end
 if ready ~= nil then
   health.message = ready.message
-  -- There is none during planned steps: the queue for a restart, a change, a rewind.
+  -- It is absent during planned steps: the queue for a restart, a change, a rewind.
   local since = obj.status.notReadySince
   -- A commit that corrects a spec has its own time.
   if since ~= nil and obj.status.observedSince ~= nil and obj.status.observedSince > since then

@@ -28,8 +28,8 @@ class OldestUnsent(Collector):
         """Yield the metric as it is now."""
         found = Metric(
             "fencepost_pages_oldest_unsent_seconds",
-            "Age of the oldest page that some receiver was not told, by whose receivers: 0 without one for the "
-            "operator's, no series for a namespace's.",
+            "Age of the oldest page that a receiver has not got, by the owner of the receiver: 0 for the operator "
+            "without such a page, no series for a namespace without one.",
             "gauge",
         )
         found.add_sample(found.name, {"owner": "operator"}, self.oldest())

@@ -1,4 +1,4 @@
-"""What each reason means: the situation, what Fencepost does, and what a person does.
+"""What each reason means: the situation, what Fencepost does, and what the user does.
 
 The one source of docs/decisions.md, of the runbooks of reasons, and of the remedies in conditions and Events.  A reason
 without an entry here, or one that nothing uses, fails tests/unit/contract/test_guidance.py.
@@ -30,5 +30,5 @@ GUIDANCE: Final[Mapping[Reason, Guidance]] = MappingProxyType(dict(chain.from_it
 
 
 def remedy_of(reason: Reason) -> str:
-    """Return what a person does about a reason where the message itself does not know better, '' for nothing."""
+    """Return the remedy of a reason, for messages without a more specific one; '' when nothing needs to be done."""
     return GUIDANCE[reason].remedy

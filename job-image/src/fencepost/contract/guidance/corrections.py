@@ -1,4 +1,4 @@
-"""Reasons that last until somebody corrects what the message names."""
+"""Reasons that last until a user corrects what the message names."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ PERSON: Final = {
     Reason.FENCE_LOST: Guidance(
         category=Category.PERSON,
         severity=Severity.CRITICAL,
-        situation="The fence row existed and is gone: Cassandra lost it, or somebody deleted it",
+        situation="The fence row existed and is gone: Cassandra lost it, or it was deleted",
         does="starts nothing, because the progress is not known",
         remedy="restore it from a backup; or save status.committed.offsets, set deletionPolicy to Delete, delete the "
         "pipeline and create it again with them in source.kafka.startingOffsets",
@@ -129,7 +129,7 @@ PERSON: Final = {
     Reason.ROLLED_BACK: Guidance(
         category=Category.PERSON,
         severity=Severity.WARNING,
-        situation="A new spec failed by itself before it was stable, and `upgrade.rollback` is enabled",
+        situation="A new spec was the cause of a failure before it was stable, and `upgrade.rollback` is enabled",
         does="streams with the last stable spec and the newest offsets; the object keeps its spec, and the new one is "
         "not tried again",
         remedy="correct what the message names and apply the corrected spec; or, to try this one again, set the "
@@ -192,7 +192,7 @@ PERSON: Final = {
         severity=Severity.CRITICAL,
         situation="The proof that a driver is dead is late, as where its node is lost, and what comes next waits: the "
         "next run where `restart.onUnprovenDeath` is `wait`, or a PipelineRewind that deletes output",
-        does="starts nothing and deletes no output, until there is proof or a person's word",
+        does="starts nothing and deletes no output, until the death is proved or confirmed by a user",
         remedy="bring the node back; or make sure that its machine is off, and set the annotation in the message; or "
         "set restart.onUnprovenDeath to fence; or delete the PipelineRewind",
         steps=(

@@ -99,7 +99,7 @@ DEPENDENCY: Final = {
         category=Category.DEPENDENCY,
         severity=Severity.NONE,
         situation="The operator may not read `fence_progress`",
-        does="goes on; a driver that hangs inside a batch is replaced only after twice the stall timeout",
+        does="continues; a driver that hangs inside a batch is replaced only after twice the stall timeout",
         remedy="grant the account SELECT on fence_progress, or correct its columns (docs/fence-schema.cql)",
         steps=(CHECKPOINT,),
     ),
@@ -107,7 +107,7 @@ DEPENDENCY: Final = {
         category=Category.DEPENDENCY,
         severity=Severity.NONE,
         situation="The operator may not read `snapshots`",
-        does="goes on; it takes no further snapshot and deletes none",
+        does="continues; it takes no further snapshot and deletes none",
         remedy="grant the account SELECT and MODIFY on snapshots, or correct its columns (docs/fence-schema.cql)",
         steps=(CHECKPOINT,),
     ),
@@ -145,7 +145,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.WARNING,
         situation="For five minutes records arrive faster than full batches are committed",
-        does="goes on as fast as it can",
+        does="continues at full speed",
         remedy="add workers with kubectl scale, or see what limits the batches; check that the topics' retention "
         "outlasts the lag",
         steps=(
@@ -197,7 +197,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.CRITICAL,
         situation="Kafka is about to delete records that are not committed",
-        does="goes on, or stays as it is; it changes no topic",
+        does="keeps the pipeline as it is; it changes no topic",
         remedy="extend the topic's retention, then let the pipeline read",
         steps=(
             AT_RISK,
@@ -230,7 +230,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.WARNING,
         situation="A setting of Cassandra or Kafka lets an acknowledged write be lost",
-        does="goes on; it reads the settings at a start, at a change of the spec, and daily",
+        does="continues; it reads the settings at a start, at a change of the spec, and daily",
         remedy="correct the settings that the message names",
         steps=(
             Step(
@@ -250,7 +250,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.WARNING,
         situation="Records that fail alone were set aside, as `onPoison.action: deadLetter` asks",
-        does="goes on without them; they are in the table `dead_letters`",
+        does="continues without them; they are in the table `dead_letters`",
         remedy="read them with `fencepost dead-letters list`, and correct the transform or the producer",
         steps=(
             Step("The records, with their errors", "fencepost dead-letters list NAMESPACE/NAME"),
@@ -265,7 +265,7 @@ RISK: Final = {
         category=Category.RISK,
         severity=Severity.WARNING,
         situation="New code took over a batch that older code began and could not finish: both may have written it",
-        does="goes on; `status.mixedOutput` keeps the last five ranges",
+        does="continues; `status.mixedOutput` keeps the last five ranges",
         remedy="where the two write other rows for the same record, purge the range with the PipelineRewind that the "
         "message names. A rewind purges the sinks that the spec names: where the old code wrote to another table, set "
         "`suspend: true` and add that table to `sinks`, create the rewind, and undo both once it has completed",

@@ -106,7 +106,7 @@ OPERATOR: Final = {
         severity=Severity.WARNING,
         situation="A CustomResourceDefinition is older than the operator: the API server drops or refuses some of its "
         "fields",
-        does="goes on from what it remembers, until it restarts; pages and fields of a spec may be lost",
+        does="continues with the state in its memory until it restarts; pages and fields of a spec may be lost",
         remedy="apply the CRDs of the operator's chart; Helm never upgrades them",
         steps=(
             Step("Which fields", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"),

@@ -1,4 +1,4 @@
-"""Reasons that are about pages: why somebody is told, and why nobody can be."""
+"""Reasons that are about pages: why a page is sent, and why one cannot be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE: Final = {
         category=Category.PAGE,
         severity=Severity.NONE,
         situation="A line of a Secret with receivers cannot be used; the message names Secret, key and line",
-        does="tells the other receivers",
+        does="sends pages to the other receivers",
         remedy="correct the line of the Secret that the message names",
         steps=(
             Step("The keys of the namespace's Secret", "kubectl describe secret -n NAMESPACE fencepost-pages"),
@@ -35,8 +35,8 @@ PAGE: Final = {
     Reason.PAGE_FAILED: Guidance(
         category=Category.PAGE,
         severity=Severity.NONE,
-        situation="A receiver refuses pages or takes none, or could not be told that an incident of a deleted "
-        "pipeline is over",
+        situation="A receiver refuses pages or does not answer, or did not get the resolution of an incident of a "
+        "deleted pipeline",
         does="tries a refused page again every ten minutes, and one without an answer within two",
         remedy="correct the key or the address in the Secret that the message names",
         steps=(PAGES, OPERATOR_LOG),
@@ -45,7 +45,8 @@ PAGE: Final = {
     Reason.SILENCE_INVALID: Guidance(
         category=Category.PAGE,
         severity=Severity.NONE,
-        situation="The annotation `streaming.fencepost.dev/silence-until` is no time, or is more than 30 days ahead",
+        situation="The annotation `streaming.fencepost.dev/silence-until` is not a valid time, or is more than 30 days "
+        "ahead",
         does="pages as if it were not there",
         remedy="set the annotation streaming.fencepost.dev/silence-until to a time such as 2030-01-31T18:00:00Z, at "
         "most 30 days ahead",

@@ -12,7 +12,7 @@ class Category(StrEnum):
 
     STEADY = "Steady states"
     PROGRESS = "On the way"
-    PERSON = "Somebody must correct it"
+    PERSON = "A user must correct it"
     DEPENDENCY = "A dependency does not answer, or refuses"
     RISK = "Risks while records flow"
     POD = "Pods that do not start"
@@ -24,7 +24,7 @@ class Category(StrEnum):
 
 
 class Severity(StrEnum):
-    """How urgent a page is: CRITICAL wakes somebody, WARNING waits for working hours, NONE pages nobody."""
+    """How urgent a page is: CRITICAL pages at any hour, WARNING can wait for working hours, NONE sends no page."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -46,8 +46,8 @@ class Step:
 class Guidance:
     """What a reason means, for the table of decisions, its runbook, and the messages that carry it.
 
-    `situation` and `does` (what Fencepost does) are clauses without a full stop at their end. `remedy` is what a person
-    does, in the imperative and with a small letter, as `with_remedy` takes it; '' where there is nothing to do.
+    `situation` and `does` (what Fencepost does) are clauses without a full stop at their end. `remedy` is what the
+    user does, in the imperative and with a small letter, as `with_remedy` takes it; '' where there is nothing to do.
     `more` is a link of docs/runbooks to a page that says more: 'page.md#section'.
     """
 

@@ -23,7 +23,7 @@ STEADY: Final = {
         category=Category.STEADY,
         severity=Severity.NONE,
         situation="A driver holds the fence and commits, or has nothing to read",
-        does="plans, reads, writes and commits one batch after another; an idle topic is no alarm",
+        does="plans, reads, writes and commits one batch after another; an idle topic is healthy",
     ),
     Reason.CATCHING_UP: Guidance(
         category=Category.STEADY,
@@ -48,7 +48,7 @@ STEADY: Final = {
         category=Category.STEADY,
         severity=Severity.NONE,
         situation="The annotation `streaming.fencepost.dev/paused` is set",
-        does="nothing: the run goes on while it lives, nothing replaces it; only RetentionRisk is kept up to date",
+        does="nothing: a running driver continues, but is not replaced; only RetentionRisk is kept up to date",
         remedy="remove the annotation streaming.fencepost.dev/paused",
         steps=(
             Step("Continue", "kubectl annotate spl -n NAMESPACE NAME streaming.fencepost.dev/paused-"),
@@ -82,7 +82,7 @@ PROGRESS: Final = {
     Reason.CLUSTER_CHANGED: Guidance(
         category=Category.PROGRESS,
         severity=Severity.NONE,
-        situation="Somebody deleted or changed objects of the Spark cluster; the message names them",
+        situation="Objects of the Spark cluster were deleted or changed; the message names them",
         does="applies them again as they were, with the same secret; a driver that runs continues",
         remedy="find out who changed them, in the API server's audit log, or by their managedFields",
         steps=(
@@ -174,7 +174,7 @@ PROGRESS: Final = {
         category=Category.PROGRESS,
         severity=Severity.NONE,
         situation="A suspended or paused pipeline continues, or one was created again over its fence row",
-        does="goes on from the last commit",
+        does="continues from the last commit",
         steps=(HISTORY,),
     ),
     Reason.SUPERSEDED: Guidance(
@@ -201,7 +201,7 @@ PROGRESS: Final = {
     Reason.LOSS_ACCEPTED: Guidance(
         category=Category.PROGRESS,
         severity=Severity.NONE,
-        situation="A person accepted a loss of records",
+        situation="A user accepted a loss of records",
         does="records who accepted which ranges in `accepted_losses` and `status.acceptedLosses`, then starts a run",
         steps=(Step("What was accepted", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.acceptedLosses}'"),),
     ),

@@ -19,7 +19,7 @@ VERDICT: Final = {
         category=Category.VERDICT,
         severity=Severity.NONE,
         situation="The driver was asked to stop (0)",
-        does="goes on with what it stopped the driver for",
+        does="takes the step for which it stopped the driver",
     ),
     Reason.STOP_TIMED_OUT: Guidance(
         category=Category.VERDICT,
