@@ -11,13 +11,16 @@ LOOP_TESTS: Final = tuple(
     f"tests/unit/driver/test_{name}.py"
     for name in ("back_pressure", "loop", "loop_faults", "loop_losses", "loop_partitions", "plan", "poison")
 )
-RULE_TESTS: Final = tuple(
-    f"tests/unit/operator/test_{name}.py"
-    for name in (
-        "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
-        "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness", "restart_budget",
-        "rules", "shared_cluster", "silence", "throughput", "timeouts", "told_failures", "unproven_death",
-    )
+RULE_TESTS: Final = (
+    *(
+        f"tests/unit/operator/test_{name}.py"
+        for name in (
+            "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
+            "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness", "restart_budget",
+            "rules", "shared_cluster", "silence", "throughput", "timeouts", "told_failures", "unproven_death",
+        )
+    ),
+    *(f"tests/crash/test_{name}.py" for name in ("losses", "restoring", "revisions", "unfinished_batch")),
 )  # fmt: skip
 REWIND_TESTS: Final = (
     *(f"tests/unit/operator/test_{name}.py" for name in ("purge_job", "rewind_rules", "rewind_target")),

@@ -217,6 +217,8 @@ def _is_message(node: ast.AST) -> bool:
             return _is_message(node.body) and _is_message(node.orelse)
         case ast.BinOp(op=ast.Add()):
             return _is_message(node.left) or _is_message(node.right)
+        case ast.Tuple():
+            return any(_is_message(each) for each in node.elts)
         case ast.keyword():
             return node.arg in MESSAGES
         case _:
@@ -224,7 +226,7 @@ def _is_message(node: ast.AST) -> bool:
 
 
 def _returns_message(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    if not (isinstance(node.returns, ast.Name) and node.returns.id == "str"):
+    if node.returns is None or ast.unparse(node.returns) not in {"str", "tuple[str, str]"}:
         return False
     returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value is not None]
     return any(_is_message(each) for each in returned)

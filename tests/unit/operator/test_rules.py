@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -19,6 +19,8 @@ from fencepost_operator.actions import (
     UninstallCluster,
 )
 from fencepost_operator.api import (
+    CommittedStatus,
+    EventType,
     Reason,
     RunStatus,
     State,
@@ -27,6 +29,7 @@ from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.run.diagnosis import diagnose_end
 from fencepost_operator.observation import (
     NodeState,
+    References,
     Release,
     ReleaseState,
     Watermarks,
@@ -43,6 +46,7 @@ from unit.operator.scenes import (
     FENCED,
     JOB,
     LAGGING,
+    LONG_AGO,
     LOST,
     LOST_MASTER,
     LOST_WORKER,
@@ -54,12 +58,25 @@ from unit.operator.scenes import (
     ROW,
     RUN,
     SILENT,
+    SLOW,
     TOO_LARGE,
     WELL,
     YOUNG,
     World,
     started,
+    unclaimed_for,
 )
+
+MISSING = References(hashes={"ConfigMap/c": None, "Secret/s": None})
+BATCH = 100_000
+"""Records of a batch by default."""
+ALONE = WELL.seen(source=Watermarks(ends={"orders/0": 50}, by_driver=True), fence=replace(ROW, planned=ROW.offsets))
+"""Only the driver may connect to Kafka, and it has read all."""
+
+
+def committed_before(seconds: float) -> CommittedStatus:
+    return replace(COMMITTED, since=NOW - timedelta(seconds=seconds))
+
 
 CASES: dict[str, tuple[World, str, type | None, State]] = {
     "all is well": (WELL, "Streaming", None, State.RUNNING),
@@ -77,6 +94,12 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "row elsewhere": (WELL.seen(fence=replace(ROW, owner="x/y")), "FenceOwnedElsewhere", None, State.STALLED),
     "row gone": (WELL.seen(fence=None), "FenceLost", None, State.STALLED),
     "row went back": (WELL.seen(fence=replace(ROW, epoch=1)), "FenceRolledBack", None, State.STALLED),
+    "a ConfigMap is missing": (
+        WELL.seen(references=MISSING), "ConfigMapNotFound", None, State.RUNNING,
+    ),
+    "a Secret is missing, no run yet": (
+        NEW.seen(references=References(hashes={"Secret/s": None})), "SecretNotFound", None, State.PENDING,
+    ),
     "no row yet": (NEW.seen(fence=None), "Provisioning", CreateFence, State.PROVISIONING),
     # a run lives
     "fence moved on": (WELL.seen(fence=replace(ROW, epoch=3)), "Superseded", StopRun, State.RESTARTING),
@@ -118,6 +141,45 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         WELL.said(run=replace(RUN, stop_requested_at=NOW)), "Stopping", StopRun, State.RESTARTING,
     ),
     "more workers": (WELL.asked(cluster={"workers": 3}), "Scaled", InstallCluster, State.RUNNING),
+    "half of what began to be catching up": (
+        WELL.said(state=State.CATCHING_UP).seen(source=Watermarks(ends={"orders/0": 50 + BATCH})), "Streaming", None,
+        State.RUNNING,
+    ),
+    "more than half of what began to be catching up": (
+        WELL.said(state=State.CATCHING_UP).seen(source=Watermarks(ends={"orders/0": 51 + BATCH})), "CatchingUp", None,
+        State.CATCHING_UP,
+    ),
+    "twice a batch": (
+        WELL.seen(source=Watermarks(ends={"orders/0": 50 + 2 * BATCH})), "Streaming", None, State.RUNNING,
+    ),
+    "more than twice a batch": (
+        WELL.seen(source=Watermarks(ends={"orders/0": 51 + 2 * BATCH})), "CatchingUp", None, State.CATCHING_UP,
+    ),
+    "no commit for thrice the last batch": (
+        SLOW.seen(fence=replace(ROW, duration_ms=40_000)).said(committed=committed_before(120)), "Unresponsive",
+        TakeOverFence, State.RESTARTING,
+    ),
+    "no commit for less than thrice the last batch": (
+        SLOW.seen(fence=replace(ROW, duration_ms=40_000)).said(committed=committed_before(119)), "Streaming", None,
+        State.RUNNING,
+    ),
+    "no sign of life where the driver alone reads": (
+        ALONE.said(committed=replace(COMMITTED, since=None, alive_at=LONG_AGO)), "Unresponsive", TakeOverFence,
+        State.RESTARTING,
+    ),
+    "a sign of life where the driver alone reads": (
+        ALONE.said(committed=replace(COMMITTED, since=None, alive_at=NOW)), "Streaming", None, State.RUNNING,
+    ),
+    "no sign of life, and signs are refused": (
+        ALONE.seen(progress=DENIED).said(committed=replace(COMMITTED, since=None, alive_at=LONG_AGO)), "Streaming",
+        None, State.RUNNING,
+    ),
+    "no sign of life, a batch is planned": (
+        ALONE.seen(fence=replace(ROW, planned={"orders/0": 60})).said(
+            committed=replace(COMMITTED, since=None, alive_at=LONG_AGO)
+        ),
+        "Streaming", None, State.RUNNING,
+    ),
     "release lost": (WELL.seen(release=None), "Provisioning", InstallCluster, State.RUNNING),
     "topic gone": (
         WELL.seen(source=Watermarks(ends={}, missing_topics=("orders",))), "TopicNotFound", None, State.RUNNING,
@@ -137,8 +199,35 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         ),
         "Suspended", None, State.SUSPENDED,
     ),
+    "suspend, run lost, Cassandra silent": (
+        WELL.asked(suspend=True).said(**LOST).seen(runs=(), fence=SILENT), "CassandraUnreachable", None,
+        State.SUSPENDED,
+    ),
+    "suspend, run lost and fenced": (
+        WELL.asked(suspend=True).said(**LOST).seen(runs=(), fence=replace(ROW, epoch=3, driver=None)), "Stopping",
+        UninstallCluster, State.SUSPENDED,
+    ),
+    "suspend, run lost, its row gone": (
+        WELL.asked(suspend=True).said(**LOST).seen(runs=(), fence=None), "Stopping", UninstallCluster,
+        State.SUSPENDED,
+    ),
+    "suspend, release unseen": (
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=SILENT),
+        "KubernetesUnreachable", None, State.SUSPENDED,
+    ),
+    "suspend, release gone, cluster there": (
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(runs=(), release=None),
+        "Stopping", None, State.SUSPENDED,
+    ),
+    "suspend, cluster unseen": (
+        WELL.asked(suspend=True).said(run=replace(RUN, ended_at=NOW, dead=True)).seen(
+            runs=(), release=None, cluster=SILENT
+        ),
+        "Suspended", None, State.SUSPENDED,
+    ),
     # no run lives
     "killed": (DEAD, "Fenced", TakeOverFence, State.RESTARTING),
+    "killed, its cluster gone": (BURIED.seen(release=None, cluster=None), "Fenced", TakeOverFence, State.RESTARTING),
     "killed and fenced": (FENCED, "RunStarted", StartRun,
                           State.RESTARTING),
     "failed again": (DEAD.said(run=replace(RUN, ended_at=NOW, dead=True), failure=FAILED), "BackingOff", None,
@@ -279,7 +368,35 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         "Fenced", TakeOverFence,
         State.PROVISIONING,
     ),
+    "starting after a failure": (
+        unclaimed_for(10, replace(FAILED, epoch=1)).seen(**LAGGING), "Starting", None, State.RESTARTING,
+    ),
+    "starting after a failure before the last run": (
+        unclaimed_for(10, replace(FAILED, epoch=0)).seen(**LAGGING), "Starting", None, State.STARTING,
+    ),
+    "starting after a failure that is over": (
+        unclaimed_for(10, replace(FAILED, epoch=1, count=0)).seen(**LAGGING), "Starting", None, State.STARTING,
+    ),
     # deletion
+    "deleted, cleaned up": (OVER.with_pipeline(finalizers=()), "Released", None, State.DELETING),
+    "deleted, a Job that was asked to stop": (
+        OVER.seen(runs=(replace(JOB, deleting=True),)).with_pipeline(deleting_since=NOW - timedelta(seconds=30)),
+        "Stopping", None, State.DELETING,
+    ),
+    "deleted, an orphan": (
+        OVER.said(run=None).seen(runs=(replace(JOB, orphaned=True),)), "Fenced", TakeOverFence, State.DELETING,
+    ),
+    "deleted, invalid spec without a run": (
+        DROPPED.asked(batchInterval="x").said(run=None, epoch=None).seen(fence=None), "Released", RemoveFinalizer,
+        State.DELETING,
+    ),
+    "deleted with row, run lost": (
+        DROPPED.said(**LOST), "Fenced", TakeOverFence, State.DELETING,
+    ),
+    "deleted with row, run lost and fenced": (
+        DROPPED.said(**LOST).seen(fence=replace(ROW, epoch=3, driver=None)), "Deleting", ReleaseFence, State.DELETING,
+    ),
+    "deleted, run lost, row gone": (OVER.said(**LOST).seen(fence=None), "Released", RemoveFinalizer, State.DELETING),
     "deleted": (DELETED, "Stopping", StopRun, State.DELETING),
     "deleted, invalid spec": (DELETED.asked(batchInterval="x"), "Stopping", StopRun, State.DELETING),
     "deleted, stopping": (
@@ -302,6 +419,14 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         DROPPED.seen(fence=replace(ROW, owner="x/y")), "Released", RemoveFinalizer,
         State.DELETING,
     ),
+    "deleted, release unseen": (OVER.seen(release=SILENT), "KubernetesUnreachable", None, State.DELETING),
+    "deleted, invalid spec, run lost, row elsewhere": (
+        OVER.asked(batchInterval="x").said(**LOST).seen(fence=None), "InvalidSpec", None, State.DELETING,
+    ),
+    "deleted, invalid spec, run lost and fenced": (
+        OVER.asked(batchInterval="x").said(**LOST, epoch=3).seen(fence=None), "Released", RemoveFinalizer,
+        State.DELETING,
+    ),
     "deleted, runs refused": (DELETED.seen(runs=DENIED), "KubernetesForbidden", None, State.DELETING),
     "deleted, runs unseen": (DELETED.seen(runs=SILENT), "KubernetesUnreachable", None, State.DELETING),
 }  # fmt: skip
@@ -316,6 +441,70 @@ def test_rule(case: str) -> None:
         action,
         state,
     ), decision.status.message
+
+
+QUIET = {
+    "CatchingUp", "Deleting", "Provisioning", "Released", "RunStarted", "Scaled", "Starting", "Stopping", "Streaming",
+    "Superseded", "Suspended", "Upgrading",
+}  # fmt: skip
+"""Reasons of what passes; each other one asks for a person's attention."""
+UNKNOWN = {
+    "CassandraCredentialsRejected", "CassandraUnreachable", "KafkaUnreachable", "KubernetesForbidden",
+    "KubernetesUnreachable",
+}  # fmt: skip
+"""Reasons for which nothing is known: what runs is taken to run on."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reason_says_whether_its_event_is_a_warning_and_the_pipeline_ready(case: str) -> None:
+    world, reason, _, state = CASES[case]
+    events = [event for event in world.said(conditions=()).decide().events if event.reason == reason]
+    assert {event.type is EventType.WARNING for event in events} <= {reason not in QUIET}
+    is_ready = world.decide().status.conditions[0].status == "True"
+    assert is_ready == (
+        reason in {"CatchingUp", "Streaming", "Suspended"} or (reason in UNKNOWN and state is State.RUNNING)
+    )
+
+
+def test_the_record_of_a_cluster_that_is_suspended_matches_no_other_one() -> None:
+    for case in ("suspend, run over", "deleted, run over"):
+        before, after = RECORDED, CASES[case][0].decide().status.cluster
+        forgotten = replace(before, config_hash="", ready_at=None, workers=0, ready_workers=0)
+        assert after == (forgotten if case.startswith("suspend") else before)
+
+
+@pytest.mark.parametrize(("spec_hash", "since"), [(RUN.spec_hash, LONG_AGO), ("old", NOW)])
+def test_the_first_run_of_a_spec_is_remembered_over_its_restarts(spec_hash: str, since: datetime) -> None:
+    ended = replace(RUN, ended_at=NOW, dead=True, spec_hash=spec_hash, first_recorded_at=LONG_AGO)
+    run = FENCED.said(run=ended).decide().status.run
+    assert run is not None
+    assert (run.epoch, run.first_recorded_at) == (3, since)
+
+
+def test_what_is_recorded_of_a_run_before_it_is_started() -> None:
+    row = replace(ROW, epoch=3, driver=None, version=10, offsets={"orders/0": 50, "orders/1": 7}, dead_letters=4)
+    decision = FENCED.seen(fence=row).decide()
+    assert decision.status.run == RunStatus(
+        name="orders-run-3", epoch=3, spec_hash=RUN.spec_hash, cluster_generation=1, recorded_at=NOW,
+        resumed_from=ROW.committed_at, resumed_offsets=57, resumed_dead_letters=4, revision=RUN.revision,
+        first_recorded_at=NOW,
+    )  # fmt: skip
+    assert (decision.status.restarts, decision.status.epoch) == (1, 3)
+    crashed = replace(RUN, epoch=3, name="orders-run-3", recorded_at=LONG_AGO, created_at=None, claimed_at=None)
+    again = FENCED.said(run=crashed).seen(fence=row, runs=()).decide().status
+    assert again.run is not None
+    assert (again.run.recorded_at, again.restarts) == (LONG_AGO, 0), "the same run, tried again"
+    config = started(FENCED.seen(fence=row))
+    assert (config.epoch, config.owner, config.first_batch_limit, config.isolate) == (3, "cluster-1/uid-1", None, False)
+    assert config.finish_until == {}
+
+
+def test_an_earlier_run_that_is_stopping_is_waited_for_after_the_active_one() -> None:
+    earlier = replace(JOB, name="orders-run-1", epoch=1, deleting=True)
+    both = DELETED.said(run=replace(RUN, stop_requested_at=NOW)).seen(runs=(earlier, replace(JOB, deleting=True)))
+    assert "Waiting for orders-run-2 to stop" in both.decide().status.message
+    alone = OVER.seen(runs=(earlier,))
+    assert "Waiting for orders-run-1 to stop" in alone.decide().status.message
 
 
 def test_a_lost_drivers_cluster_is_left_behind() -> None:
@@ -433,6 +622,8 @@ def test_only_a_run_that_is_given_up_while_it_may_commit_is_fenced_by_version() 
     by_version = {name for name, a in fenced.items() if isinstance(a, TakeOverFence) and a.version is not None}
     assert by_version == {
         "no commit for long",
+        "no commit for thrice the last batch",
+        "no sign of life where the driver alone reads",
         "never claimed",
         "master's node lost before the run claimed",
         "all workers' nodes lost under a living run",
