@@ -14,7 +14,7 @@ from bench.options import Options
 from harness.kubernetes.kubectl import Kubectl
 from testbed.environment import Environment
 from testbed.home import Home
-from testbed.images import load_one
+from testbed.images.built_images import load_one
 from testbed.process import Transcript
 from testbed.release import NAMESPACE, RELEASE
 

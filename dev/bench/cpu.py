@@ -18,7 +18,7 @@ from bench.figures import Sample
 from demo.scene import Scene
 from harness.kubernetes.kubectl import Object
 from testbed.cluster import WORKERS
-from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
+from testbed.services.kafka_and_cassandra import NAMESPACE as DATA_NAMESPACE
 
 COMPONENT: Final = "streaming.fencepost.dev/component"
 EVERY_SECONDS: Final = 2.0

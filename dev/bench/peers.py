@@ -26,7 +26,7 @@ from harness.pipelines import code, example_file
 from testbed.cluster import WORKERS
 from testbed.engine import Docker
 from testbed.home import Home
-from testbed.images import load_one
+from testbed.images.built_images import load_one
 from testbed.process import Transcript
 
 NAME: Final = "peers"

@@ -23,9 +23,9 @@ from harness.operator_replicas import leader
 from harness.pipelines import PIPELINE_LABEL, copy_of
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
-from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE as OPERATOR
+from testbed.services.kafka_and_cassandra import NAMESPACE as DATA_NAMESPACE
 
 SECONDS: Final = (2.0, 20.0)
 """How long one fault lasts."""

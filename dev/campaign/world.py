@@ -23,10 +23,10 @@ from harness.kubernetes.kubectl import Kubectl, Object
 from harness.kubernetes.nodes import Nodes
 from harness.pipelines import KIND, SECRET, Pipeline, Place, manifest, merged
 from harness.waiting import eventually
-from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment
-from testbed.packages import install
 from testbed.process import Transcript
+from testbed.programs.host_packages import install
+from testbed.services.kafka_and_cassandra import restricted_namespace
 
 NAME: Final = "campaign"
 PARTITIONS: Final = 4

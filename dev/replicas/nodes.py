@@ -21,8 +21,8 @@ from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceError
 from fencepost.fence.cassandra.session import connect
 from harness.faults.clocks import compile_library, packed
-from testbed.packages import install
 from testbed.process import Transcript
+from testbed.programs.host_packages import install
 
 IMAGE: Final = "fencepost-testbed/cassandra:dev"
 CONFIGURATION: Final = Path(__file__).parents[1] / "testbed" / "cassandra" / "cassandra.yaml"

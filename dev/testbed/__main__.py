@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from testbed import cluster, engine, images
+from testbed import cluster, engine
 from testbed.console import Console
-from testbed.dataservices import NAMESPACE
 from testbed.engine import KEY_LABEL, Docker
 from testbed.environment import NotUpError, load
 from testbed.home import AlreadyRunningError, Home
+from testbed.images import built_images
 from testbed.keys import content_key
 from testbed.plan import BESIDE, IMAGE_STEPS, READY, steps
 from testbed.process import CommandError, Transcript, terminate_children
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
+from testbed.services.kafka_and_cassandra import NAMESPACE
 from testbed.steps import Runner, Step, StepError, StepFailure, closure
 
 POD_LOGS = {
@@ -84,7 +85,7 @@ def down(home: Home, arguments: argparse.Namespace) -> int:
     if docker.answers():
         console.say("cluster", "deleted" if cluster.delete(home, docker, log) else "none there")
         if arguments.all:
-            images.remove_made(docker, KEY_LABEL, log)
+            built_images.remove_made(docker, KEY_LABEL, log)
             if engine.was_started(home):
                 # The layers live on in the cache; an engine that somebody else started keeps its own.
                 log.note(docker.ask("builder", "prune", "--all", "--force", seconds=300) or "")
@@ -129,7 +130,7 @@ def env(home: Home, arguments: argparse.Namespace) -> int:
 def load_image(home: Home, arguments: argparse.Namespace) -> int:
     """Load a local image into the workers that lack it."""
     log = Transcript(home.logs / "load.log")
-    images.load_one(home, arguments.image, log)
+    built_images.load_one(home, arguments.image, log)
     print(f"{arguments.image} is in {' and '.join(cluster.WORKERS)}")
     return 0
 

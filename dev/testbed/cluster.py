@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from testbed import node_image
 from testbed.engine import Docker
 from testbed.home import Home
+from testbed.images import node_image
+from testbed.images.node_image import NodeImage
 from testbed.keys import files_key
-from testbed.node_image import NodeImage
 from testbed.preflight import taken_ports
 from testbed.process import SYSTEM_PATH, Transcript, probe
 from testbed.steps import StepError

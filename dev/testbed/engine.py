@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from testbed.home import Home
-from testbed.packages import install, program
 from testbed.process import Transcript, probe, variables
+from testbed.programs.host_packages import install, program
 from testbed.steps import StepError
 
 KEY_LABEL: Final = "fencepost.testbed.key"

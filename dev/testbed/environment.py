@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.cluster import CASSANDRA_PORT, KAFKA_MTLS_PORT, KAFKA_PORT, KAFKA_SASL_PORT
-from testbed.credentials import KAFKA_PASSWORD, KAFKA_USERNAME, PASSWORD, USERNAME
-from testbed.dataservices import NAMESPACE
 from testbed.home import Home
+from testbed.services.credentials import KAFKA_PASSWORD, KAFKA_USERNAME, PASSWORD, USERNAME
+from testbed.services.kafka_and_cassandra import NAMESPACE
 
 
 class NotUpError(Exception):

@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from testbed.base_images import DebianBase, GolangBase, Registry
-from testbed.certificates import Certificates
 from testbed.cluster import CASSANDRA_PORT, DATA_NODE, KAFKA_PORT, WORKERS, Cluster, Kubectl
-from testbed.credentials import Credentials, KafkaUser
-from testbed.dataservices import DataService
-from testbed.debian_programs import browser, monitoring_programs, redis_program
 from testbed.engine import Docker, Engine
-from testbed.gitops_programs import argo_cd, flux, newer
-from testbed.golang import Go
 from testbed.home import Home
-from testbed.images import REPOSITORY, Image, Loaded
+from testbed.images.base_images import DebianBase, GolangBase, Registry
+from testbed.images.built_images import REPOSITORY, Image, Loaded
+from testbed.images.node_image import IMAGE, NodeImage
 from testbed.network import Network
-from testbed.node_image import IMAGE, NodeImage
 from testbed.preflight import Preflight
+from testbed.programs.debian_programs import browser, monitoring_programs, redis_program
+from testbed.programs.gitops_programs import argo_cd, flux, newer
+from testbed.programs.go_programs import host_tools, node_programs, prose_linter
+from testbed.programs.go_toolchain import Go
 from testbed.release import Operator
+from testbed.services.certificates import Certificates
+from testbed.services.credentials import Credentials, KafkaUser
+from testbed.services.kafka_and_cassandra import DataService
 from testbed.steps import Milestone, Step
-from testbed.tools import host_tools, node_programs, prose_linter
 
 IMAGE_STEPS: Final = ("node-image", "kafka-image", "cassandra-image", "job-image", "operator-image")
 READY: Final = "ready"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from testbed.cluster import Kubectl
-from testbed.dataservices import restricted_namespace
 from testbed.home import Home
-from testbed.images import REPOSITORY, Image
+from testbed.images.built_images import REPOSITORY, Image
 from testbed.keys import files_key, source_files
 from testbed.process import CommandError, Transcript, probe
+from testbed.services.kafka_and_cassandra import restricted_namespace
 from testbed.steps import StepError
 
 NAMESPACE: Final = "fencepost-system"

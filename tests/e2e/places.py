@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from e2e.stream import cassandra
 from harness.kubernetes.kubectl import Kubectl
 from harness.pipelines import KIND, SECRET, Place, code
-from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment
+from testbed.services.kafka_and_cassandra import restricted_namespace
 
 
 @contextmanager

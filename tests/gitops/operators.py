@@ -8,9 +8,9 @@ from typing import Final
 
 from harness.helm import Helm
 from harness.kubernetes.kubectl import Kubectl
-from testbed.dataservices import restricted_namespace
 from testbed.environment import Environment
 from testbed.release import CHART, NAMESPACE, RELEASE
+from testbed.services.kafka_and_cassandra import restricted_namespace
 
 PATIENCE: Final = "--timeout=5m"
 

@@ -26,7 +26,7 @@ from harness.monitoring.prometheus import prometheus
 from harness.waiting import eventually
 from testbed.cluster import WORKERS
 from testbed.environment import Environment
-from testbed.images import REPOSITORY
+from testbed.images.built_images import REPOSITORY
 from testbed.release import NAMESPACE, RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]

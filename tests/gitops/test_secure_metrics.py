@@ -23,7 +23,7 @@ from harness.monitoring.prometheus import prometheus
 from harness.processes import ask
 from harness.waiting import eventually
 from testbed.environment import Environment
-from testbed.images import REPOSITORY
+from testbed.images.built_images import REPOSITORY
 from testbed.release import RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from harness.kubernetes.kubectl import Kubectl, Object
 from harness.kubernetes.nodes import Container, NodeError, Nodes
 from harness.waiting import eventually
-from testbed.dataservices import NAMESPACE as DATA_NAMESPACE
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE as OPERATOR
+from testbed.services.kafka_and_cassandra import NAMESPACE as DATA_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)

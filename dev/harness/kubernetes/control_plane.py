@@ -21,7 +21,7 @@ from typing import Final
 from harness.kubernetes.kubectl import Kubectl, KubectlError
 from harness.waiting import eventually
 from testbed.home import Home
-from testbed.images import REPOSITORY
+from testbed.images.built_images import REPOSITORY
 
 _CERTIFICATE: Final = Path("certificates", "apiserver.crt")
 """In the folder: signed by itself. The API server makes it when it starts."""

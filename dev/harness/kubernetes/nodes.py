@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from testbed.environment import Environment
-from testbed.images import qualified
+from testbed.images.built_images import qualified
 
 _IMAGES: Final = ("ctr", "--namespace=k8s.io", "images")
 

@@ -20,7 +20,7 @@ from typing import Final
 from harness.kubernetes.control_plane import ControlPlane
 from harness.waiting import eventually
 from testbed.home import Home
-from testbed.images import REPOSITORY
+from testbed.images.built_images import REPOSITORY
 
 HOME: Final = "fencepost-system"
 RELEASE: Final = "fencepost"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import packages
 from testbed.home import Home
 from testbed.process import Transcript
+from testbed.programs import host_packages
 
 PROGRAMS = Path("/usr/lib/postgresql")
 SETTINGS = Path("/etc/postgresql-common/createcluster.conf")
@@ -30,7 +30,7 @@ def install(log: Path) -> None:
         SETTINGS.write_text("create_main_cluster = false\n")
     with (Home.of_user().root / "postgresql.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes need it
-        packages.install(("pg_ctlcluster",), Transcript(log))
+        host_packages.install(("pg_ctlcluster",), Transcript(log))
 
 
 def program(name: str) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from testbed import release
 from testbed.home import Home
-from testbed.images import Image
+from testbed.images.built_images import Image
 from testbed.plan import steps
 from unit.charts.rendering import REPOSITORY, objects, one
 from unit.crds.schema import CRD, at

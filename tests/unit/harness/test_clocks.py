@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from harness.faults.clocks import compile_library, packed
-from testbed.packages import install
 from testbed.process import Transcript
+from testbed.programs.host_packages import install
 
 READ = """
 import datetime, json, time

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.base_images import DebianBase, Registry
 from testbed.engine import Docker, lacks_sys_resource
 from testbed.home import Home
+from testbed.images.base_images import DebianBase, Registry
 from testbed.process import Transcript
 
 

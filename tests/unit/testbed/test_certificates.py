@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.certificates import BROKER_NAMES, FILES, make_certificates
 from testbed.process import Transcript
+from testbed.services.certificates import BROKER_NAMES, FILES, make_certificates
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.base_images import Registry
 from testbed.cluster import NODES, RECORD, Cluster, delete, owned
 from testbed.engine import Docker, process_start, stop, was_started
 from testbed.environment import NotUpError, load
 from testbed.home import Home
-from testbed.images import qualified
+from testbed.images.base_images import Registry
+from testbed.images.built_images import qualified
+from testbed.images.node_image import NodeImage
 from testbed.network import Network, node_script, plugin_configuration
-from testbed.node_image import NodeImage
 from testbed.process import Transcript
 from testbed.steps import StepError
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import images
 from testbed.engine import Docker
 from testbed.home import Home
+from testbed.images import built_images
 from testbed.process import CommandError, Transcript
 
 NODES = ("one", "two")
@@ -38,18 +38,18 @@ def test_two_archives_with_a_common_layer_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault: each holds the layer at one node and waits for it at the other."""
-    monkeypatch.setattr(images, "LOAD_LIMIT", 10)
+    monkeypatch.setattr(built_images, "LOAD_LIMIT", 10)
 
     def load(late: str) -> None:
         docker = engine(tmp_path, late=late, importing="sh -c 'cat >/dev/null'")
-        images.load(docker, NODES, ["image:dev"], Transcript(tmp_path / f"{late}.log"))
+        built_images.load(docker, NODES, ["image:dev"], Transcript(tmp_path / f"{late}.log"))
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(load, NODES))
 
 
 def test_an_import_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "LOAD_LIMIT", 1)
+    monkeypatch.setattr(built_images, "LOAD_LIMIT", 1)
     docker = engine(tmp_path, late=NODES[1], importing="sleep 60")
     with pytest.raises(CommandError, match="took more than 1 s"):
-        images.load(docker, NODES, ["image:dev"], Transcript(tmp_path / "log"))
+        built_images.load(docker, NODES, ["image:dev"], Transcript(tmp_path / "log"))

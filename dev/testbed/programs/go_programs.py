@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from testbed import versions
-from testbed.golang import BUILD, QUIET
 from testbed.home import Home
 from testbed.keys import content_key, files_key, folder_files
-from testbed.packages import install
 from testbed.process import Transcript
+from testbed.programs.go_toolchain import BUILD, QUIET
+from testbed.programs.host_packages import install
 
-_FOLDER: Final = Path(__file__).parent
+_FOLDER: Final = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)

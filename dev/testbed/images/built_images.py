@@ -19,7 +19,7 @@ from testbed.process import Transcript
 from testbed.steps import StepError
 
 DEV_TAG: Final = "dev"
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
 
 LOAD_LIMIT: Final = 900
 """Seconds for one archive. The job image, the largest, took 40 to 80 on two CPUs."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from testbed.cluster import Kubectl
-from testbed.credentials import KAFKA_PASSWORD, KAFKA_USERNAME
-from testbed.dataservices import KEY_ANNOTATION, NAMESPACE, restricted_namespace
 from testbed.home import Home
-from testbed.packages import install
 from testbed.process import Transcript
+from testbed.programs.host_packages import install
+from testbed.services.credentials import KAFKA_PASSWORD, KAFKA_USERNAME
+from testbed.services.kafka_and_cassandra import KEY_ANNOTATION, NAMESPACE, restricted_namespace
 
 SECRET: Final = "kafka-tls"  # noqa: S105  # a name
 BROKER_NAMES: Final = ("127.0.0.1", "localhost", f"kafka.{NAMESPACE}.svc.cluster.local", f"kafka.{NAMESPACE}.svc")

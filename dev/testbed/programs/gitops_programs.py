@@ -13,8 +13,8 @@ from testbed import versions
 from testbed.home import Home
 from testbed.keys import content_key
 from testbed.process import Transcript
+from testbed.programs.go_programs import Program, module_folder
 from testbed.steps import StepError
-from testbed.tools import Program, module_folder
 
 _LAST: Final = 19
 """These builds give way to all that the cluster needs."""

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from testbed import versions
-from testbed.base_images import Registry
 from testbed.engine import KEY_LABEL, Docker
 from testbed.home import Home
+from testbed.images.base_images import Registry
 from testbed.keys import files_key, folder_files
 from testbed.process import CommandError, Transcript
+from testbed.programs.go_programs import module_folder
 from testbed.steps import StepError
-from testbed.tools import module_folder
 
-_FOLDER: Final = Path(__file__).parent
+_FOLDER: Final = Path(__file__).parents[1]
 NODE_FOLDER: Final = _FOLDER / "node"
 IMAGE: Final = f"kindest/node:v{versions.KUBERNETES}"
 PROGRAMS: Final = ("kubernetes", "etcd", "coredns", "pause", "local-path-provisioner")

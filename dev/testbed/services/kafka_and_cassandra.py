@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from testbed.cluster import Kubectl
-from testbed.images import Image
+from testbed.images.built_images import Image
 from testbed.keys import files_key
 from testbed.process import CommandError, Transcript
 from testbed.steps import StepError
 
 NAMESPACE: Final = "fencepost-testbed"
 KEY_ANNOTATION: Final = "fencepost.test/key"
-MANIFESTS: Final = Path(__file__).parent / "manifests"
+MANIFESTS: Final = Path(__file__).parents[1] / "manifests"
 NAMESPACE_MANIFEST: Final = MANIFESTS / "namespace.yaml"
 
 

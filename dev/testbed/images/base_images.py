@@ -18,12 +18,12 @@ from typing import Final
 from testbed.engine import KEY_LABEL, Docker
 from testbed.home import Home
 from testbed.keys import files_key
-from testbed.packages import install
 from testbed.process import Transcript, variables
+from testbed.programs.host_packages import install
 from testbed.steps import StepError
 from testbed.versions import GO_MINIMUM
 
-_FOLDER: Final = Path(__file__).parent
+_FOLDER: Final = Path(__file__).parents[1]
 DEBIAN_SCRIPT: Final = _FOLDER / "debian" / "make-base.sh"
 GOLANG_IMAGE: Final = f"golang:{'.'.join(map(str, GO_MINIMUM))}-bookworm"
 GOLANG_DOCKERFILE: Final = _FOLDER / "golang" / "Dockerfile"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from testbed.home import Home
-from testbed.packages import program
 from testbed.process import CommandError, Transcript
+from testbed.programs.host_packages import program
 from testbed.steps import StepError
 
 _BUILT_IN: Final = b"/usr/share/prometheus/alertmanager"

@@ -1,0 +1,1 @@
+"""Programs that the testbed builds or unpacks: from Go modules and from Debian packages."""

@@ -1,0 +1,1 @@
+"""Kafka and Cassandra in the cluster, and who may log in to them."""
