@@ -19,9 +19,9 @@ from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
 from fencepost_operator.runtime.crd_check import missing_gauge
-from fencepost_operator.runtime.memory_metrics import MemoryCollector
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.page_metrics import OldestUnsent, PrometheusPageMetrics
+from fencepost_operator.runtime.metrics.container_memory import MemoryCollector
+from fencepost_operator.runtime.metrics.page_delivery import OldestUnsent, PrometheusPageMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from generators.reference import ROOT
 
 FILE: Final = ROOT / "docs/metrics.md"

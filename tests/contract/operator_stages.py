@@ -39,7 +39,7 @@ from fencepost_operator.api import (
     ObjectKey,
 )
 from fencepost_operator.errors import Unreachable
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Ports
 from flights.topics import Topics
 from harness.waiting import answered

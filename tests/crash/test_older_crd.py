@@ -21,7 +21,7 @@ from fakes.stage import POLICY, Stage
 from fakes.world import World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import Reason, write_rewind_status, write_status
-from fencepost_operator.runtime.unkept import AGAIN
+from fencepost_operator.runtime.pruned_status import AGAIN
 
 QUICK = replace(POLICY, page_resolve_after=10.0)
 

@@ -17,7 +17,7 @@ from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import JsonFormatter
-from fencepost_operator.runtime.metrics import MOST_PARTITIONS, PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import MOST_PARTITIONS, PrometheusMetrics
 from security.hostile import hostile_text
 
 KEY: Final = ObjectKey("tenant", "departures")

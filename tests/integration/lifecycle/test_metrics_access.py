@@ -16,7 +16,7 @@ from fencepost_operator.adapters.kubernetes.access_reviews import Reviews
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.errors import NotLeading
 from fencepost_operator.ports import Access
-from fencepost_operator.runtime.secure_metrics import SecureMetrics
+from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
 from harness.kubernetes.control_plane import ControlPlane, control_plane
 from harness.kubernetes.kubectl import Kubectl
 

@@ -29,7 +29,7 @@ from fencepost.worker.exposition import exposition as of_worker
 from fencepost.worker.processes import processes
 from fencepost_operator.api import Condition, FailureStatus, ObjectKey, Reason, State, Status
 from fencepost_operator.observation import Backlog
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from generators.panels import BOARDS
 from gitops.dashboards import figures, queries
 from harness.monitoring.prometheus import Prometheus

@@ -23,7 +23,7 @@ from fencepost_operator.api.crds import KINDS
 from fencepost_operator.api.pages import PageStatus
 from fencepost_operator.api.status import ClusterStatus, RunStatus
 from fencepost_operator.errors import PortError
-from fencepost_operator.runtime.unkept import Unkept
+from fencepost_operator.runtime.pruned_status import PrunedStatuses
 from harness.waiting import eventually_async
 from integration.operator.cluster import REPOSITORY, pipeline_manifest
 
@@ -100,17 +100,17 @@ async def test_what_an_older_crd_drops_is_found_and_remembered(
 ) -> None:
     assert await KubernetesCrds(api).missing(PLURAL) == tuple(sorted((*DROPPED, *REFUSED)))
     found = await older.created(api, pipelines, namespace)
-    unkept: Unkept[Pipeline] = Unkept()
+    pruned: PrunedStatuses[Pipeline] = PrunedStatuses()
     written = await pipelines.write_status(found, FULL)
-    assert set(unkept.note(written, FULL, NOW)) == set(DROPPED)
+    assert set(pruned.note(written, FULL, NOW)) == set(DROPPED)
     read = await pipelines.read(found.key)
     assert read is not None
     assert read.status != FULL
-    assert unkept.restored(read).status == FULL
+    assert pruned.restored(read).status == FULL
     again = await pipelines.write_status(read, FULL)
-    assert unkept.note(again, FULL, NOW) == ()
+    assert pruned.note(again, FULL, NOW) == ()
     assert again.resource_version == read.resource_version, "the same written again changes nothing"
-    assert unkept.as_kept(unkept.restored(again)).status == read.status
+    assert pruned.as_kept(pruned.restored(again)).status == read.status
 
 
 async def test_what_an_older_crd_refuses_is_left_out_and_remembered(
@@ -121,10 +121,10 @@ async def test_what_an_older_crd_refuses_is_left_out_and_remembered(
     cluster = ClusterStatus(release="r", generation=1, config_hash="h", requested_at=NOW)
     page = replace(PAGE, severity=Severity.CRITICAL, quiet_since=None)
     wanted = replace(FULL, state=State.RUNNING, cluster=cluster, pages=(page,), run=replace(RUN, master_uid=None))
-    unkept: Unkept[Pipeline] = Unkept()
+    pruned: PrunedStatuses[Pipeline] = PrunedStatuses()
     written = await pipelines.write_status(found, wanted)
     assert written.status == replace(wanted, state=State.PENDING, cluster=None, pages=())
-    assert set(unkept.note(written, wanted, NOW)) >= {"status.state", "status.cluster", "status.pages"}
+    assert set(pruned.note(written, wanted, NOW)) >= {"status.state", "status.cluster", "status.pages"}
     again = await pipelines.write_status(written, wanted)
-    assert unkept.note(again, wanted, NOW) == ()
+    assert pruned.note(again, wanted, NOW) == ()
     assert again.resource_version == written.resource_version, "the same written again changes nothing"

@@ -16,7 +16,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.runtime import controller as module
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.turns import TENANT, Turns
 from harness.waiting import eventually_async
 

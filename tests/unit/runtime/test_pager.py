@@ -19,7 +19,7 @@ from fencepost_operator.paging.lanes import BUDGET, BUDGET_PER_HOUR, BURST, REFU
 from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.page import Page, PagingProblem
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
-from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
+from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
 from unit.operator.scenes import NOW
 

@@ -14,8 +14,8 @@ from fakes.stage import POLICY
 from fakes.world import World
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.passes import FAILING_AFTER, Passes
+from fencepost_operator.runtime.metrics.passes import FAILING_AFTER, Passes
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Reconciler
 from unit.operator.scenes import NOW
 

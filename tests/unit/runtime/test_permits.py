@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.runtime.permits import ASKS_AGAIN, RestartPermits
+from fencepost_operator.runtime.restart_permits import ASKS_AGAIN, RestartPermits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 A, B, C, D = (ObjectKey("shop", name) for name in "abcd")

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.runtime.http import Probes
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
+from fencepost_operator.runtime.probes import Probes
 
 KEY = ObjectKey("n", "a")
 

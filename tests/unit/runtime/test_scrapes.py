@@ -13,8 +13,8 @@ import pytest
 
 from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.observation import Backlog
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.scrapes import KEPT, Scrapes
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
+from fencepost_operator.runtime.metrics.scrapes import KEPT, Scrapes
 
 KEY = ObjectKey("n", "a")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

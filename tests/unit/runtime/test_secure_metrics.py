@@ -10,8 +10,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.ports import Access
-from fencepost_operator.runtime import secure_metrics
-from fencepost_operator.runtime.secure_metrics import SecureMetrics
+from fencepost_operator.runtime.metrics import tls_endpoint
+from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
 from fencepost_operator.settings import Settings, SettingsError
 
 
@@ -44,7 +44,7 @@ async def test_the_token_is_the_bearers(header: str, token: str, monkeypatch: py
         asked.append(found)
         return Access.UNKNOWN
 
-    monkeypatch.setattr(secure_metrics, "Certificate", lambda _: None)
+    monkeypatch.setattr(tls_endpoint, "Certificate", lambda _: None)
     served = SecureMetrics(exposition, folder=Path("/"), access=access)
     answer = await served.metrics(make_mocked_request("GET", "/metrics", headers={"Authorization": header}))
     assert (answer.status, asked) == (401, [token])
@@ -54,7 +54,7 @@ async def test_nobody_reads_while_the_api_server_does_not_answer(monkeypatch: py
     async def access(_token: str, _source: str) -> Access:
         raise Unreachable("no answer", remedy="wait")
 
-    monkeypatch.setattr(secure_metrics, "Certificate", lambda _: None)
+    monkeypatch.setattr(tls_endpoint, "Certificate", lambda _: None)
     served = SecureMetrics(exposition, folder=Path("/"), access=access)
     answer = await served.metrics(make_mocked_request("GET", "/metrics", headers={"Authorization": "Bearer a"}))
     assert answer.status == 503

@@ -27,7 +27,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.logs import PIPELINE, JsonFormatter
 from fencepost_operator.observation import Backlog
-from fencepost_operator.runtime.metrics import MOST_LAGS, PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import MOST_LAGS, PrometheusMetrics
 from fencepost_operator.settings import Settings, SettingsError
 
 KEY = ObjectKey("n", "a")

@@ -12,7 +12,7 @@ from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.watches import _registry
 
 KEY: Final = ObjectKey("shop", "orders")

@@ -16,7 +16,7 @@ from aiohttp import web
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.metrics import PrometheusMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 
 KINDS = {
     ("", "v1"): ("pods", "namespaces"),

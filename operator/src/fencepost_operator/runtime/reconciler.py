@@ -50,8 +50,8 @@ from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.observer import Observer
-from fencepost_operator.runtime.permits import RestartPermits
-from fencepost_operator.runtime.unkept import Unkept
+from fencepost_operator.runtime.pruned_status import PrunedStatuses
+from fencepost_operator.runtime.restart_permits import RestartPermits
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ class Reconciler:
     _steps: ClockSteps = field(default_factory=ClockSteps)
     _unpaged: set[ObjectKey] = field(default_factory=set)
     """Pipelines whose pages the API server did not keep, as the log says once."""
-    _unkept: Unkept[Pipeline] = field(default_factory=Unkept)
-    _unkept_rewinds: Unkept[Rewind] = field(default_factory=Unkept)
+    _pruned: PrunedStatuses[Pipeline] = field(default_factory=PrunedStatuses)
+    _pruned_rewinds: PrunedStatuses[Rewind] = field(default_factory=PrunedStatuses)
 
     def __post_init__(self) -> None:
         self.permits = RestartPermits(
@@ -141,7 +141,7 @@ class Reconciler:
             self._attempts.pop(key, None)
             self._steps.forget(key)
             self._unpaged.discard(key)
-            self._unkept.forget(key)
+            self._pruned.forget(key)
             self.permits.forget(key)
             self._tell_restarts(self.ports.clock.now())
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
@@ -151,7 +151,7 @@ class Reconciler:
             self.ports.pager.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
-        pipeline = await observer.with_valid_spec(self._unkept.restored(pipeline))
+        pipeline = await observer.with_valid_spec(self._pruned.restored(pipeline))
         observation = await observer.observe(pipeline)
         steady = self._steps.is_steady(key, observation.now, self.ports.clock.monotonic())
         if not steady:
@@ -208,14 +208,14 @@ class Reconciler:
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then publish the Events: what is done next must be known beforehand."""
         events = decision.events
-        if decision.status != pipeline.status or self._unkept.is_due(pipeline, self.ports.clock.now()):
+        if decision.status != pipeline.status or self._pruned.is_due(pipeline, self.ports.clock.now()):
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
             self.ports.metrics.recorded(self.ports.clock.now())
             pipeline = written.under(pipeline)
-            if missing := self._unkept.note(pipeline, decision.status, self.ports.clock.now()):
+            if missing := self._pruned.note(pipeline, decision.status, self.ports.clock.now()):
                 events = (*events, outdated(PLURAL, missing))
         self._page(pipeline, decision)
-        pipeline = self._unkept.restored(pipeline)
+        pipeline = self._pruned.restored(pipeline)
         await self._publish_events(pipeline, events)
         await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed
@@ -230,7 +230,7 @@ class Reconciler:
         afterwards that it was, and each pass would tell it again.
         """
         now, status = self.ports.clock.now(), decision.status
-        kept = {page.reason for page in self._unkept.as_kept(pipeline).status.pages}
+        kept = {page.reason for page in self._pruned.as_kept(pipeline).status.pages}
         due = [page for page in due_pages(pipeline, status, now) if page.reason in kept]
         if status.pages and not kept and pipeline.key not in self._unpaged:
             self._unpaged.add(pipeline.key)
@@ -248,7 +248,7 @@ class Reconciler:
         """Return the observation with the rewinds as they were written."""
         if not isinstance(observation.rewinds, Known):
             return observation
-        rewinds = tuple(self._unkept_rewinds.restored(rewind) for rewind in observation.rewinds.value)
+        rewinds = tuple(self._pruned_rewinds.restored(rewind) for rewind in observation.rewinds.value)
         return replace(observation, rewinds=Known(rewinds))
 
     async def _record_rewinds(self, updates: Sequence[RewindUpdate]) -> None:
@@ -256,9 +256,9 @@ class Reconciler:
         for update in updates:
             rewind, status, finished = update.rewind, update.status, update.status.is_finished
             events, now = update.events, self.ports.clock.now()
-            if status != rewind.status or self._unkept_rewinds.is_due(rewind, now):
+            if status != rewind.status or self._pruned_rewinds.is_due(rewind, now):
                 rewind = await self.ports.rewinds.write_status(rewind, status)
-                if missing := self._unkept_rewinds.note(rewind, status, now):
+                if missing := self._pruned_rewinds.note(rewind, status, now):
                     events = (*events, outdated(REWIND_PLURAL, missing))
             if (rewind.is_held, rewind.is_marked_finished) != (update.held, finished):
                 await self.ports.rewinds.mark(rewind, held=update.held, finished=finished)

@@ -17,8 +17,8 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.runtime.controller import STUCK_AFTER
 from fencepost_operator.runtime.heartbeat import Heartbeat, Troubles
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-from fencepost_operator.runtime.page_metrics import PrometheusPageMetrics
+from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
 from fencepost_operator.settings import Settings
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from fencepost_operator.errors import PortError
 from fencepost_operator.ports import Access
-from fencepost_operator.runtime.http import serving
+from fencepost_operator.runtime.http_listener import serving
 from fencepost_operator.settings import SettingsError
 
 log = logging.getLogger(__name__)

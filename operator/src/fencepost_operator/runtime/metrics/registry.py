@@ -22,11 +22,11 @@ from fencepost_operator.api import ObjectKey, Reason, State, Status
 from fencepost_operator.decision.durability import SETTINGS
 from fencepost_operator.decision.kafka.throughput import catch_up_seconds
 from fencepost_operator.observation import Backlog
-from fencepost_operator.runtime.batch_metrics import BatchHistograms
-from fencepost_operator.runtime.memory_metrics import MemoryCollector
-from fencepost_operator.runtime.partition_metrics import MOST_SERIES, PartitionGauge, SeriesBudget
-from fencepost_operator.runtime.passes import Passes
-from fencepost_operator.runtime.restart_metrics import RestartCounter
+from fencepost_operator.runtime.metrics.batches import BatchHistograms
+from fencepost_operator.runtime.metrics.container_memory import MemoryCollector
+from fencepost_operator.runtime.metrics.partitions import MOST_SERIES, PartitionGauge, SeriesBudget
+from fencepost_operator.runtime.metrics.passes import Passes
+from fencepost_operator.runtime.metrics.restarts import RestartCounter
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series of each counter, which no alert reads
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST

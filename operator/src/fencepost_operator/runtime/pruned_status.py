@@ -35,7 +35,7 @@ class _Gap:
 
 
 @dataclass(slots=True)
-class Unkept(Generic[K]):
+class PrunedStatuses(Generic[K]):
     """The statuses of one kind that were not kept. What is here is lost with the process, and may be."""
 
     _gaps: dict[ObjectKey, _Gap] = field(default_factory=dict)

@@ -1,11 +1,10 @@
-"""HTTP for the kubelet, served by the loop that does the work: when it is blocked, probes fail.
+"""The kubelet's probes, served by the loop that does the work: when it is blocked, probes fail.
 
 On a listener of its own: however many connections wait for metrics, a probe does not queue behind them.
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,21 +12,8 @@ from aiohttp import web
 
 from fencepost_operator.ports import Clock
 from fencepost_operator.runtime.controller import STUCK_AFTER
-from fencepost_operator.runtime.metrics import PrometheusMetrics
-
-
-@asynccontextmanager
-async def serving(port: int, *routes: web.RouteDef, encryption: ssl.SSLContext | None = None) -> AsyncIterator[None]:
-    """Serve the routes on all addresses while the context lasts."""
-    application = web.Application()
-    application.add_routes(routes)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, None, port, ssl_context=encryption).start()
-        yield
-    finally:
-        await runner.cleanup()
+from fencepost_operator.runtime.http_listener import serving
+from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 
 
 class Probes:

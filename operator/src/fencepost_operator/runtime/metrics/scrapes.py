@@ -13,8 +13,8 @@ from typing import Final
 
 from aiohttp import web
 
-from fencepost_operator.runtime.http import serving
-from fencepost_operator.runtime.metrics import CONTENT_TYPE, PrometheusMetrics
+from fencepost_operator.runtime.http_listener import serving
+from fencepost_operator.runtime.metrics.registry import CONTENT_TYPE, PrometheusMetrics
 
 KEPT: Final = 3.0
 """Seconds for which a text is served again; Prometheus asks every 15 s."""
