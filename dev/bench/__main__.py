@@ -7,26 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import (
-    apply,
-    backlog,
-    batch,
-    cells,
-    commit,
-    growth,
-    image_sizes,
-    latency,
-    lost_node,
-    memtables,
-    metrics,
-    operator_memory,
-    pages,
-    peers,
-    recovery,
-    zombie,
-)
-from bench.figures import Result
+from bench.costs import backlog, batch, cells, commit, growth, image_sizes, memtables, operator_memory, peers, scrapes
+from bench.delays import apply, latency, lost_node, page_delay, recovery, zombie
 from bench.options import FOLDER, Options
+from bench.samples import Result
 from flights.console import Console
 
 BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
@@ -43,7 +27,7 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     growth.NAME: growth.measure,
     peers.NAME: peers.measure,
     memtables.NAME: memtables.measure,
-    metrics.NAME: metrics.measure,
+    scrapes.NAME: scrapes.measure,
 }
 """Programs whose parts can be measured one by one, and go on where they were interrupted."""
 STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
@@ -53,7 +37,7 @@ STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
 }
 """Programs that can measure an earlier build in turns with this one."""
 IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
-    "pages": pages.measure,
+    "pages": page_delay.measure,
     lost_node.NAME: lost_node.measure,
 }
 WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from bench.figures import Sample
-from bench.recovery import log_lines
+from bench.delays.recovery import log_lines
+from bench.samples import Sample
 from bench.stage import committed
 from demo.scene import Scene
 from fencepost.fence import FenceRow, FenceUnavailable

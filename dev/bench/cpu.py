@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from bench.figures import Sample
+from bench.samples import Sample
 from demo.scene import Scene
 from harness.kubernetes.kubectl import Object
 from testbed.cluster import WORKERS

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bench.figures import commit_id
+from bench.samples import commit_id
 
 FOLDER: Final = Path(".cache/bench")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import Result
+from bench.samples import Result
 from demo.scene import SceneError
 from fencepost.fence import FenceError
 from flights.console import Console

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from bench import catch_up, growth, heap
-from bench.figures import Result, Sample
+from bench import catch_up, heap
+from bench.costs import growth
+from bench.samples import Result, Sample
 from bench.stage import staged, wait_for_commit
 from demo.scene import Scene
 from fencepost_operator.api.quantities import parse_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bench.cpu import COMPONENT
-from bench.recovery import log_lines
+from bench.delays.recovery import log_lines
 from demo.scene import Scene
 from harness.kubernetes.kubectl import Kubectl, KubectlError
 from harness.kubernetes.nodes import Container

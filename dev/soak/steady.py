@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from bench.figures import Result
+from bench.samples import Result
 from bench.stage import source, staged, wait_for_commit
 from flights.console import Console
 from soak.resources import figures

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from bench.figures import Sample
+from bench.samples import Sample
 from flights.console import Console
 from harness.kubernetes.kubectl import KubectlError
 from harness.kubernetes.nodes import NodeError

@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import pytest
 
-from bench import cpu, growth, memtables, peers
+from bench import cpu
 from bench.__main__ import main
 from bench.contest import ContestError, Mark, Run, collected, driver_mark, span
-from bench.latency import latencies
+from bench.costs import growth, memtables, peers
+from bench.delays.latency import latencies
 from bench.options import Journal, Options
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.table import CassandraFenceTable
@@ -236,7 +237,7 @@ def test_growth_counts_full_batches_after_full_batches(monkeypatch: pytest.Monke
 
 def test_a_records_latency_is_that_of_the_first_commit_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
     done = [(None, change(1, 2, 2, 1_000)), (None, change(2, 4, 2, 1_300))]
-    monkeypatch.setattr("bench.latency.commits", lambda _: done)
+    monkeypatch.setattr("bench.delays.latency.commits", lambda _: done)
     # Offsets 0 to 4; the first is before the time that is measured, the last is not committed yet.
     assert latencies([], {"growth/0": [100, 900, 950, 1_200, 1_250]}, 500, 2_000) == [100, 350, 100]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.figures import Result, Sample
+from bench.costs.peers import CONTESTANTS
+from bench.costs.peers import result as peers
+from bench.delays.recovery import STEPS
 from bench.options import Journal, Options
-from bench.peers import CONTESTANTS
-from bench.peers import result as peers
-from bench.recovery import STEPS
+from bench.samples import Result, Sample
 from generators import plots
 from generators.benchmarks import FOLDER, PAGE, TABLES, TEMPLATE, collect, render
 from generators.figures import Figures, read, summary

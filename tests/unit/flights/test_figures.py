@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import Result, Sample
-from bench.recovery import Recovery, fence_moments, known, log_lines
+from bench.delays.recovery import Recovery, fence_moments, known, log_lines
+from bench.samples import Result, Sample
 from demo.play import next_commit
 from flights.console import Console
 from flights.history import HistoryRow

@@ -2,7 +2,7 @@
 
 A row is `1, id of the prepared statement, number of values`, then each value as its length and its bytes, with the
 length -1 for null (CQL binary protocol v5, §4.1.7).  Fourteen columns took 6.6 CPU-µs per row value by value, with the
-Cassandra driver's own loops, and take 0.64 like this (dev/bench/encoding.py).
+Cassandra driver's own loops, and take 0.64 like this (dev/bench/costs/encoding.py).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bench import cpu
-from bench.encoding import DETAILS, ROWS, departures, in_one_type
-from bench.figures import Result, Sample
+from bench.costs.encoding import DETAILS, ROWS, departures, in_one_type
+from bench.samples import Result, Sample
 from demo.scene import Scene
 from fencepost.fence.cassandra.schema import STATEMENT_LIMIT
 from fencepost.sinks.cassandra.writer import Target, write

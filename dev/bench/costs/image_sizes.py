@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from bench.figures import Result, Sample
+from bench.samples import Result, Sample
 from flights.console import Console
 from testbed.environment import load
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from bench import cpu
 from bench.contest import run
-from bench.figures import Result, Sample
+from bench.costs.peers import CONTESTANTS, PER_BATCH, clean
 from bench.options import Journal, Options
-from bench.peers import CONTESTANTS, PER_BATCH, clean
+from bench.samples import Result, Sample
 from bench.stage import source, staged
 from flights.console import Console
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from bench import cpu
 from bench.contest import Run, fencepost, run
-from bench.figures import Result, Sample
+from bench.costs.peers import clean
 from bench.options import Journal, Options
-from bench.peers import clean
+from bench.samples import Result, Sample
 from bench.stage import make_namespace, source, staged
 from demo.scene import DRIVER, Scene
 from fencepost.contract import METRICS_PORT

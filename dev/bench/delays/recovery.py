@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Final
 
 from bench.before import Build, blocks
-from bench.figures import Result, Sample
 from bench.options import Options
+from bench.samples import Result, Sample
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
 from flights.console import Console

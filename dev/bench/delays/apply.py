@@ -6,9 +6,9 @@ import time
 from typing import Final
 
 from bench.before import Build, blocks
-from bench.figures import Result, Sample
+from bench.delays.recovery import ROUNDS, Recovery, driver_moments, fence_moments, known, samples
 from bench.options import Options
-from bench.recovery import ROUNDS, Recovery, driver_moments, fence_moments, known, samples
+from bench.samples import Result, Sample
 from bench.stage import source, staged, wait_for_commit
 from demo.scene import Scene
 from flights.console import Console

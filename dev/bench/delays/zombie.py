@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from bench.before import Build, blocks
-from bench.figures import Result
+from bench.delays.recovery import RATE, ROUNDS, Recovery, recoveries, samples
 from bench.options import Options
-from bench.recovery import RATE, ROUNDS, Recovery, recoveries, samples
+from bench.samples import Result
 from bench.stage import source, staged, wait_for_commit
 from flights.console import Console
 from testbed.environment import load

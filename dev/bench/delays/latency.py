@@ -13,7 +13,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from bench.figures import Result, Sample
+from bench.samples import Result, Sample
 from bench.stage import TRANSFORMS, pipeline, source, staged, wait_for_commit
 from demo.scene import Scene
 from fencepost.contract import split_offset_key

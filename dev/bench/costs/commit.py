@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from bench.figures import Result, Sample
+from bench.samples import Result, Sample
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.session import connect

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from bench.figures import Result, Sample
+from bench.delays.recovery import Recovery, driver_moments, fence_moments, known
 from bench.options import Options
-from bench.recovery import Recovery, driver_moments, fence_moments, known
+from bench.samples import Result, Sample
 from bench.stage import committed, make_namespace, source, staged, wait_for_commit
 from demo.scene import Scene
 from fencepost.fence import FenceRow

@@ -1,7 +1,7 @@
 """CPU-µs per row of the sink's worker half up to the bytes of its requests: a batch of the departures example.
 
-In process, without Cassandra: `python -m bench.encoding`, for a column per value and for one user-defined type.  All of
-it is counted, grouping and messages included.  `bench cells` writes both to Cassandra.
+In process, without Cassandra: `python -m bench.costs.encoding`, for a column per value and for one user-defined type.
+All of it is counted, grouping and messages included.  `bench cells` writes both to Cassandra.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from bench.figures import Result, Sample
+from bench.delays.page_faults import Fault, Stand, faults
+from bench.delays.recovery import Recovery, known, log_lines
 from bench.options import Options
-from bench.page_faults import Fault, Stand, faults
-from bench.recovery import Recovery, known, log_lines
+from bench.samples import Result, Sample
 from bench.stage import make_namespace, source, staged, wait_for_commit
 from demo.scene import EPOCH, PARTITIONS, Scene
 from flights.console import Console

@@ -6,7 +6,7 @@ import copy
 import time
 from typing import Any, Final
 
-from bench.figures import Result, Sample
+from bench.samples import Result, Sample
 from bench.stage import staged
 from demo.scene import Scene
 from flights.console import Console

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from bench import cpu
 from bench.contest import Contestant, Mark, fencepost, run
-from bench.figures import Result, Sample
 from bench.options import Journal, Options
+from bench.samples import Result, Sample
 from bench.stage import make_namespace, source, staged
 from demo.scene import Scene
 from flights.console import Console
@@ -36,8 +36,8 @@ ROUNDS: Final = 2
 CORES: Final = 2
 IMAGE: Final = "fencepost-peer:dev"
 POD: Final = "peer"
-FOLDER: Final = Path(__file__).with_name("peer")
-CEILING: Final = Path(__file__).with_name("ceiling") / "uncommitted.py"
+FOLDER: Final = Path(__file__).parents[1] / "peer"
+CEILING: Final = Path(__file__).parents[1] / "ceiling" / "uncommitted.py"
 
 
 def measure(console: Console, options: Options) -> Result:

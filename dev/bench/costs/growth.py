@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from bench.figures import Result, Sample
 from bench.options import Journal, Options
+from bench.samples import Result, Sample
 from bench.stage import make_namespace, staged, wait_for_commit
 from demo.scene import Scene
 from flights.console import Console

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bench import catch_up, cpu, heap
-from bench.figures import Result, Sample
+from bench.samples import Result, Sample
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Scene
 from fencepost_cli.history.checks import check_history

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
-from bench.figures import Result, Sample
-from bench.recovery import log_lines
+from bench.delays.recovery import log_lines
+from bench.samples import Result, Sample
 from bench.stage import TRANSFORMS, pipeline, source, staged, wait_for_commit
 from flights.console import Console
 from flights.history import commits

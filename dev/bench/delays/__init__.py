@@ -1,0 +1,1 @@
+"""Seconds until something has happened: a first commit, a recovery, a page."""
