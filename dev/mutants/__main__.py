@@ -14,7 +14,7 @@ import pytest
 
 from mutants.modules import MODULES, ROOT, Module
 from mutants.mutations import Mutation, mutations_of
-from mutants.plugin import WAITING, Mutant, Plugin
+from mutants.plugin import Mutant, Plugin
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def score(modules: Sequence[Module], *, count: int, seed: int, jobs: int, root: 
     paths = sorted({path for module in modules for path in module.tests})
     with TemporaryDirectory() as folder:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
-        options = ["-q", "-s", "-n0", "-p", "no:cacheprovider", f"--timeout={WAITING}", f"--rootdir={root}"]
+        options = ["-q", "-s", "-n0", "-p", "no:cacheprovider", f"--rootdir={root}"]
         status = pytest.main([*options, *(str(root / path) for path in paths)], plugins=[plugin])
     if plugin.unsound or status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         print("These tests fail without a mutant, or cannot be collected:", *plugin.unsound, sep="\n  ")

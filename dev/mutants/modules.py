@@ -16,11 +16,12 @@ RULE_TESTS: Final = (
         f"tests/unit/operator/test_{name}.py"
         for name in (
             "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
-            "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness", "restart_budget",
-            "rules", "shared_cluster", "silence", "throughput", "timeouts", "told_failures", "unproven_death",
+            "lost_records", "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness",
+            "restart_budget", "rollback_rules", "rules", "shared_cluster", "silence", "throughput", "timeouts",
+            "told_failures", "unproven_death",
         )
     ),
-    *(f"tests/crash/test_{name}.py" for name in ("losses", "restoring", "revisions", "unfinished_batch")),
+    "tests/crash/test_unfinished_batch.py",
 )  # fmt: skip
 REWIND_TESTS: Final = (
     *(f"tests/unit/operator/test_{name}.py" for name in ("purge_job", "rewind_rules", "rewind_target")),

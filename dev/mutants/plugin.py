@@ -28,8 +28,8 @@ PATIENCE: Final = 10.0
 """How many times longer than before a test may take, in CPU time, until a mutant counts as one that loops."""
 GRACE: Final = 2.0
 """Seconds of CPU on top of it."""
-WAITING: Final = 60
-"""Seconds by the clock after which a test fails: it may wait for what does not come."""
+WAITING: Final = 60.0
+"""Seconds by the clock, on top of ten times that, after which a test fails: it may wait for what does not come."""
 BROKEN: Final = 3
 """Exit code of a fork that could not do its work; its traceback is on stderr."""
 MOST_SECONDS: Final = 45.0
@@ -186,7 +186,9 @@ class Plugin:
         apply(mutant.file, self._sources[mutant.file], mutant.mutation)
         self._failed = False
         for item in killers:
-            signal.setitimer(signal.ITIMER_PROF, GRACE + PATIENCE * seconds[item.nodeid])  # ends the process
+            longest = PATIENCE * seconds[item.nodeid]
+            signal.setitimer(signal.ITIMER_PROF, GRACE + longest)  # ends the process
+            item.add_marker(pytest.mark.timeout(WAITING + PATIENCE * longest))
             _run_test(item)
             if self._failed:
                 return True

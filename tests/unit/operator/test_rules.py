@@ -174,6 +174,12 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         ALONE.seen(progress=DENIED).said(committed=replace(COMMITTED, since=None, alive_at=LONG_AGO)), "Streaming",
         None, State.RUNNING,
     ),
+    "whether it lives cannot be read for long": (
+        ALONE.seen(progress=SILENT).said(unobserved_since=LONG_AGO), "ProgressUnreadable", None, State.RUNNING,
+    ),
+    "whether it lives cannot be read": (
+        ALONE.seen(progress=SILENT), "Streaming", None, State.RUNNING,
+    ),
     "no sign of life, a batch is planned": (
         ALONE.seen(fence=replace(ROW, planned={"orders/0": 60})).said(
             committed=replace(COMMITTED, since=None, alive_at=LONG_AGO)
@@ -497,6 +503,14 @@ def test_what_is_recorded_of_a_run_before_it_is_started() -> None:
     config = started(FENCED.seen(fence=row))
     assert (config.epoch, config.owner, config.first_batch_limit, config.isolate) == (3, "cluster-1/uid-1", None, False)
     assert config.finish_until == {}
+
+
+@pytest.mark.parametrize("asked", [None, LONG_AGO])
+def test_a_fenced_run_counts_as_asked_to_stop_since_it_was_first_asked(asked: datetime | None) -> None:
+    lingering = WELL.said(run=replace(RUN, ended_at=NOW, dead=False, stop_requested_at=asked))
+    run = lingering.seen(fence=replace(ROW, epoch=3, driver=None)).decide().status.run
+    assert run is not None
+    assert run.stop_requested_at == (asked or NOW)
 
 
 def test_an_earlier_run_that_is_stopping_is_waited_for_after_the_active_one() -> None:
