@@ -10,9 +10,9 @@ from fencepost.contract import REPLACED, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoss:
-    """A range [start, until) of a partition that a person accepted as lost, and why it was; see `Loss`.
+    """A range [start, until) of a partition that was accepted as lost, and why it was lost; see `Loss`.
 
-    `choice` is how the pipeline goes on in a topic that was replaced.
+    `choice` is how the pipeline continues in a topic that was replaced.
     """
 
     partition: str
@@ -28,7 +28,7 @@ class AcceptedLoss:
         return self.reason in REPLACED
 
     def explains(self, before: int, after: int | None) -> bool:
-        """Return whether a claim that goes on without the range moves the offset so; None: it drops the partition."""
+        """Return whether a claim that continues without the range moves the offset so; None: it drops the partition."""
         if self.is_replaced:
             return self.start == before
         if self.reason == Reason.LOG_TRUNCATED:

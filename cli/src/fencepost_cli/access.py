@@ -115,5 +115,7 @@ def _host_and_port(text: str, option: str) -> tuple[str, int]:
     plain = re.fullmatch(r"([^\s:/]+):([0-9]{1,5})", text)
     found = bracketed or plain
     if found is None or not 1 <= int(found[2]) <= 65535:  # noqa: PLR2004 - TCP's bounds
-        raise CliError(f"{option} {text!r} is no address", remedy=f"write HOST:PORT, such as {option} localhost:9042")
+        raise CliError(
+            f"{option} {text!r} is not an address", remedy=f"write HOST:PORT, such as {option} localhost:9042"
+        )
     return found[1], int(found[2])

@@ -1,4 +1,4 @@
-"""Dead letters: which ones a person asks for, and how a record goes to Kafka again.
+"""Dead letters: which ones a command selects, and how a record is sent to Kafka again.
 
 A retried record is a new record of a topic that a pipeline reads, so it reaches the sinks as every other does: read,
 written and committed behind the fence.  Its headers name the record that it repeats.  The letter is marked once Kafka
@@ -53,7 +53,7 @@ class Selection:
     since: datetime | None = None
     before: datetime | None = None
     after: tuple[str, int, int] | None = None
-    """The place after which a list goes on."""
+    """The place after which a list continues."""
 
     @property
     def is_narrow(self) -> bool:
@@ -68,7 +68,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Letters by place. `following` is where the next page goes on, None at the end."""
+    """Letters by place. `following` is where the next page begins, None at the end."""
 
     letters: tuple[DeadLetter, ...]
     following: str | None
@@ -139,7 +139,7 @@ def why_not(
     committed = row.offsets.get(offset_key(letter.topic, letter.partition))
     is_of_row = row.topic_ids.get(letter.topic, "") == letter.topic_id
     if is_of_row and committed is not None and letter.offset >= committed:
-        return f"the pipeline has not committed beyond it (committed {committed}) and reads it again by itself"
+        return f"the pipeline has not committed beyond it (committed {committed}) and reads it again automatically"
     if to_topic is None and letter.topic not in topics:
         return f"the pipeline no longer reads topic {letter.topic}: choose one with --to-topic"
     return _what_it_lacks(letter)

@@ -33,7 +33,7 @@ def directly(host: str, port: int) -> tuple[str, int]:
 class Found:
     """A pipeline as the API server has it, and what its spec refers to.
 
-    `scope` is the operator's, as the newest run was told; None without a run.
+    `scope` is the operator's, from the newest run's configuration; None without a run.
     """
 
     key: ObjectKey
@@ -137,7 +137,7 @@ class Cluster(Protocol):
         ...
 
     def rewind(self, key: ObjectKey) -> RewindStatus | None:
-        """Return how far a rewind is, None when there is none."""
+        """Return the progress of a rewind, None when it does not exist."""
         ...
 
     def snapshots(self, key: ObjectKey) -> SnapshotsStatus:
@@ -169,7 +169,7 @@ class Store(Protocol):
         ...
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
-        """Return the columns of a table, none when there is no such table."""
+        """Return the columns of a table, none when it does not exist."""
         ...
 
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:

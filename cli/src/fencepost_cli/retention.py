@@ -82,7 +82,7 @@ class Change:
 def extension(
     topic: str, found: TopicSettings, *, more_ms: int | None, to_ms: int | None, lift_size: bool
 ) -> tuple[Change, str | None]:
-    """Return the change that keeps a topic's records longer, and what a person should know; it never shortens."""
+    """Return the change that keeps a topic's records longer, and a warning for the user; it never shortens."""
     if not found.deletes:
         return Change(topic=topic, why_not="it is compacted alone: no record is deleted by its age"), None
     time, size = found.settings[TIME], found.settings[SIZE]
@@ -110,14 +110,14 @@ def noted(before: Noted | None, change: Change, found: TopicSettings, *, by: str
         here = found.settings[name]
         known = settings.get(name)
         if known is None or not (here == known.setting or (here.is_own and here.value in known.set)):
-            known = Before(here, ())  # somebody has changed it since: theirs is what was there
+            known = Before(here, ())  # it was changed since: the new value is the one to restore
         if value is not None:
             settings[name] = replace(known, set=(*known.set, value)[-_MOST_VALUES:])
     return Noted(settings=settings, by=by, at=at.isoformat(timespec="seconds"))
 
 
 def restoration(topic: str, note: Noted, found: TopicSettings, *, force: bool) -> Change:
-    """Return the change that takes a topic back, and why not where somebody else has changed it since."""
+    """Return the change that restores a topic's settings, or why it does not where another user changed them since."""
     values: dict[str, int | None] = {}
     for name, before in note.settings.items():
         here = found.settings[name]
@@ -125,9 +125,7 @@ def restoration(topic: str, note: Noted, found: TopicSettings, *, force: bool) -
         is_back = here == before.setting or not (here.is_own or before.setting.is_own)
         if not (is_ours or is_back or force):
             last = before.set[-1] if before.set else "nothing"
-            why = (
-                f"{name} is {here.value} and {last} was set: somebody has changed it since; --force restores it anyway"
-            )
+            why = f"{name} is {here.value} and {last} was set: it was changed since; --force restores it anyway"
             return Change(topic=topic, why_not=why)
         values[name] = before.own  # also where it is back already: another broker may answer later
     return Change(topic=topic, values=values)

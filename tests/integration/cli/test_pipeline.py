@@ -141,7 +141,7 @@ def test_a_grant_that_is_missing_is_named(scene: Scene) -> None:
 def test_a_pipeline_and_a_context_that_do_not_exist(scene: Scene) -> None:
     ended = scene.fencepost("offsets", f"{scene.key.namespace}/nothing")
     assert ended.returncode == 2
-    assert f"there is no pipeline {scene.key.namespace}/nothing" in ended.stderr
+    assert f"pipeline {scene.key.namespace}/nothing not found" in ended.stderr
     ended = scene.fencepost("offsets", str(scene.key), "--context", "nowhere")
     assert ended.returncode == 2
     assert "no context 'nowhere'" in ended.stderr
@@ -152,4 +152,4 @@ def test_the_namespace_is_that_of_the_context_unless_it_is_given(scene: Scene) -
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) == 3
     ended = scene.fencepost("offsets", scene.key.name)
-    assert f"there is no pipeline default/{scene.key.name}" in ended.stderr
+    assert f"pipeline default/{scene.key.name} not found" in ended.stderr

@@ -210,11 +210,11 @@ def test_the_addresses_of_this_machine_replace_those_of_the_spec(world: World) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["offsets", "shop/nothing"], "there is no pipeline shop/nothing"),
+        (["offsets", "shop/nothing"], "pipeline shop/nothing not found"),
         (["offsets", "a/b/c"], "names no pipeline"),
         (["offsets", "shop/orders", "-n", "bar"], "-n says bar"),
-        (["offsets", "shop/orders", "--cassandra", "localhost"], "--cassandra 'localhost' is no address"),
-        (["offsets", "shop/orders", "--kafka", "a:99999"], "--kafka 'a:99999' is no address"),
+        (["offsets", "shop/orders", "--cassandra", "localhost"], "--cassandra 'localhost' is not an address"),
+        (["offsets", "shop/orders", "--kafka", "a:99999"], "--kafka 'a:99999' is not an address"),
         (["fence", "history", "shop/orders", "--since", "yesterday"], "neither an age nor a time"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_row_that_is_not_there_is_told_with_the_scope(world: World) -> None:
     world.row, world.scope = None, None
     ended = world.run("fence", "show", "shop/orders")
     assert ended.exit_code == 2
-    assert f"there is no fence row {ROW}" in ended.stderr
+    assert f"fence row {ROW} not found" in ended.stderr
     assert "pass --scope" in ended.stderr
 
 

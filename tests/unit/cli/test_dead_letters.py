@@ -210,8 +210,8 @@ def test_a_topic_that_is_no_longer_read_needs_another_one(world: World) -> None:
     ("words", "told"),
     [
         (["--yes"], "nothing says which dead letters"),
-        (["--all"], "nobody can be asked here"),
-        (["--all", "--yes", "--kafka", "x"], "is no address"),
+        (["--all"], "cannot ask for confirmation without a terminal"),
+        (["--all", "--yes", "--kafka", "x"], "is not an address"),
     ],
 )
 def test_nothing_is_sent_by_mistake(world: World, words: list[str], told: str) -> None:

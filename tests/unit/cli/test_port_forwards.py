@@ -151,7 +151,7 @@ def test_a_missing_right_is_named(server: PortForwardServer, forbidden: str) -> 
         ("no.data.svc", 9042, "Service data/no does not exist"),
         (NAME, 10250, "Service data/db has no TCP port 10250"),
         ("db-7.db.data.svc", 9042, "Service data/db has no ready pod db-7"),
-        ("db.eu.fencepost.test", 9042, "it is no name of the cluster either"),
+        ("db.eu.fencepost.test", 9042, "it is not a name in the cluster either"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_explained(server: PortForwardServer, host: str, port: int, why: str) -> None:

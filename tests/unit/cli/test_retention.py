@@ -95,7 +95,7 @@ def test_another_owners_change_stays(world: World) -> None:
     world.json(*extend("--to", "14d"))
     world.retention["orders"][TIME] = Setting(5 * DAY, True)
     told = world.json(*restore(), code=1)
-    assert "somebody has changed it since" in told["topics"][0]["leftOut"]
+    assert "it was changed since" in told["topics"][0]["leftOut"]
     assert world.retention == {"orders": {TIME: Setting(5 * DAY, True), SIZE: Setting(-1, False)}, "returns": {}}
     assert list(json.loads(world.annotations[ANNOTATION])) == ["orders"]
     world.json(*restore("--force"))
@@ -189,7 +189,7 @@ def test_a_note_of_a_stranger_is_refused(world: World, note: str) -> None:
     [
         (["extend", "shop/orders"], "nothing says how long"),
         (["extend", "shop/orders", "--to", "7d", "--hours", "1"], "nothing says how long, or two things do"),
-        (["extend", "shop/orders", "--to", "soon"], "is no span of time"),
+        (["extend", "shop/orders", "--to", "soon"], "is not a duration"),
         (["extend", "shop/orders", "--to", "7d", "--topic", "other"], "does not read topic 'other'"),
         (["restore", "shop/orders", "--yes"], "nothing is noted of shop/orders"),
     ],

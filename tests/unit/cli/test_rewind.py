@@ -103,8 +103,8 @@ def test_a_rewind_that_fails_is_exit_code_1(world: World) -> None:
         ([], "nothing says where to go back to"),
         (["--to-snapshot", "a", "--to-timestamp", "2026-01-31T12:00:00Z"], "or several things do"),
         (["--to-timestamp", "yesterday"], "is no time"),
-        (["--to-snapshot", "No Name"], "is no snapshot"),
-        (["--to-snapshot", "a", "--name", "No Name"], "is no name of an object"),
+        (["--to-snapshot", "No Name"], "is not a valid snapshot name"),
+        (["--to-snapshot", "a", "--name", "No Name"], "is not a valid object name"),
         (["--to-offsets", "/nothing/there"], "cannot be read"),
     ],
 )

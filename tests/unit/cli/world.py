@@ -193,7 +193,7 @@ class World:
     def find(self, name: str, namespace: str | None) -> Found:
         key = ObjectKey(namespace or "shop", name)
         if key != KEY and not self.any_name:
-            raise CliError(f"there is no pipeline {key}", remedy="see `kubectl get spl`")
+            raise CliError(f"pipeline {key} not found", remedy="see `kubectl get spl`")
         spec = parse(body(**self.spec_changes))
         assert isinstance(spec, Spec), spec
         return Found(

@@ -14,9 +14,9 @@ _LONGEST: Final = 200
 
 
 def ask(question: str) -> None:
-    """Ask, and end the command at a no. Raises CliError where nobody can answer."""
+    """Ask for confirmation; exit when it is refused. Raises CliError without a terminal."""
     if not sys.stdin.isatty():
-        raise CliError("nobody can be asked here", remedy="add --yes, or see with --dry-run what would happen")
+        raise CliError("cannot ask for confirmation without a terminal", remedy="add --yes, or try --dry-run first")
     typer.confirm(question, abort=True, err=True)
 
 

@@ -79,7 +79,7 @@ class Target:
             guessed = self.overrides.scope is None and self.found.scope is None
             hint = "; the pipeline has no run that names the operator's scope: pass --scope" if guessed else ""
             raise CliError(
-                f"there is no fence row {self.cassandra.pipeline} in keyspace {self.cassandra.keyspace}",
+                f"fence row {self.cassandra.pipeline} not found in keyspace {self.cassandra.keyspace}",
                 remedy=f"see the conditions of `kubectl describe spl -n {self.key.namespace}"
                 f" {self.key.name}`: the operator creates the row before the first run{hint}",
             )
@@ -184,7 +184,9 @@ def parse_place(text: str, option: str) -> tuple[str, int, int]:
     """Return (topic, partition, offset) of 'topic/partition@offset'. Raises CliError."""
     found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})@([0-9]{1,18})", text)
     if found is None:
-        raise CliError(f"{option} {text!r} is no record's place", remedy=f"write {option} TOPIC/PARTITION@OFFSET")
+        raise CliError(
+            f"{option} {text!r} is not the place of a record", remedy=f"write {option} TOPIC/PARTITION@OFFSET"
+        )
     return found[1], int(found[2]), int(found[3])
 
 
@@ -192,7 +194,7 @@ def parse_span(text: str, option: str) -> timedelta:
     """Return the span of '90m', '36h', '7d'. Raises CliError."""
     found = re.fullmatch(r"([0-9]{1,7})([smhd])", text)
     if found is None:
-        raise CliError(f"{option} {text!r} is no span of time", remedy=f"write {option} 36h, or {option} 7d")
+        raise CliError(f"{option} {text!r} is not a duration", remedy=f"write {option} 36h, or {option} 7d")
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 

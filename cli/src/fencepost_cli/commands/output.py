@@ -22,11 +22,11 @@ from fencepost_cli.errors import CliError
 from fencepost_operator.text import single_line
 
 _WIDE: Final = 1_000
-"""Columns where the output is no terminal: nothing is wrapped or cut."""
+"""Columns when the output is not a terminal: nothing is wrapped or cut."""
 NOTHING: Final = "-"
 _INDENT: Final = 40
 _DUMPED: Final = 512
-"""Bytes of a binary value that a person sees."""
+"""Bytes of a binary value that are shown in text output."""
 _DUMPED_PER_LINE: Final = 32
 
 

@@ -34,7 +34,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="How long Ka
 
 LOSS_REMEDY: Final = "let the pipeline read them first, or say --force to lose them"
 ATTEMPTS: Final = 5
-"""At a note that somebody else changes meanwhile."""
+"""Attempts to write a note that is changed concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be set, and set nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Set the topics' retention to what it was before `extend`. Exit code 1: somebody has changed it since."""
+    """Set the topics' retention to what it was before `extend`. Exit code 1: it was changed since."""
     notes = read_note(target.cluster.annotation(target.key, ANNOTATION).value)
     if not notes:
         raise CliError(
@@ -217,7 +217,7 @@ def _refuse_a_loss(target: Target, notes: Mapping[str, Noted]) -> None:
 
 
 def _note_all(target: Target, wanted: list[tuple[Change, TopicSettings]], name: str) -> None:
-    """Add what is there now to the note, on condition that nobody changes the pipeline meanwhile. Raises CliError."""
+    """Add the current settings to the note, provided that the pipeline did not change meanwhile. Raises CliError."""
     if not wanted:
         return
 

@@ -1,4 +1,4 @@
-"""`fencepost rewind`: a PipelineRewind, and what becomes of it."""
+"""`fencepost rewind`: create a PipelineRewind and follow its progress."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def rewind(
 ) -> None:
     """Let the pipeline read records again, as one PipelineRewind. Exit code 1: it failed."""
     if name is not None and not NAME.fullmatch(name):
-        raise CliError(f"--name {name!r} is no name of an object", remedy="use lower-case letters, digits and dashes")
+        raise CliError(
+            f"--name {name!r} is not a valid object name", remedy="use lower-case letters, digits and dashes"
+        )
     spec = RewindSpec(
         pipeline=target.key.name,
         to=_target(to_snapshot, to_timestamp, to_offsets),
@@ -97,7 +99,7 @@ def rewind(
 
 
 def _refuse_a_pause(target: Target) -> None:
-    """Raise CliError for a paused pipeline: its rewind would wait, and begin when nobody expects it."""
+    """Raise CliError for a paused pipeline: its rewind would wait, and begin unexpectedly when the pause ends."""
     if asks_for_pause(target.cluster.annotation(target.key, PAUSED_ANNOTATION).value):
         raise CliError(
             f"{target.key} is paused, so the operator does not begin a rewind",
@@ -114,7 +116,9 @@ def _target(snapshot: str | None, timestamp: str | None, file: str | None) -> Re
         )
     if snapshot is not None:
         if not NAME.fullmatch(snapshot):
-            raise CliError(f"{snapshot!r} is no snapshot", remedy="choose one of `fencepost snapshots list`")
+            raise CliError(
+                f"{snapshot!r} is not a valid snapshot name", remedy="choose one of `fencepost snapshots list`"
+            )
         return RewindTarget(snapshot=snapshot)
     if timestamp is not None:
         return RewindTarget(timestamp=parse_moment(timestamp, "--to-timestamp"))
@@ -135,7 +139,7 @@ def _offsets(file: str) -> Mapping[str, int]:
         found = found["offsets"]
     if not isinstance(found, dict) or not 0 < len(found) <= MOST_OFFSETS:
         raise CliError(
-            f"{file} is no map of 1 to {MOST_OFFSETS} partitions", remedy='write JSON such as {"flights/0": 12000}'
+            f"{file} is not a map of 1 to {MOST_OFFSETS} partitions", remedy='write JSON such as {"flights/0": 12000}'
         )
     for key, offset in found.items():
         if not PARTITION.fullmatch(key) or type(offset) is not int or not 0 <= offset <= _LARGEST:
@@ -144,9 +148,9 @@ def _offsets(file: str) -> Mapping[str, int]:
 
 
 def _follow(target: Target, made: ObjectKey, timeout: int) -> RewindStatus:
-    """Return the last status; each step is told on the way. Raises CliError."""
+    """Return the last status; print each step as it changes. Raises CliError."""
     deadline = time.monotonic() + timeout if timeout else None
-    told: dict[str, tuple[StepState, str]] = {}
+    printed: dict[str, tuple[StepState, str]] = {}
     with working(f"rewind {made}") as progress:
         while True:
             status = target.cluster.rewind(made)
@@ -156,15 +160,15 @@ def _follow(target: Target, made: ObjectKey, timeout: int) -> RewindStatus:
                     remedy=f"`fencepost fence history {target.key}` shows whether it was done",
                 )
             for step in status.steps:
-                if told.get(step.name) != (step.state, step.message) and not target.is_json:
+                if printed.get(step.name) != (step.state, step.message) and not target.is_json:
                     print_line(f"{step.name:<11} {step.state:<8} {step.message}")
-                told[step.name] = (step.state, step.message)
+                printed[step.name] = (step.state, step.message)
             if status.is_finished:
                 return status
             if deadline is not None and time.monotonic() > deadline:
                 raise CliError(
                     f"rewind {made} is not over within {timeout} s: {status.phase}, {status.message or 'no word yet'}",
-                    remedy=f"it goes on: `kubectl get rw -n {made.namespace} {made.name} -w`; delete it to cancel",
+                    remedy=f"it continues: `kubectl get rw -n {made.namespace} {made.name} -w`; delete it to cancel",
                 )
             progress.tell(f"{status.phase} {status.message}")
             time.sleep(POLL)

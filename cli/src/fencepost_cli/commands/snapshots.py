@@ -105,7 +105,8 @@ def create(
     """Ask the operator for a snapshot, by an annotation of the pipeline, and wait until it is written."""
     if not NAME.fullmatch(name):
         raise CliError(
-            f"{name!r} is no name of a snapshot", remedy="use at most 63 lower-case letters, digits, dashes and dots"
+            f"{name!r} is not a valid snapshot name",
+            remedy="use at most 63 lower-case letters, digits, dashes and dots",
         )
     cluster, key = target.cluster, target.key
     if cluster.snapshots(key).requested == name:

@@ -107,7 +107,7 @@ def check_in_order(
     two or more at a takeover; a commit is made by the driver that claimed its epoch, ends where the change before it
     planned, holds no more records than the offsets moved, and moves no offset back. With `counts_records` it holds
     exactly as many: the topics are neither compacted nor transactional. A planned batch is committed or cut, never
-    enlarged. A rewind, which is made while nobody drives the pipeline, moves offsets back, none on, and plans nothing.
+    enlarged. A rewind, which is made while no driver runs, moves offsets only backwards, and plans nothing.
     What is `accepted` as lost is skipped, gone back over or dropped by a claim; a driver skips it as well where the
     acceptance is open.
     """
@@ -163,7 +163,7 @@ class _Tally:
         if missing:
             if after.clock < before.clock:
                 self._broken(after, "the clock went back")
-            # What kind of change the last one was cannot be told without the one before it, but for what it moved.
+            # Without the change before it, the kind of the last change is unknown, except for what it moved.
             self.commits += moved(before, after) > 0
         elif after.epoch != before.epoch:
             self._check_takeover(before, after)

@@ -21,7 +21,7 @@ Hour = Callable[[datetime], Sequence[Change]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One change as a person reads it.
+    """One change in readable form.
 
     `moved` maps 'topic/partition' to the committed offsets before and after.  `contiguous` says whether the change
     before is on record; None for the oldest one that was read.
@@ -74,14 +74,14 @@ def up_to(rows: Iterable[FenceRow], current: FenceRow) -> Iterator[FenceRow]:
 
     What the history has of a later version comes after it.
     """
-    is_told = False
+    is_out = False
     for row in rows:
-        if row.version > current.version and not is_told:
-            is_told = True
+        if row.version > current.version and not is_out:
+            is_out = True
             yield current
-        is_told = is_told or row.version == current.version
+        is_out = is_out or row.version == current.version
         yield row
-    if not is_told:
+    if not is_out:
         yield current
 
 

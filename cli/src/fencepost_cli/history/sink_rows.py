@@ -110,8 +110,8 @@ class PartitionCount:
     """One partition of a sink. `start` and `until` bound what was committed; the rest counts.
 
     `start_known` False: the history does not reach back to the first offset, so `start` is the lowest offset that has a
-    row.  `lost` are committed offsets without a row that a person accepted as lost.  `in_progress` are rows of batches
-    that were not committed when the check began; `beyond` are rows of offsets that nobody had planned when it ended;
+    row.  `lost` are committed offsets without a row that were accepted as lost.  `in_progress` are rows of batches
+    that were not committed when the check began; `beyond` are rows of offsets that were not planned when it ended;
     `earlier` are rows beyond of a log that was replaced or truncated, as was accepted.
     """
 
@@ -197,7 +197,7 @@ def compare(
     """Hold the offsets that have rows against the fence row, read before and after the rows were.
 
     `starts` are the first offsets that were ever read of the log that is there now, where the history has them.
-    `accepted` is what nobody can ask for any more.
+    `accepted` are the offsets that can no longer be read.
     """
     reached = {**after.offsets, **after.written_until}
     losses: dict[str, list[AcceptedLoss]] = {}
@@ -225,7 +225,7 @@ class _Losses:
     earlier_until: int
     """Where a log ended that was replaced or truncated: below it, its rows may still be there."""
     start: int | None
-    """Where a person let the pipeline begin in the log that is there now."""
+    """Where the accepted loss lets the pipeline begin in the current log."""
 
     @classmethod
     def of(cls, key: str, losses: Iterable[AcceptedLoss]) -> _Losses:

@@ -62,7 +62,7 @@ def verify(
     before, accepted = read_row(), store.accepted()
     story = _Story(accepted)
     history = check_in_order(
-        story.told(up_to(in_order(pipeline, store.changes), before), before, tell),
+        story.observed(up_to(in_order(pipeline, store.changes), before), before, tell),
         counts_records=False,
         accepted=accepted,
     )
@@ -92,8 +92,8 @@ class _Story:
         self.starts: dict[str, int] = {}
         self.differs: str | None = None
 
-    def told(self, rows: Iterator[FenceRow], current: FenceRow, tell: Callable[[str], None]) -> Iterator[FenceRow]:
-        """Pass the changes on."""
+    def observed(self, rows: Iterator[FenceRow], current: FenceRow, tell: Callable[[str], None]) -> Iterator[FenceRow]:
+        """Yield the changes, and record what the checks need to know about them."""
         last: FenceRow | None = None
         for count, row in enumerate(rows):
             if last is None:

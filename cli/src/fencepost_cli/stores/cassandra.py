@@ -78,7 +78,7 @@ def open_store(access: CassandraAccess) -> Iterator[CassandraStore]:
     reached through a forwarded port.
     """
     endpoint = _reached(access)
-    with _told(access):
+    with _explained(access):
         session = connect(
             endpoint,
             credentials=access.credentials,
@@ -111,7 +111,7 @@ def _reached(access: CassandraAccess) -> CassandraEndpoint:
             failure = failure or error
         else:
             return replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint, point))
-    raise failure or CliError("there is no contact point", remedy="name one with --cassandra HOST:PORT")
+    raise failure or CliError("no contact point is named", remedy="name one with --cassandra HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class CassandraStore:
         return self._patiently(lambda: table.read(self.access.pipeline, found.id))
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
-        """Return the columns of a table, none when there is no such table. Raises CliError."""
+        """Return the columns of a table, none when it does not exist. Raises CliError."""
         select = (
             "SELECT column_name, kind, position, type FROM system_schema.columns"
             " WHERE keyspace_name = %s AND table_name = %s"
@@ -183,7 +183,7 @@ class CassandraStore:
 
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         """Yield (topic, partition, offset) of every row. Raises CliError."""
-        with _told(self.access), translated(f"reading {keyspace}.{table}"):
+        with _explained(self.access), translated(f"reading {keyspace}.{table}"):
             yield from scan(
                 self.session,
                 f'"{keyspace}"."{table}"',
@@ -193,7 +193,7 @@ class CassandraStore:
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
         """Yield the dead letters of offsets [start, until), as a list has them. Raises CliError."""
-        with _told(self.access):
+        with _explained(self.access):
             yield from self._letters.of_partition(topic, partition, start=start, until=until)
 
     def letter(self, listed: DeadLetter) -> DeadLetter | None:
@@ -210,12 +210,12 @@ class CassandraStore:
 
     def _patiently(self, read: Callable[[], T]) -> T:
         deadline = time.monotonic() + PATIENCE
-        with _told(self.access):
+        with _explained(self.access):
             while True:
                 try:
                     return read()
                 except FenceUnauthorized:
-                    raise  # a grant does not come by itself
+                    raise  # waiting does not grant a permission
                 except FenceUnavailable:
                     if time.monotonic() > deadline:
                         raise
@@ -225,7 +225,7 @@ class CassandraStore:
 def scan(
     session: Session, table: str, partition_key: Sequence[str], columns: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield these columns of every row: the token ring in slices, page by page, so that nobody holds it all at once.
+    """Yield these columns of every row: the token ring in slices, page by page, never all in memory at once.
 
     Names are written as in CQL; a column may be a function of one, such as WRITETIME(id).
     Raises the Cassandra driver's errors.
@@ -266,7 +266,7 @@ def _bounded(changes: Iterable[Change]) -> list[Change]:
 
 
 @contextmanager
-def _told(access: CassandraAccess) -> Iterator[None]:
+def _explained(access: CassandraAccess) -> Iterator[None]:
     """Say in two lines what the fence's errors say, without the name and password."""
     where = f"Cassandra at {access.endpoint.address}"
     try:

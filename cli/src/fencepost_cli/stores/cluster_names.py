@@ -45,7 +45,7 @@ def resolves(host: str) -> bool:
 def places(host: str, namespace: str) -> tuple[Place, ...]:
     """Return what the name may mean to a pod of the namespace, in the order in which its resolver asks.
 
-    A short name is completed with 'NAMESPACE.svc', then with 'svc'. Empty for what is no name of a Service or its pod.
+    A short name is completed with 'NAMESPACE.svc', then with 'svc'. Empty unless the name is of a Service or its pod.
     """
     labels = host.lower().removesuffix(".").split(".")
     if not all(map(_LABEL.fullmatch, labels)):

@@ -60,7 +60,7 @@ def servers_of(text: str) -> list[tuple[str, int]]:
     for server in text.split(","):
         parts = _SERVER.fullmatch(server.strip())
         if parts is None:
-            raise CliError(f"{server!r} is no address of a Kafka server", remedy="write HOST:PORT,HOST:PORT")
+            raise CliError(f"{server!r} is not the address of a Kafka server", remedy="write HOST:PORT,HOST:PORT")
         found.append((parts["host"].strip("[]"), int(parts["port"] or _USUAL_PORT)))
     return found
 

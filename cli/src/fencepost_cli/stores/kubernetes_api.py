@@ -134,7 +134,7 @@ class KubeconfigCluster:
         return asyncio.run(self._with(pipeline, create, "create PipelineRewinds"))
 
     def rewind(self, key: ObjectKey) -> RewindStatus | None:
-        """Return how far a rewind is, None when there is none. Raises CliError."""
+        """Return the progress of a rewind, None when it does not exist. Raises CliError."""
 
         async def read(api: ApiServer) -> RewindStatus | None:
             body = await api.get(_REWINDS, namespace=key.namespace, name=key.name)
@@ -166,7 +166,7 @@ class KubeconfigCluster:
         except Conflict as error:
             raise CliError(error, remedy="the pipeline changed meanwhile: start the command again") from error
         except Denied as error:
-            remedy = f"log in to the cluster again, or have somebody let you {rights} in namespace {key.namespace}"
+            remedy = f"log in to the cluster again, or ask for the right to {rights} in namespace {key.namespace}"
             raise CliError(error, remedy=remedy) from error
         except PortError as error:
             raise CliError(
@@ -204,7 +204,7 @@ async def _read(api: ApiServer, key: ObjectKey) -> Found:
     body = await api.get(_PIPELINES, namespace=key.namespace, name=key.name)
     if body is None:
         raise CliError(
-            f"there is no pipeline {key}", remedy=f"see `kubectl get spl -n {key.namespace}`, or choose another context"
+            f"pipeline {key} not found", remedy=f"see `kubectl get spl -n {key.namespace}`, or choose another context"
         )
     spec = parse(body)
     if not isinstance(spec, Spec):
@@ -225,7 +225,7 @@ async def _read(api: ApiServer, key: ObjectKey) -> Found:
 
 
 async def _scope(api: ApiServer, key: ObjectKey, body: Mapping[str, Any]) -> str | None:
-    """Return the operator's scope from the configuration of the newest run, None where there is none to read."""
+    """Return the operator's scope from the configuration of the newest run, None without a readable one."""
     run = (body.get("status") or {}).get("run") or {}
     epochs = [run["epoch"]] if isinstance(run.get("epoch"), int) else []
     if not epochs:
@@ -234,8 +234,8 @@ async def _scope(api: ApiServer, key: ObjectKey, body: Mapping[str, Any]) -> str
         marks = [str((one["metadata"].get("labels") or {}).get(labels.EPOCH)) for one in found]
         epochs = sorted((int(mark) for mark in marks if mark.isdecimal()), reverse=True)[:1]
     for epoch in epochs:
-        told = await api.get(CONFIG_MAPS, namespace=key.namespace, name=names.job_name(key.name, epoch))
-        text = ((told or {}).get("data") or {}).get(run_config.KEY)
+        config_map = await api.get(CONFIG_MAPS, namespace=key.namespace, name=names.job_name(key.name, epoch))
+        text = ((config_map or {}).get("data") or {}).get(run_config.KEY)
         if text:
             return _scope_in(text, key)
     return None

@@ -115,7 +115,7 @@ class PortForwards:
             if service is not None and wrong is None:
                 return _Way(api, place, service, port)
             reasons.append(f"{place} {wrong}")
-        raise _NotForwarded("; ".join(reasons) or "it is no name of the cluster either", needs=needs)
+        raise _NotForwarded("; ".join(reasons) or "it is not a name in the cluster either", needs=needs)
 
     async def _serve(self, way: _Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
@@ -241,7 +241,7 @@ def _port_of(server: asyncio.Server) -> int:
 
 
 def _unreached(place: str, host: str, why: object, option: str, *, needs: str | None = None) -> CliError:
-    rights = f"have somebody let you get services, list pods and create pods/portforward in namespace {needs}, or "
+    rights = f"ask for the right to get services, list pods and create pods/portforward in namespace {needs}, or "
     return CliError(
         f"{place}: {host} has no address on this machine, and cannot be reached through the API server: {why}",
         remedy=f"{rights if needs else ''}name an address of this machine, such as that of a `kubectl port-forward`,"
