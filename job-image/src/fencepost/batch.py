@@ -42,7 +42,7 @@ class Range:
     """Offsets [start, until) of one partition.
 
     `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
-    when it is not known.  A reader gives it to Kafka, which then tells whether the log diverged before `start`.
+    when it is not known.  A reader sends it to Kafka, which answers whether the log diverged before `start`.
     `topic_id` is that of the topic whose offsets these are; None when any topic of the name will do.
     """
 

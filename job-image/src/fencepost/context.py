@@ -1,4 +1,4 @@
-"""What a transform is told about its batch, and which of the two kinds of transform a function is."""
+"""The batch context that a transform gets, and which of the two kinds of transform a function is."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def load(entrypoint: str, code_dir: Path | None = None, *, field: str = "spec.jo
 
 def _missing(entrypoint: str, name: str, error: ModuleNotFoundError) -> str:
     if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-        return f"entrypoint {entrypoint!r}: there is no module {error.name!r} on the Python path"
+        return f"entrypoint {entrypoint!r}: module {error.name!r} is not on the Python path"
     return f"entrypoint {entrypoint!r}: {name!r} imports {error.name!r}, which is not in the image"
 
 

@@ -48,7 +48,7 @@ class DriverError(Exception):
 
     code: ClassVar[ExitCode] = ExitCode.FAILED
     default_reason: ClassVar[Reason] = Reason.FAILED
-    default_remedy: ClassVar[str] = "The operator starts a new run; see the driver's log if it goes on."
+    default_remedy: ClassVar[str] = "The operator starts a new run; see the driver's log if it recurs."
 
     def __init__(self, message: str, *, reason: Reason | None = None, remedy: str | None = None) -> None:
         super().__init__(message)

@@ -76,7 +76,7 @@ class _Server(socketserver.TCPServer):
             timer.cancel()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
-        """Say nothing: a client that leaves early is no event."""
+        """Log nothing: a client that disconnects early is expected."""
         log.debug("a scrape failed")
 
 

@@ -74,7 +74,7 @@ def test_an_entrypoint_is_loaded_from_the_code_folder(tmp_path: Path) -> None:
     ("entrypoint", "text", "reason", "message"),
     [
         ("transform", "", "EntrypointInvalid", "is not of the form"),
-        ("fp_absent:f", None, "EntrypointNotFound", "there is no module 'fp_absent'"),
+        ("fp_absent:f", None, "EntrypointNotFound", "module 'fp_absent' is not on the Python path"),
         ("fp_a:f", "x = 1", "EntrypointNotFound", "no function 'f'"),
         ("fp_b:x", "x = 1", "EntrypointNotFound", "no function 'x'"),
         ("fp_c:f", "import fp_not_there", "EntrypointNotFound", "imports 'fp_not_there', which is not in the image"),

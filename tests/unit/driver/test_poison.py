@@ -192,7 +192,7 @@ def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
 def test_the_only_record_there_is_cannot_be_told_from_failing_code() -> None:
     scene = Scene(world=World(log=FakeLog(ends={"t/0": 1})), poison={("t/0", 0)})
     loop, _ = scene.loop()
-    with pytest.raises(RecordFailed, match="there is no other record to compare"):
+    with pytest.raises(RecordFailed, match="no other record is left to compare"):
         loop.run()
     scene.world.log.ends["t/0"] = 2
     loop, _ = scene.loop()

@@ -380,7 +380,7 @@ def test_a_topic_that_stays_unknown_ends_the_run_and_is_not_yet_data_loss(read: 
     ranges = [Range("t", 0, 4, 6)]
     found = failure(read, ranges, {0.01: [unknown]}, topic_error=KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert isinstance(found, DependencyDown)
-    assert "waiting for t/0 [4, 6); it says that there is no topic t" in found.message
+    assert "waiting for t/0 [4, 6); it reports as missing: topic t" in found.message
 
 
 @pytest.mark.parametrize(

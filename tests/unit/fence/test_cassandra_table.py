@@ -1,4 +1,4 @@
-"""What the Cassandra driver raises, in the fence's words: whatever is no refusal leaves the outcome open."""
+"""What the Cassandra driver raises, as the fence's errors: anything but a refusal leaves the outcome unknown."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class DriverConfig:
     """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there."""
     finish_until: Mapping[str, int] = field(default_factory=dict)
     """Where a run ends that only finishes what its code began, {'topic/partition': next offset to read}; empty for a
-    run that goes on."""
+    run without an end."""
     contract_version: str = CONTRACT_VERSION
 
     @property

@@ -1,4 +1,4 @@
-"""Records that Kafka no longer has, and what a person accepts: typed, bounded, and named by a hash of its content.
+"""Records that Kafka no longer has, and what a user accepts: typed, bounded, and named by a hash of its content.
 
 A driver that finds a loss records it and ends with exit code 52; the operator reports it and records the acceptance;
 the next driver applies it at its claim.  Offsets are the next to read; a range is [start, until).
@@ -41,7 +41,7 @@ class TopicChange:
 class Loss:
     """All that one look at Kafka showed to be lost for one reason.
 
-    `ranges` maps 'topic/partition' to the offsets that are gone.  For OffsetOutOfRange reading can go on where a range
+    `ranges` maps 'topic/partition' to the offsets that are gone.  For OffsetOutOfRange reading continues where a range
     ends, for LogTruncated where it begins.  For a topic that was deleted or recreated a range reaches from the
     committed offset to the end that the driver last saw: an estimate, possibly empty.
     `topics` has the id of each topic of the ranges.  `committed_ms` is the fence row's last commit (see `commit_ms`):
@@ -72,7 +72,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Who accepted a loss, when, and how to go on; see `choice_problem`."""
+    """Who accepted a loss, when, and how to continue; see `choice_problem`."""
 
     by: str
     choice: str
@@ -105,9 +105,9 @@ def choice_problem(loss: Loss, choice: str) -> str:
     if loss.reason is Reason.OFFSET_OUT_OF_RANGE:
         return "" if choice in {"", EARLIEST} else "takes continue=earliest or none"
     if loss.reason not in REPLACED:
-        return "" if not choice else "takes no 'continue=': reading goes on at the first record after the loss"
+        return "" if not choice else "takes no 'continue=': reading continues at the first record after the loss"
     if loss.reason is Reason.TOPIC_DELETED:
-        return "" if choice == ABANDON else "needs continue=abandon: there is no topic to read"
+        return "" if choice == ABANDON else "needs continue=abandon: the topic does not exist"
     if choice in {EARLIEST, ABANDON}:
         return ""
     return _map_problem(loss, choice)

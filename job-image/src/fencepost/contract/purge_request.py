@@ -53,7 +53,7 @@ class PurgeReport:
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
-        """Return the report in a termination log, None where there is none: the pod can write anything there."""
+        """Return the report in a termination log, None without one: the pod can write anything there."""
         try:
             raw = json.loads(text)
             found = cls(rows=raw["rows"], left=raw["left"], seconds=raw["seconds"])

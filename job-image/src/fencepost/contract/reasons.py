@@ -40,7 +40,7 @@ class Reason(StrEnum):
     UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"
     PAUSED = "Paused"
-    # A person must correct it
+    # A user must correct it
     INVALID_SPEC = "InvalidSpec"
     CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret

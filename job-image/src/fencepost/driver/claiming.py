@@ -1,4 +1,4 @@
-"""What a run's claim records: where reading goes on, and the end of its first batch."""
+"""What a run's claim records: where reading continues, and the end of its first batch."""
 
 from __future__ import annotations
 
@@ -83,11 +83,13 @@ class Claiming:
                 found, planned=planned, begun=plan.begun(going_on.row, found.offsets, planned, source.topics)
             )
         for report in going_on.accepted:
-            log.warning("going on without what is accepted as lost", extra={"fields": lost_ranges.log_fields(report)})
+            log.warning(
+                "continuing without the ranges accepted as lost", extra={"fields": lost_ranges.log_fields(report)}
+            )
         return found
 
     def without_expired(self, row: FenceRow, log: Watermarks) -> FenceRow | None:
-        """Return the row after what retention has deleted since the claim; None where nobody accepted that."""
+        """Return the row after what retention has deleted since the claim; None when that was not accepted."""
         going_on = lost_ranges.without_expired(row, self._reported, log)
         if going_on is None:
             return None

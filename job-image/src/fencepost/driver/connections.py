@@ -21,7 +21,7 @@ CASSANDRA_LIMIT: Final = 60.0
 
 
 class Connections:
-    """Opens each once, from any thread. `lap` is told of each that is there."""
+    """Opens each once, from any thread. `lap` is called for each that is open."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether executors end as fast as Spark launches them: it never gives up by itself.
+"""Whether executors end as fast as Spark launches them: Spark itself never gives up.
 
 `spark.deploy.maxExecutorRetries` does not bound it: an executor counts as running once its process was launched, which
 resets that count.  An option that Java refuses gave 724 launches in 195 s.
@@ -17,7 +17,7 @@ from fencepost.contract.guidance.ends import EXECUTORS_OUTPUT
 from fencepost.errors import NoExecutors
 
 ENDED: Final = re.compile(r"Executor updated: \S+ is now (?:EXITED|FAILED) \((Command exited with code (?!143\b).*)\)")
-"""What Spark's client of the master logs of an executor that ended by itself.
+"""What Spark's client of the master logs when an executor's process exits.
 
 One that is asked to end is KILLED; one whose worker ends is FAILED (Worker shutting down), or exits on SIGTERM: 143.
 """

@@ -52,7 +52,7 @@ class LogPolling:
         return begun.result()
 
     def begun(self) -> Watermarks | None:
-        """Return the answer to `begin` that `within` did not, None when there is none. Raises as `now`."""
+        """Return the answer to `begin` that `within` did not, None without one. Raises as `now`."""
         begun, self._begun = self._begun, None
         return None if begun is None else self._await(begun)
 

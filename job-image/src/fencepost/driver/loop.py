@@ -6,7 +6,7 @@ What holds at each step:
   a part of it that its claim records first;
 - the offsets move only after all its rows are written, in one conditional update; so a crash anywhere repeats the
   batch, and the repetition overwrites every row that the first try left;
-- a run that is asked to stop leaves nothing planned of which nothing is written, so that other code can go on at once;
+- a run that is asked to stop leaves nothing planned of which nothing is written, so other code can continue at once;
 - any exception leaves the loop, and nothing after it is written or committed, except that a run with an isolator tries
   smaller pieces of a batch that failed for what is in its records.
 """
@@ -66,7 +66,7 @@ class Loop:
     """One run of one pipeline. `stop` ends it after the batch in progress; `hand` and `row` say where it is.
 
     `claimed` removes what earlier runs left of records that this one reads again, before anything is written.
-    `report` is told of each committed batch, `mirror` of the committed offsets, after the claim and each commit; both
+    `report` gets each committed batch, `mirror` the committed offsets, after the claim and each commit; both
     return at once.
     """
 
@@ -137,7 +137,7 @@ class Loop:
 
     @property
     def hand(self) -> Batch:
-        """The batch that is being written, for the verdict; an empty one when there is none."""
+        """The batch that is being written, for the verdict; an empty one between batches."""
         return EMPTY if self._in_progress is None else self._in_progress.batch
 
     def claim(self) -> None:
@@ -208,9 +208,9 @@ class Loop:
         return following
 
     def _without_expired(self, lost: DataLoss) -> Batch:
-        """Move past what retention deleted where a person accepted that, and return what is left of the batch.
+        """Move past what retention deleted where that was accepted, and return what is left of the batch.
 
-        Raises `lost` where nobody has.
+        Raises `lost` where it was not accepted.
         """
         if lost.reason is not Reason.OFFSET_OUT_OF_RANGE:
             raise lost

@@ -86,7 +86,7 @@ def resume(
     starting: StartingOffsets,
     replaced: Mapping[str, StartingOffsets] | None = None,
 ) -> Position:
-    """Return where to go on: committed offsets, new topics at `starting`, new partitions of known topics held or at 0.
+    """Return where to resume: committed offsets, new topics at `starting`, new partitions of known topics held or at 0.
 
     `replaced` has the starts of topics that an acceptance names instead of `starting`.
     Topics that left the spec keep their offsets: a spec that names them again continues from there.
@@ -253,7 +253,7 @@ def begun(
 def _seen_ends(position: Position, log: Watermarks, topics: Sequence[str]) -> dict[str, int]:
     """Return where the log ends, and where it last did of topics that Kafka does not know now.
 
-    Once such a topic is known to be deleted, that is all that tells how much of it was not read.
+    Once such a topic is known to be deleted, nothing else shows how much of it was not read.
     """
     gone = [topic for topic in topics if topic in log.missing]
     last = {key: position.log_ends[key] for key in _keys(position.log_ends, gone)}

@@ -83,7 +83,7 @@ class Driver:
         self._leaving = threading.Lock()
         self._has_executor = threading.Event()
         self._connections = Connections(config, environment, stopping=self._stop.is_set, lap=self._lap)
-        # librdkafka sends records again by itself, and does not count it.
+        # librdkafka retries sends on its own, and does not count them.
         producers = [sink.name for sink in config.sinks if isinstance(sink, KafkaSink)]
         self._run_metrics = RunMetrics([sink.name for sink in config.sinks], uncounted=producers)
 

@@ -47,7 +47,7 @@ def watch_fence(check: Callable[[], object], *, end: End, sleep: Callable[[float
     """End the run with what `check` raises, Fenced or FenceMissing, once this driver holds the fence no more.
 
     An idle driver commits nothing that could be refused; one that was frozen wakes among executors that are gone, and
-    its batch might hang.  A database that does not answer is no reason to end: the next commit pursues it.
+    its batch might hang.  The run does not end when the database does not answer: the next commit retries.
     """
     while True:
         sleep(FENCE_CHECK)
@@ -104,7 +104,7 @@ def watch_progress(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Report how far a long batch is, whenever it is further: the operator tells a slow batch from a hung one by it.
+    """Report how far a long batch is, whenever it is further: it shows the operator that a slow batch is not hung.
 
     A report that fails is left out: the next one says as much, and nothing depends on a single one.
     """
@@ -157,7 +157,7 @@ def watch_log(
     end: End,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Show what the JVM logs, and end the run when `judge` says so. Ends by itself when `read` raises."""
+    """Show what the JVM logs, and end the run when `judge` says so. Returns when `read` raises."""
     while True:
         sleep(EXECUTOR_CHECK)
         try:

@@ -4,7 +4,7 @@ FenceError
 ├── FenceUnavailable         no answer for as long as `patience`: the outcome is not known
 ├── FenceCredentialsRejected the database refused the user
 │   └── FenceUnauthorized    or a permission: it may be temporary, so it is also a FenceUnavailable and tried again
-├── FenceEndpointInvalid     there is no connection, for a reason that a person must correct
+├── FenceEndpointInvalid     no connection, for a reason that a user must correct
 │   ├── FenceTlsFailed           the TLS handshake failed, or what it needs cannot be read
 │   └── FenceDatacenterUnknown   no node is in the local datacenter, so that none may be asked
 ├── FenceSchemaMissing       the keyspace or the table does not exist, as Cassandra's schema says
@@ -12,7 +12,7 @@ FenceError
 │   └── FenceRowInvalid      the table is right, and the row holds values that the fence never writes
 ├── FenceMissing             the row does not exist
 ├── FenceClockSkew           a write timestamp would be minutes ahead of the database's time
-└── Fenced                   somebody else holds the row: stop at once
+└── Fenced                   another owner holds the row: stop at once
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FenceUnauthorized(FenceCredentialsRejected, FenceUnavailable):
 
 
 class FenceEndpointInvalid(FenceError):
-    """There is no connection, and waiting does not help; nothing was sent. `remedy` says what to do."""
+    """The connection failed, and waiting does not help; nothing was sent. `remedy` says what to do."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)

@@ -26,7 +26,7 @@ from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
 from fencepost.fence.patience import Patience
-from fencepost.fence.row import NOBODY, UNCLAIMED, FenceRow
+from fencepost.fence.row import NO_OWNER, UNCLAIMED, FenceRow
 from fencepost.fence.table import FenceTable
 
 
@@ -55,7 +55,7 @@ class Fence:
         return self._clock.skew_ms
 
     def read(self) -> FenceRow | None:
-        """Return the row, or None: there is none, or it was released.
+        """Return the row, or None: it does not exist, or it was released.
 
         Raises FenceUnavailable at the first failure: the caller looks again.
         """
@@ -76,7 +76,7 @@ class Fence:
                     return fresh
                 seen = self._table.read(self._pipeline)
                 if seen is not None and seen.is_released:
-                    # Adopted by this request, by an earlier try of it, or by a rival: the next read tells.
+                    # Adopted by this request, by an earlier try of it, or by a rival: the next read shows which.
                     self._table.swap(seen, replace(seen, owner=owner, version=seen.version + 1))
                     continue
             except FenceUnavailable as error:
@@ -196,7 +196,7 @@ class Fence:
         partitions that move, and drops what it had for a partition that moves without one.  None leaves
         `growth_barrier` and `log_ends` as the row has them.  `dead_letter` is the one record of this batch when it was
         set aside, 'topic/partition@offset'.
-        Raises Fenced when the row is no longer ours: the caller must end its process at once.  Raises FenceClockSkew
+        Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
         after = replace(
@@ -217,7 +217,7 @@ class Fence:
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
     ) -> FenceRow:
-        """Set the offsets back in a row that nobody has claimed; nothing is planned then. Return the new row.
+        """Set the offsets back in a row that is not claimed; nothing is planned then. Return the new row.
 
         A partition that is not in `offsets` leaves the row.  `leader_epochs` are of partitions that move, see `commit`.
         The clock advances by at least 2, so that what is written from here on wins over rows, and over deletions of
@@ -243,7 +243,7 @@ class Fence:
     def release(self, before: FenceRow) -> None:
         """Give the row up for good: its pipeline is deleted.
 
-        The row stays, owned by nobody, in a new epoch and without progress: no driver of the deleted pipeline can
+        The row stays, without an owner, in a new epoch and without progress: no driver of the deleted pipeline can
         commit or claim, now or in a pipeline that is created later under the same name.
 
         The driver's epoch ends first, so that nothing more is written beside the row; then history, snapshots, progress
@@ -255,7 +255,7 @@ class Fence:
             self._patience.ask(lambda: self._table.forget(self._pipeline))
             after = FenceRow(
                 pipeline=ended.pipeline,
-                owner=NOBODY,
+                owner=NO_OWNER,
                 epoch=ended.epoch + 1,
                 version=ended.version + 1,
                 clock=self._clock.lenient_stamp(ended.clock + 2),

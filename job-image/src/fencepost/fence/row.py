@@ -10,7 +10,7 @@ from typing import Final
 from fencepost.contract.offsets import split_offset_key
 
 UNCLAIMED: Final = None
-NOBODY: Final = ""
+NO_OWNER: Final = ""
 """The owner of a released row."""
 KNOWN_GROWTHS: Final = 10
 """Growths of a topic that a row keeps: each costs as many bytes as the offsets do."""
@@ -25,7 +25,7 @@ class FenceRow:
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
     that comes next (a successor repeats exactly that batch).  `begun` has, per partition, the furthest end of a batch
     that was planned and then cut, until that end is committed: output may exist up to there, beyond `planned`.
-    `accepted_until` has, per partition, up to where a person has accepted whatever retention deletes before it is read;
+    `accepted_until` has, per partition, up to where a user has accepted whatever retention deletes before it is read;
     the next run continues under that acceptance, and a rewind ends it.
     `committed_at`, `duration_ms` and `records` are of the last batch.
     `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
@@ -88,7 +88,7 @@ class FenceRow:
     @property
     def is_released(self) -> bool:
         """Whether the pipeline was deleted: the row keeps its epoch, version and clock, and nothing else."""
-        return self.owner == NOBODY
+        return self.owner == NO_OWNER
 
     def is_held_as(self, other: FenceRow) -> bool:
         """Return whether both rows are the same change: all that a change sets but times of day agree."""

@@ -10,7 +10,7 @@ from fencepost.fence.batch_progress import BatchProgress
 from fencepost.fence.row import FenceRow
 
 MOST_LOSSES: Final = 100
-"""Losses between two commits that are read: each one needs a person, so there are no more."""
+"""Losses between two commits that are read: each one must be accepted by a user, so they are few."""
 
 
 class FenceTable(Protocol):

@@ -162,7 +162,7 @@ def admin_client(
     complaints: deque[KafkaError],
     make: Callable[[dict[str, Any]], AdminClient] = lambda settings: AdminClient(settings, logger=QUIET),
 ) -> AdminClient:
-    """Return an admin client with a consumer's properties, which adds to `complaints` what it reports by itself."""
+    """Return an admin client with a consumer's properties, which adds the errors of its callback to `complaints`."""
     own: dict[str, Any] = {
         "socket.timeout.ms": int(REQUEST_TIMEOUT * 1000),
         "topic.metadata.refresh.interval.ms": int(REFRESH * 1000),

@@ -1,7 +1,7 @@
 """The committed offsets as those of a consumer group, for Kafka's tools: a copy for people, which nothing reads back.
 
 The fence row alone counts.  A replaced driver that still lives may write older offsets here; the run that replaced it
-writes its own at its claim and after each commit.  The group has no members: nobody ever joins it.
+writes its own at its claim and after each commit.  The group has no members: no consumer ever joins it.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class GroupMirror:
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            is_told = self._changed.wait(self._keep if self._newest == self._written else RETRY)
+            is_changed = self._changed.wait(self._keep if self._newest == self._written else RETRY)
             self._changed.clear()
-            if not is_told or self._newest != self._written:
+            if not is_changed or self._newest != self._written:
                 self._write()
             self._ending.wait(self._interval)
         if self._newest != self._written:

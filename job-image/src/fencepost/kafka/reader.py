@@ -326,7 +326,7 @@ class _Reading:
         self._ask_why()
         what = f"returned no record for {self._patience:.0f} s; waiting for {self._waiting()}"
         if self._missing:
-            what += f"; it says that there is no topic {', '.join(sorted(self._missing))}"
+            what += f"; it reports as missing: topic {', '.join(sorted(self._missing))}"
         return unreachable(self._servers, what)
 
     def _truncation(self) -> DataLoss:
@@ -366,7 +366,7 @@ class _Reading:
         return records
 
     def _judge(self, error: KafkaError, key: tuple[str, int], message: Message) -> None:
-        """Raise for an error that waiting does not fix; librdkafka itself goes on after the others."""
+        """Raise for an error that waiting does not fix; librdkafka itself recovers from the others."""
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's own spelling
             # Transaction markers and compaction leave no record at the end of a range; the log's end proves it.
@@ -383,7 +383,7 @@ class _Reading:
             )
         elif code in REFUSALS:
             raise refused(self._servers, error)
-        # Everything else passes by itself or ends the patience: a coordinator that refuses a group that nobody joins, a
+        # Everything else is transient or exhausts the patience: a coordinator that refuses a group without members, a
         # broker that has just started and does not know the topic yet.
 
     def _finish(self, key: tuple[str, int], at: int) -> None:

@@ -46,7 +46,7 @@ class TopicIds:
                 trouble = f"did not say which topics were read: {error.args[0]}"
             else:
                 if missing := ids.keys() - found.keys():
-                    trouble = f"says that there is no topic {', '.join(sorted(missing))}"
+                    trouble = f"reports as missing: topic {', '.join(sorted(missing))}"
                 elif found == ids:
                     return
                 else:

@@ -60,7 +60,7 @@ class BatchToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """What a sink is told when it is opened."""
+    """What a sink gets when it is opened."""
 
     name: str
     """The sink's name in the spec."""
@@ -108,7 +108,7 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeToken:
-    """What a purge deletes, and the right to do it: nobody drives the pipeline in `epoch`.
+    """What a purge deletes, and the right to do it: no driver runs in `epoch`.
 
     `token` is higher than that of each batch that was written, and lower than that of each batch to come.  `offsets`
     maps 'topic/partition' to [start, until): the records whose rows go.

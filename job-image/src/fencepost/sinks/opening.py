@@ -69,7 +69,7 @@ def open_declared_plugin(config: DriverConfig, sink: PluginSink, options_dir: Pa
 
 
 def open_plugin(plugin: str, options: Mapping[str, str], context: SinkContext) -> Sink:
-    """Return a sink of another package. Raises BadSpec when there is none of that name, or it is no sink."""
+    """Return a sink of another package. Raises BadSpec when none has that name, or it is not a sink."""
     found = entry_points(group=GROUP, name=plugin)
     if not found:
         known = sorted(entry_points(group=GROUP).names)

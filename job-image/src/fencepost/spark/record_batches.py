@@ -93,7 +93,7 @@ class Work:
 
 
 def token_of(context: RecordContext) -> BatchToken:
-    """Return what the sinks are told of a batch."""
+    """Return what the sinks get to know about a batch."""
     return BatchToken(
         pipeline=context.pipeline,
         epoch=context.epoch,

@@ -40,7 +40,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.executor.heartbeat.maxFailures": "3",
     "spark.network.timeout": "60s",
     "spark.python.worker.reuse": "true",
-    # A worker that a signal ends says so, except for SIGKILL: that tells a crash from too little memory.
+    # A worker that a signal ends says so, except for SIGKILL: so a crash differs from too little memory.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # Over TCP each task waits 40 ms for a delayed acknowledgement (a job of 1,000 records: p50 118 ms, and 78 so).
@@ -178,7 +178,7 @@ def driver_options(config: DriverConfig) -> list[str]:
 
 
 def driver_class_path(config: DriverConfig) -> str:
-    """Return the author's class path for the driver's JVM, in Java's notation; empty when there is none."""
+    """Return the author's class path for the driver's JVM, in Java's notation; empty without one."""
     return config.spark_conf.get(spark_conf.DRIVER_CLASS_PATH, "")
 
 

@@ -45,7 +45,7 @@ class WorkDone:
         with self._lock:
             live = {**self._rows(), **self._tasks()}
             self._total += sum(max(0, value - self._seen.get(key, 0)) for key, value in live.items())
-            # The largest seen: a value may fall when a task that failed is no longer counted.
+            # The largest seen: a value may fall when failed tasks are not counted any more.
             self._seen = {key: max(value, self._seen.get(key, 0)) for key, value in live.items()}
             self._total += self._executors_start()
             return self._total

@@ -80,8 +80,8 @@ def sealed(handle: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             raise as_worker_error(of_worker(error)) from error
-        except WorkerError as told:
-            handle(told, *rest)
+        except WorkerError as translated:
+            handle(translated, *rest)
 
     return run
 

@@ -126,8 +126,8 @@ def _run_on_frame(
 
     from fencepost.testing import context, frame  # noqa: PLC0415 - the package imports this module
 
-    told: BatchContext = context(spark, args=args, offsets=_spans(records))
-    result = transform(frame(spark, records), told)
+    batch: BatchContext = context(spark, args=args, offsets=_spans(records))
+    result = transform(frame(spark, records), batch)
     outputs = {"": result} if isinstance(result, DataFrame) else result
     return {
         sink: (sorted(output.columns), output.select(*sorted(output.columns)).collect())

@@ -82,7 +82,7 @@ class PurgeContract:
 def _opened(subject: Subject) -> PurgeableSink:
     sink = subject.open()
     if not isinstance(sink, PurgeableSink):
-        raise AssertionError(f"{type(sink).__name__} is no fencepost.sinks.PurgeableSink")
+        raise AssertionError(f"{type(sink).__name__} is not a fencepost.sinks.PurgeableSink")
     return sink
 
 

@@ -36,7 +36,7 @@ class Bisection:
         return self._pieces[-1] if self._pieces else None
 
     def done(self) -> None:
-        """Go on after the piece: it is committed."""
+        """Continue after the piece: it is committed."""
         self._pieces.pop()
 
     def failed(self) -> Range | None:

@@ -1,4 +1,4 @@
-"""What Kafka lost, and how reading goes on once that is accepted: pure functions over offsets.
+"""What Kafka lost, and how reading continues once that is accepted: pure functions over offsets.
 
 An acceptance is used up by position.  It applies to the fence row that it was given for: the row has the topic ids and
 offsets of the loss, and nothing was committed since.  What is lost besides is another loss.
@@ -147,7 +147,7 @@ def completed(error: DataLoss, row: FenceRow) -> DataLoss:
 
 
 def unrecorded(error: DataLoss, refused: FenceError) -> DataLoss:
-    """Return the error of a loss that the fence's keyspace did not take: nobody can accept it before it does."""
+    """Return the error of a loss that could not be stored in the fence's keyspace: until then it cannot be accepted."""
     remedy = (
         f"The loss could not be recorded ({refused}). Create table fence_losses as docs/fence-schema.cql has it, and"
         " grant the driver's account MODIFY and SELECT on it; then request a new attempt."
@@ -168,7 +168,7 @@ def log_fields(report: ReportedLoss) -> Mapping[str, object]:
 
 
 def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued:
-    """Return how to go on from a row: each accepted loss that is of this very row is taken out, oldest first.
+    """Return how to continue from a row: each accepted loss that is of this very row is taken out, oldest first.
 
     Losses that overlap, as one that was found again with more to it, are taken out together.
     The planned batch keeps what is left of it.  Of a truncated partition and a replaced topic nothing of it is left:
@@ -184,7 +184,7 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
 
 
 def without_expired(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued | None:
-    """Return how a run continues after what retention deleted, as far as the row says that a person accepted it.
+    """Return how a run continues after what retention deleted, as far as the row says that it was accepted.
 
     None where retention deleted nothing that is still to be read, or later records, which no person accepted.
     """

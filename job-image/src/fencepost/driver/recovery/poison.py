@@ -171,7 +171,7 @@ class Isolator:
         others = (
             f"none of the {len(tried)} others that were tried could be written"
             if tried
-            else "there is no other record to compare"
+            else "no other record is left to compare"
         )
         raise RecordFailed(
             f"{suspect.key} offset {suspect.start} fails alone, and {others}",

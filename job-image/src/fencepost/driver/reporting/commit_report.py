@@ -1,4 +1,4 @@
-"""What the loop tells of each committed batch, and the stopwatch that times it."""
+"""What the loop reports about each committed batch, and the stopwatch that times it."""
 
 from __future__ import annotations
 

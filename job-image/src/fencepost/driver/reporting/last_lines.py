@@ -20,18 +20,18 @@ MASK: Final = "***"
 
 
 class LastLines(logging.Handler):
-    """Keeps the newest lines that are logged, as a person reads them, without their keys."""
+    """Keeps the newest lines that are logged, in readable form, without their keys."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record, with the exception that it tells."""
+        """Keep a record, with its exception."""
         at = datetime.fromtimestamp(record.created, UTC)
         self._lines.append(f"{at:%H:%M:%S} {record.levelname} {record.name}: {record.getMessage()}")
         if record.exc_info and record.exc_info[1] is not None:
-            self.add(_told(record.exc_info[1]))
+            self.add(_traceback(record.exc_info[1]))
 
     def add(self, lines: Iterable[str]) -> None:
         """Keep lines of another log, that of Spark's JVM, or of an exception."""
@@ -46,6 +46,6 @@ class LastLines(logging.Handler):
         return last_lines(lines)
 
 
-def _told(error: BaseException) -> Iterator[str]:
+def _traceback(error: BaseException) -> Iterator[str]:
     for part in traceback.format_exception(error):
         yield from part.splitlines()

@@ -62,7 +62,7 @@ class Counts:
 class RunMetrics:
     """The counts, and the lock under which they change.
 
-    `sinks` are those of the configuration; of those in `uncounted` nobody knows which requests were repeated.
+    `sinks` are those of the configuration; for those in `uncounted` the number of repeated requests is unknown.
     """
 
     def __init__(self, sinks: Sequence[str], uncounted: Collection[str] = ()) -> None:

@@ -65,7 +65,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C9
         case DriverError():
             return error.code, error.reason, error.remedy
         case Fenced():
-            return ExitCode.FENCED, Reason.FENCED_OUT, "Nothing to do: another run goes on from the last commit."
+            return ExitCode.FENCED, Reason.FENCED_OUT, "Nothing to do: another run continues from the last commit."
         case FenceMissing():
             return ExitCode.FENCED, Reason.FENCE_LOST, _FENCE_LOST
         case FenceClockSkew():

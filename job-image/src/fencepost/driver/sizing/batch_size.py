@@ -7,7 +7,7 @@ number of records.  Where they contradict, memory comes first, and the lower bou
 The rules, for the three things that go wrong:
 
 - One batch says little: the size grows at most GROWTH-fold per batch, and only after a full one.  The time of a small
-  batch is mostly overhead, which tells nothing about a large one.
+  batch is mostly overhead, which says nothing about a large one.
 - A batch that took too long costs the most: the size shrinks at once, to what would have taken the target.
 - Records differ in size: a mean above the one known so far counts at once, a lower one by half per batch.
 """

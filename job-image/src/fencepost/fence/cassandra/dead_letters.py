@@ -51,7 +51,7 @@ class DeadLetter:
 
     `topic_id` is Kafka's: a topic that is deleted and created again has another one.  `headers` are JSON, [[key, value
     in base64 or null], …].  `value_size` and `value_sha256` are of the value.  `code` is that of the run, as in the
-    fence row.  `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when a person sends the
+    fence row.  `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when a user sends the
     record to Kafka again; a driver that writes the letter later clears them.  `is_whole` is False where chunks of it
     are missing.
     """

@@ -1,4 +1,4 @@
-"""What the Cassandra driver raises, in the fence's words: whatever is no refusal leaves the outcome open."""
+"""What the Cassandra driver raises, as the fence's errors: anything but a refusal leaves the outcome unknown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_disk_full(error: InvalidRequest) -> bool:
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Turn the driver's errors into the fence's; anything that is no refusal is an unknown outcome."""
+    """Turn the driver's errors into the fence's; anything but a refusal is an unknown outcome."""
     try:
         yield
     except AuthenticationFailed as error:

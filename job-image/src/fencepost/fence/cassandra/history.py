@@ -59,7 +59,7 @@ class History:
         record = change(before if follows else None, after, now)
         try:
             self._insert_change(after.pipeline, record)
-        except Exception as error:  # noqa: BLE001 - nobody waits for this thread's result, so it logs by itself
+        except Exception as error:  # noqa: BLE001 - no caller waits for this thread's result, so it logs the error itself
             self._insert = None
             _lost(error)
         else:

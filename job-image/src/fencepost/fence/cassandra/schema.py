@@ -250,7 +250,7 @@ def migration_statements(keyspace: str) -> list[str]:
 
 
 def first_page(answer: Any) -> list[Any]:  # noqa: ANN401 - the library is untyped
-    """Return the rows of an answer that fits into one page: a Cassandra that a tenant runs could go on forever."""
+    """Return the rows of an answer that fits into one page: a tenant's own Cassandra could return pages forever."""
     return list(answer.current_rows)
 
 

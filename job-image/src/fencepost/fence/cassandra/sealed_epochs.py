@@ -1,8 +1,8 @@
 """Leader epochs as the fence row stores them: with a checksum of the offsets that they belong to.
 
 An epoch and an offset are a pair.  An older release commits offsets and leaves a column that it does not know, so that
-the epochs in it belong to offsets of before.  The checksum tells: it is one more entry of the map, needs no column of
-its own, and covers the topics' ids, because a recreated topic may have the same offsets.
+the epochs in it belong to offsets of before.  The checksum shows it: one more entry of the map. It needs no column of
+its own and covers the topics' ids, because a recreated topic may have the same offsets.
 """
 
 from __future__ import annotations

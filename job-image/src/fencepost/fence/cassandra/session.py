@@ -122,7 +122,7 @@ class _Negotiating(Cluster):  # type: ignore[misc] # the library is untyped
     """
 
     def protocol_downgrade(self, host_endpoint: object, previous_version: int) -> None:
-        """Choose the version after a refusal. Raises DriverException when there is none left."""
+        """Choose the version after a refusal. Raises DriverException when none is left."""
         if previous_version <= OLDEST_PROTOCOL:
             raise DriverException(f"{host_endpoint} speaks no native protocol from v{OLDEST_PROTOCOL} to v5")
         self.protocol_version = OLDEST_PROTOCOL
@@ -157,7 +157,9 @@ def _secured(
 ) -> tuple[list[NamedEndPoint], dict[str, Any]]:
     """Return the contact points and the cluster's further options for TLS. Raises FenceTlsFailed."""
     if material is None:
-        raise FenceTlsFailed("there is no certificate authority", remedy="give spec.checkpoint.cassandra.tls a Secret")
+        raise FenceTlsFailed(
+            "no certificate authority is configured", remedy="give spec.checkpoint.cassandra.tls a Secret"
+        )
     points = [
         NamedEndPoint(address, endpoint.port, options.server_name or name) for address, name in sorted(names.items())
     ]

@@ -55,7 +55,7 @@ def create_schema(session: Session, keyspace: str, replication: Mapping[str, str
 
 
 def is_current(session: Session, keyspace: str) -> bool:
-    """Return whether nothing has to be added: the schema is of this release, or there is none at all."""
+    """Return whether nothing has to be added: the schema is of this release, or does not exist."""
     with translated(f"reading the schema of keyspace {keyspace}"):
         if not schema.columns_of(session, keyspace, schema.FENCE.name):
             return True
@@ -171,7 +171,7 @@ class CassandraFenceTable:
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
         """Record how many records of the batch in progress are finished; the record expires after an hour.
 
-        Raises FenceError; the batch goes on without it.
+        Raises FenceError; the batch continues without it.
         """
         with self._asking("reporting the progress of a batch", schema.PROGRESS):
             insert = self._prepare(
@@ -181,7 +181,7 @@ class CassandraFenceTable:
             self.session.execute(insert, (pipeline, epoch, version, done))
 
     def read_progress(self, pipeline: str) -> BatchProgress | None:
-        """Return the newest report, None when there is none or its table does not exist yet."""
+        """Return the newest report, None when it or its table does not exist yet."""
         try:
             with self._asking("reading the progress of a batch", schema.PROGRESS):
                 select = self._prepare(
@@ -191,7 +191,7 @@ class CassandraFenceTable:
         except FenceSchemaMissing:
             return None
         if found is None or None in {found.epoch, found.version, found.done, found.at}:
-            return None  # a column set to null by hand: there is no report
+            return None  # a column set to null by hand: not a report
         return BatchProgress(epoch=found.epoch, version=found.version, done=found.done, at=found.at.replace(tzinfo=UTC))
 
     def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
@@ -217,7 +217,7 @@ class CassandraFenceTable:
                 select = self._prepare(
                     f"SELECT {columns} FROM {self._table(schema.LOSSES)} WHERE pipeline = ? {which} LIMIT {MOST_LOSSES}"
                 )
-                # One page: a Cassandra that a tenant runs could go on with pages forever.
+                # One page: a Cassandra that a tenant runs could return pages forever.
                 found = self.session.execute(select, (pipeline, *values)).current_rows[:MOST_LOSSES]
         except FenceSchemaMissing:
             return ()

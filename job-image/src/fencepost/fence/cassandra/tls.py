@@ -46,7 +46,7 @@ class TlsMaterial:
                 raise _invalid(f"key {name} has more than {LONGEST} characters", f"store PEM text alone in {name}")
         if not texts.get(CA):
             remedy = f"add {CA}: the certificates, as PEM, of the authorities that sign the nodes' certificates"
-            raise _invalid(f"there is no key {CA}", remedy)
+            raise _invalid(f"key {CA} is missing", remedy)
         if bool(texts.get(CERTIFICATE)) != bool(texts.get(KEY)):
             there, missing = (CERTIFICATE, KEY) if texts.get(CERTIFICATE) else (KEY, CERTIFICATE)
             remedy = f"add {missing}, or remove {there} if the nodes ask for no client certificate"
@@ -105,7 +105,7 @@ class NamedEndPoints(DefaultEndPointFactory):  # type: ignore[misc]
 
 
 def tls_failure(doing: str, causes: Iterable[object]) -> FenceTlsFailed | FenceUnavailable | None:
-    """Return the error for the first of the causes that is a failed TLS connection, None when there is none.
+    """Return the error for the first of the causes that is a failed TLS connection, or None.
 
     A node that ends the connection may be one that restarts, so that is FenceUnavailable.
     """

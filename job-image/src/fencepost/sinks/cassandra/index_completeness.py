@@ -59,7 +59,7 @@ class MarkTable:
         return sorted(Mark(row.offset, row.written, row.retention) for row in found if row.retention is not None)
 
     def write(self, key: str, mark: Mark) -> None:
-        """Store a mark; it expires by itself."""
+        """Store a mark with a time to live."""
         self.queries.tell(
             f'INSERT INTO {self._name} (pipeline, topic, "partition", bucket, "offset", key, retention)'  # noqa: S608
             " VALUES (?, ?, ?, ?, ?, 0x, ?) USING TTL ? AND TIMESTAMP ?",

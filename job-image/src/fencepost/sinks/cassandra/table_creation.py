@@ -125,7 +125,7 @@ class NewType:
 
 
 def cql_type(spark: DataType, name: str, types: list[NewType]) -> str | None:
-    """Return the type of a new column, None where there is none for it; append the types that it needs to `types`.
+    """Return the type of a new column, None where Cassandra has none; append the types that it needs to `types`.
 
     `name` is that of the column's user-defined type if it is a struct; the structs in it append their fields' names.
     """
@@ -160,7 +160,7 @@ def _problems(sink: CassandraSink, wanted: CreateTable, schema: StructType, exis
     columns: dict[str, str] = {}
     for field in schema.fields:
         if not _NAME.fullmatch(field.name):
-            yield f"column {field.name!r} is no name of letters, digits and _; rename it with alias"
+            yield f"column {field.name!r} may contain only letters, digits and _; rename it with alias"
         kind = _column_type(sink, field, types)
         if kind is None:
             found = field.dataType.simpleString()
@@ -168,7 +168,7 @@ def _problems(sink: CassandraSink, wanted: CreateTable, schema: StructType, exis
         else:
             columns[field.name] = kind
     for name in sorted({name for one in types for name in one.fields if not _NAME.fullmatch(name)}):
-        yield f"field {name!r} of a struct is no name of letters, digits and _; rename it"
+        yield f"field {name!r} of a struct may contain only letters, digits and _; rename it"
     for name, count in Counter(one.name for one in types).items():
         if count > 1:
             yield f"two structs would have the type {name}; rename one of their fields or columns"

@@ -52,7 +52,7 @@ def problems(column: str, spark: DataType, cql: CqlType) -> Iterator[str]:
 
 
 def misnamed(schema: StructType, name: str | None, why: str, wanted: str) -> Iterator[str]:
-    """Yield what is wrong with a column that the sink uses by itself; `why` says for what."""
+    """Yield what is wrong with a column that the sink itself uses; `why` says for what."""
     found = {column.name: column.dataType.simpleString() for column in schema.fields}
     if name is not None and found.get(name) != wanted:
         yield f"column {name!r}, which {why}, is {found.get(name, 'missing')}, and must be {wanted}"

@@ -241,7 +241,7 @@ class _Patience:
         self._pause = 0.1
 
     def pause_or_raise(self, error: Exception) -> None:
-        """Wait before the next try. Raises DependencyDown when there is no time for it."""
+        """Wait before the next try. Raises DependencyDown when the time is too short for it."""
         if time.monotonic() + self._pause > self._deadline:
             raise self._given_up(error) from error
         retried()

@@ -43,7 +43,7 @@ class TopicSink(Sink):
         self._task = task
 
     def check(self, schema: StructType) -> None:
-        """Raise BadSpec naming every column that is no part of a record."""
+        """Raise BadSpec naming every column that is not part of a record."""
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         problems = [
             f"column {name!r} is {found}, and a record's {name} is {' or '.join(COLUMNS[name])}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 TRANSACTION_TIMEOUT: Final = 600.0
-"""Seconds after which Kafka aborts a transaction that nobody ends; readers of committed records wait for it. A task
+"""Seconds after which Kafka aborts a transaction that is not ended; readers of committed records wait for it. A task
 must end within it. Brokers allow 900 by default (transaction.max.timeout.ms)."""
 ABORT_TIMEOUT: Final = 5.0
 POLL_EVERY: Final = 1_000

@@ -54,7 +54,7 @@ def open_purgeable(config: DriverConfig, sink: PluginSink, options_dir: Path | N
     made = open_declared_plugin(config, sink, options_dir)
     if not isinstance(made, PurgeableSink):
         raise BadSpec(
-            f"sink {sink.name!r}: its output cannot be deleted: {sink.plugin!r} is no fencepost.sinks.PurgeableSink",
+            f"sink {sink.name!r}: its output cannot be deleted: {sink.plugin!r} is not a fencepost.sinks.PurgeableSink",
             reason=Reason.SINK_INVALID,
             remedy="Set deleteOutput to false, or use a version of its package that can delete.",
         )

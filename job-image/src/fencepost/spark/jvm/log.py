@@ -1,4 +1,4 @@
-"""What the driver's JVM logs, read by its Python process: warnings, and what becomes of the executors' processes.
+"""What the driver's JVM logs, read by its Python process: warnings, and how the executors' processes end.
 
 The JVM's standard error is the container's; nothing reads it there.  So Log4j writes the same lines a second time, to a
 buffer in the JVM, which is emptied once per look.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXECUTORS_LOGGER: Final = "org.apache.spark.deploy.client"
-"""Of the application's client of the master, which is told of each executor that is launched and that ends."""
+"""Of the application's client of the master, to which the master reports each executor's start and end."""
 PATTERN: Final = "%d{HH:mm:ss}{UTC} %p %c{1}: %m%ex{none}%n"
 LONGEST_READ: Final = 64 * 1024
 """Characters. Of more since the last look, the end is read."""

@@ -21,7 +21,7 @@ COLLECTIONS: Final = (("minor", "MinorGCCount", "MinorGCTime"), ("major", "Major
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
-    """Bytes of a part of a JVM's memory; `limit` is None where there is none."""
+    """Bytes of a part of a JVM's memory; `limit` is None when it is unlimited."""
 
     used: int
     committed: int

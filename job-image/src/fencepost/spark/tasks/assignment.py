@@ -1,4 +1,4 @@
-"""What the tasks of one batch are told, beside the function that is the same for each batch of a run.
+"""What the tasks of one batch get, beside the function that is the same for each batch of a run.
 
 It travels as a local property of the Spark job, so that the query around the function is planned once.  Spark's event
 log has the local properties: no secret belongs here.
@@ -18,7 +18,7 @@ PROPERTY: Final = "fencepost.batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One batch: what each task reads, and what the transform and the sinks are told of it.
+    """One batch: what each task reads, and what the transform and the sinks get to know about it.
 
     `number` counts the batches of a session.  The others are those of a RecordContext.
     """
@@ -36,8 +36,8 @@ class Assignment:
             [(one.topic, one.partition, one.start, one.until, one.leader_epoch, one.topic_id) for one in part]
             for part in self.slices
         ]
-        told = [slices, self.number, self.version, self.token, self.offsets, self.is_repeated]
-        return json.dumps(told, separators=(",", ":"))
+        fields = [slices, self.number, self.version, self.token, self.offsets, self.is_repeated]
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def of_json(cls, text: str) -> Self:
