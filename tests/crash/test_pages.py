@@ -48,7 +48,7 @@ def knows(stage: Stage, key: str, *, over: bool = False) -> bool:
 def recorded(stage: Stage) -> bool:
     """Whether there is nothing left to tell."""
     pages = stage.pipeline.status.pages
-    return all(page.was_told("operator/apprise/1") for page in pages)
+    return all(page.is_reported_to("operator/apprise/1") for page in pages)
 
 
 async def stall_and_recover(stage: Stage) -> None:

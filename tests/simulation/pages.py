@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, PageSent, Told
+from fencepost_operator.api import ObjectKey, PageSent, PageState
 from fencepost_operator.paging.page import Page, PagingFacts, Receipt
 from simulation.invariants import require
 from simulation.world import SimulatedWorld
@@ -18,14 +18,14 @@ RECEIVER: Final = "operator/pagerduty/1"
 class Inbox:
     """What the receiver knows: by key, what it was told last. Nothing that it has is told it under two keys."""
 
-    known: dict[str, Told] = field(default_factory=dict)
+    known: dict[str, PageState] = field(default_factory=dict)
 
     def take(self, page: Page) -> None:
         require(page.dedup_key.endswith(f"/{page.key}/{page.reason}"), f"another key: {page.dedup_key}")
         self.known[page.dedup_key] = page.wanted
 
     def has_open(self, key: ObjectKey, reason: str) -> bool:
-        return any(name.endswith(f"/{key}/{reason}") and told is Told.OPENED for name, told in self.known.items())
+        return any(name.endswith(f"/{key}/{reason}") and told is PageState.OPENED for name, told in self.known.items())
 
 
 @dataclass(slots=True)
@@ -35,13 +35,13 @@ class SimulatedPager:
     world: SimulatedWorld
     inbox: Inbox
     due: tuple[Page, ...] = ()
-    receipts: dict[tuple[str, object, Told], Receipt] = field(default_factory=dict)
+    receipts: dict[tuple[str, object, PageState], Receipt] = field(default_factory=dict)
 
     def facts(self, key: ObjectKey) -> PagingFacts:
         del key
         for page in self.due:
             mark = (page.reason, page.opened_at, page.wanted)
-            if mark not in self.receipts and not page.was_told(RECEIVER):
+            if mark not in self.receipts and not page.is_reported_to(RECEIVER):
                 self.inbox.take(page)
                 sent = PageSent(receiver=RECEIVER, at=self.world.now, outcome=page.wanted)
                 self.receipts[mark] = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)

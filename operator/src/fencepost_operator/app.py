@@ -302,11 +302,11 @@ async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) 
 async def _stoppable() -> AsyncIterator[None]:
     """End the block with Stopped at SIGTERM or SIGINT; later, kopf listens to them."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    told = False
+    is_reported = False
 
     def stop() -> None:
-        nonlocal told
-        told = True
+        nonlocal is_reported
+        is_reported = True
         if task is not None:
             task.cancel()
 
@@ -315,7 +315,7 @@ async def _stoppable() -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if not told:
+        if not is_reported:
             raise
         if task is not None:
             task.uncancel()

@@ -51,7 +51,7 @@ class Pages:
                 heartbeat_key=settings.heartbeat_key if shares else "",
             ),
             sender=ProcessSender(),
-            places=ClusterAddresses(self.api),
+            cluster=ClusterAddresses(self.api),
             metrics=self._counted,
             clock=self.clock,
             may_write=self.may_write,

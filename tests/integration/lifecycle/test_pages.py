@@ -40,7 +40,7 @@ WAIT: Final = 4
 """Seconds after which the web hook asks to be tried again, more than the first pause without being asked."""
 
 
-class Told:
+class PageState:
     """All receivers, and the cluster. `forbidden` is one that a tenant names, outside of `allowedEndpoints`."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Told:
         }
 
 
-def name_receivers(told: Told) -> None:
+def name_receivers(told: PageState) -> None:
     """Create the operator's Secret."""
     hub, mails, am = told.hub, told.mails, told.am
     told.secret(
@@ -107,7 +107,7 @@ def name_receivers(told: Told) -> None:
 
 
 @pytest.fixture
-def team(told: Told) -> Iterator[None]:
+def team(told: PageState) -> Iterator[None]:
     """Have a Secret in the namespace with a receiver, one that is forbidden, and a line that is none."""
     lines = (
         f"json://127.0.0.1:{told.hub.port}/team",
@@ -120,7 +120,9 @@ def team(told: Told) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def told(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(
+    installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PageState]:
     mark, session = secrets.token_hex(3), open_session()
     keyspace = f"paged_{mark}"
     stage = Stage(installed, environment, f"paged-{mark}", keyspace, session)
@@ -131,7 +133,7 @@ def told(installed: Installed, environment: Environment, tmp_path_factory: pytes
         receiver() as alerts,
         alertmanager(environment, tmp_path_factory.mktemp("am"), webhook=alerts.url) as am,
     ):
-        made = Told(stage, hub, forbidden, mails, am, alerts)
+        made = PageState(stage, hub, forbidden, mails, am, alerts)
         name_receivers(made)
         with Kubelet(installed.plane, CassandraFenceTable.over(session, keyspace)).at_work():
             yield made
@@ -140,7 +142,9 @@ def told(installed: Installed, environment: Environment, tmp_path_factory: pytes
     Topics(environment.kafka_host).delete(stage.topic)
 
 
-def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_it_is_there_again(told: Told) -> None:
+def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_it_is_there_again(
+    told: PageState,
+) -> None:
     """The operator's Secret is missing: the incident is recorded, and nobody can be told. Then it is killed."""
     name, port = "unsent", free_port()
     told.stage.installed.plane.kubectl(HOME).delete("secret", "receivers")
@@ -160,14 +164,14 @@ def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_i
         told.kubectl.delete("spl", name)
 
 
-def wrong(told: Told, name: str) -> Object:
+def wrong(told: PageState, name: str) -> Object:
     """Return a suspended pipeline whose spec is invalid."""
     manifest = told.stage.manifest(name, suspend=True)
     manifest["spec"]["source"]["kafka"]["properties"] = {"no.such.property": "x"}
     return manifest
 
 
-def operators(told: Told, name: str) -> set[str]:
+def operators(told: PageState, name: str) -> set[str]:
     """Return the receivers of the operator's own that know of the invalid spec."""
     return {each for each in told.sent(name, "InvalidSpec", "opened") if each.startswith("operator/")}
 
@@ -184,7 +188,7 @@ def keys(events: list[Object]) -> set[str]:
 
 
 @pytest.mark.usefixtures("team")
-def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(told: Told) -> None:
+def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(told: PageState) -> None:
     """The topic is missing. PagerDuty takes the first request and does not answer; then the operator is killed."""
     hub, name = told.hub, "orders"
     hub.silent["/v2/enqueue"] = answer = threading.Event()
@@ -233,7 +237,7 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         eventually("a connection would have been seen", lambda: told.forbidden.connections == 1, seconds=10)
 
 
-def degraded(told: Told, name: str) -> None:
+def degraded(told: PageState, name: str) -> None:
     """The line that is no receiver is named, and its content is not repeated."""
 
     def condition() -> Any:
@@ -246,7 +250,7 @@ def degraded(told: Told, name: str) -> None:
     assert "/etc/passwd" not in said["message"]
 
 
-def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: Told) -> None:
+def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: PageState) -> None:
     name = "stalled"
     told.hub.replies["/own"] = [Reply(429, {"Retry-After": str(WAIT)}), Reply(503)]
     with told.stage.installed.killable(**told.settings):
@@ -267,13 +271,13 @@ def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolve
         assert told.events("resolve", name, "InvalidSpec"), "told before the object is gone"
 
 
-def three_tries(told: Told, name: str) -> list[float] | None:
+def three_tries(told: PageState, name: str) -> list[float] | None:
     """When the operator's web hook got the page for the first three times, None before."""
     got = [at for at, body in told.hub.arrivals("/own") if f"{PLACE}/{name} InvalidSpec" in body["title"]]
     return got[:3] if len(got) > 2 else None
 
 
-def test_a_silence_ends_and_what_is_still_wrong_is_told(told: Told) -> None:
+def test_a_silence_ends_and_what_is_still_wrong_is_told(told: PageState) -> None:
     """Silenced for hours, then for seconds. Beside it a suspended pipeline whose records Kafka is about to delete."""
     name, forgotten, hub = "silent", "forgotten", told.hub
     topic, bootstrap = f"{told.stage.topic}-old", told.stage.environment.kafka_host

@@ -19,8 +19,8 @@ from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resourc
 from fencepost_operator.adapters.kubernetes.crds import KubernetesCrds
 from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import PLURAL, VERSION, ObjectKey, Pipeline, State, Status
-from fencepost_operator.api.crds import KINDS
-from fencepost_operator.api.pages import PageStatus
+from fencepost_operator.api.crd_fields import KINDS
+from fencepost_operator.api.page_status import PageStatus
 from fencepost_operator.api.status import ClusterStatus, RunStatus
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.pruned_status import PrunedStatuses

@@ -10,7 +10,7 @@ import yaml
 
 from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api import PLURAL, REWIND_PLURAL, Reason
-from fencepost_operator.api.crds import KINDS, missing_fields, outdated
+from fencepost_operator.api.crd_fields import KINDS, missing_fields, outdated
 from unit.crds.schema import CRD, REPOSITORY, walk
 
 CRDS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from fencepost_operator.api import PAUSED_ANNOTATION, Condition, Event, EventType, PageStatus, Reason, Told
+from fencepost_operator.api import PAUSED_ANNOTATION, Condition, Event, EventType, PageState, PageStatus, Reason
 from fencepost_operator.decision.reporting.page_text import page_of
 from unit.operator.scenes import POLICY
 from unit.operator.test_pages import HOLD, MINUTE, Story, at, condition, on_its_way, ready, silenced, stalled
@@ -39,7 +39,7 @@ def test_a_condition_that_flaps_is_one_incident(bad: tuple[Condition, ...]) -> N
         story.goes(bad, after=HOLD - SECOND)
         page = only_page(story)
         assert (page.opened_at, page.quiet_since, page.resolved_at) == (opened, None, None)
-        assert [sent.outcome for sent in page.sent] == [Told.OPENED], "nobody is told again"
+        assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "nobody is told again"
     story.goes(ready_since(story))
     calm = story.status.conditions
     story.goes(calm, after=HOLD - SECOND)

@@ -19,12 +19,12 @@ from fencepost_operator.api import (
     EventType,
     FailureStatus,
     PageSent,
+    PageState,
     PageStatus,
     Pipeline,
     Reason,
     State,
     Status,
-    Told,
 )
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.reporting.page_outbox import (
@@ -94,7 +94,7 @@ class Story:
         self.goes(conditions or ready())
         self.goes(conditions or ready(), after=HOLD)
 
-    def told(self, outcome: Told = Told.OPENED) -> None:
+    def told(self, outcome: PageState = PageState.OPENED) -> None:
         """All receivers were told of all pages; the next decision records it."""
         sent = [PageSent(receiver=name, at=self.now, outcome=outcome) for name in self.facts.receivers or ()]
         receipts = [
@@ -201,7 +201,7 @@ def test_a_retry_that_fails_is_no_recovery() -> None:
     story.goes(stalled())
     (page,) = story.status.pages
     assert page.opened_at == NOW + MINUTE
-    assert [sent.outcome for sent in page.sent] == [Told.OPENED], "nobody is told again"
+    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "nobody is told again"
 
 
 def test_another_reason_to_stall_takes_the_place_of_the_first() -> None:
@@ -219,10 +219,10 @@ def test_recovery_resolves_and_the_page_goes_when_everybody_knows() -> None:
     story.recovers()
     (page,) = story.status.pages
     assert page.resolved_at == story.now
-    assert not page.was_told("operator/pagerduty/1")
+    assert not page.is_reported_to("operator/pagerduty/1")
     story.goes(ready())
     assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "not everybody knows"
-    story.told(Told.RESOLVED)
+    story.told(PageState.RESOLVED)
     story.goes(ready())
     assert not story.status.pages
 
@@ -232,7 +232,7 @@ def test_an_incident_that_ends_before_anybody_was_told_is_told_all_the_same() ->
     story.goes(stalled())
     story.recovers()
     (page,) = due_pages(story.pipeline, story.status, story.now)
-    assert page.wanted is Told.RESOLVED
+    assert page.wanted is PageState.RESOLVED
 
 
 def test_two_operators_do_not_correct_each_other() -> None:
@@ -247,7 +247,7 @@ def test_two_operators_do_not_correct_each_other() -> None:
     story.goes(stalled())
     assert story.status.pages == before
     story.goes(ready())
-    story.told(Told.RESOLVED)
+    story.told(PageState.RESOLVED)
     story.pipeline = replace(
         story.pipeline,
         status=replace(
@@ -261,7 +261,9 @@ def test_two_operators_do_not_correct_each_other() -> None:
     story.facts = UNKNOWN
     story.told()
     story.goes(ready())
-    assert all(sent.outcome is Told.RESOLVED for sent in story.status.pages[0].sent), "what it knows is not unlearned"
+    assert all(sent.outcome is PageState.RESOLVED for sent in story.status.pages[0].sent), (
+        "what it knows is not unlearned"
+    )
 
 
 def test_who_is_told_is_forgotten_with_the_receiver() -> None:
@@ -287,15 +289,15 @@ def test_a_namespaces_secret_that_is_gone_keeps_what_its_receivers_know() -> Non
     story.goes(stalled())
     story.facts = ONE
     story.recovers()
-    story.told(Told.RESOLVED)
+    story.told(PageState.RESOLVED)
     story.goes(ready())
     (page,) = story.status.pages
     assert {each.receiver: each.outcome for each in page.sent} == {
-        "operator/pagerduty/1": Told.RESOLVED,
-        "namespace/apprise/2": Told.OPENED,
+        "operator/pagerduty/1": PageState.RESOLVED,
+        "namespace/apprise/2": PageState.OPENED,
     }
     story.facts = PagingFacts(receivers=("operator/pagerduty/1", "namespace/apprise/2"))
-    story.told(Told.RESOLVED)
+    story.told(PageState.RESOLVED)
     story.goes(ready())
     assert not story.status.pages
 
@@ -404,7 +406,7 @@ def test_runs_that_die_after_some_progress_each_page_at_the_fourth_within_half_a
     story.told()
     restarting(story, every=9 * MINUTE, times=20)
     (page,) = story.status.pages
-    assert [sent.outcome for sent in page.sent] == [Told.OPENED], "one incident, told once"
+    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "one incident, told once"
     assert len(story.status.restarted_at) == 4
     story.recovers()
     story.goes(ready(), after=30 * MINUTE)
@@ -457,7 +459,7 @@ def test_a_pause_leaves_incidents_and_records_who_was_told() -> None:
     story.told()
     story.goes(ready())
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
-    assert story.status.pages[0].was_told("operator/pagerduty/1")
+    assert story.status.pages[0].is_reported_to("operator/pagerduty/1")
 
 
 def test_a_paused_pipeline_pages_when_its_data_expires_and_for_nothing_else() -> None:
@@ -549,7 +551,7 @@ def test_a_deletion_goes_on_as_soon_as_everybody_knows() -> None:
     story.goes(stalled())
     story.pipeline = replace(story.pipeline, deleting_since=NOW)
     story.goes(on_its_way(Reason.DELETING))
-    story.told(Told.RESOLVED)
+    story.told(PageState.RESOLVED)
     gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=timedelta(seconds=1))
     assert isinstance(gone.action, RemoveFinalizer)
     assert not gone.events

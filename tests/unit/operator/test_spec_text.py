@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.manifests import spec
 from fencepost_operator.api import Spec, parse
-from fencepost_operator.api.text import FORBIDDEN
+from fencepost_operator.api.forbidden_text import FORBIDDEN
 
 BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029\x00\x1b\x7f\ud800"
 

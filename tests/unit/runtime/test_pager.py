@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fencepost_operator.api import ObjectKey, PageSent, Told
+from fencepost_operator.api import ObjectKey, PageSent, PageState
 from fencepost_operator.errors import NotLeading, Unreachable
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 from fencepost_operator.paging.lanes import BUDGET, BUDGET_PER_HOUR, BURST, REFUSED_WAIT
@@ -147,7 +147,7 @@ async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
 
 
 @dataclass
-class ClusterPlaces:
+class FoundAddresses:
     found: Sequence[str] | None
 
     async def addresses(self) -> Sequence[str]:
@@ -164,7 +164,7 @@ async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_add
         secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))}
     )
     config = PagerConfig(reserved=("10.0.0.1",))
-    async with running(world, config=config, places=ClusterPlaces(found)) as pager:
+    async with running(world, config=config, cluster=FoundAddresses(found)) as pager:
         pager.tell(KEY, [page()])
         await settle(pager, world)
     reserved = [each.reserved for each in world.allowances if not each.trusted]
@@ -174,7 +174,7 @@ async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_add
 
 async def test_a_new_operator_tells_only_who_was_not_told() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))})
-    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=Told.OPENED)
+    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     async with running(world) as pager:
         pager.tell(KEY, [replace(page(), sent=(known,))])
         await settle(pager, world)
@@ -189,7 +189,7 @@ async def test_the_end_of_an_incident_is_told_too() -> None:
         over = replace(page(), resolved_at=NOW)
         pager.tell(KEY, [over])
         await settle(pager, world)
-        assert [receipt.sent.outcome for receipt in pager.facts(KEY).receipts] == [Told.OPENED, Told.RESOLVED]
+        assert [receipt.sent.outcome for receipt in pager.facts(KEY).receipts] == [PageState.OPENED, PageState.RESOLVED]
         pager.tell(KEY, [])
         assert pager.facts(KEY).receipts == ()
     assert [title for _, title in world.sent] == ["[critical] shop/orders BadSpec", "shop/orders BadSpec"]
@@ -265,7 +265,7 @@ async def test_without_a_secret_of_the_operators_nobody_waits_for_it() -> None:
 
 
 async def test_what_the_status_says_was_told_does_not_wait_for_an_unreadable_secret() -> None:
-    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=Told.OPENED)
+    known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     world = World(unreadable=True)
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
         pager.tell(KEY, [replace(page(), sent=(known,))])

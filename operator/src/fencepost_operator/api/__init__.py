@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
-from fencepost_operator.api.losses import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic
-from fencepost_operator.api.pages import PageSent, PageStatus, Told
+from fencepost_operator.api.loss_status import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic
+from fencepost_operator.api.page_status import PageSent, PageState, PageStatus
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
@@ -140,6 +140,7 @@ __all__ = [
     "OnPoisonSpec",
     "OpenTransaction",
     "PageSent",
+    "PageState",
     "PageStatus",
     "Pipeline",
     "PoisonAction",
@@ -169,7 +170,6 @@ __all__ = [
     "StepState",
     "StepStatus",
     "ThroughputStatus",
-    "Told",
     "UnprovenDeath",
     "UpgradeSpec",
     "Violation",

@@ -19,6 +19,7 @@ from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.fields import is_object_name
+from fencepost_operator.api.forbidden_text import forbidden_text, printable
 from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import (
     SINK_KINDS,
@@ -34,7 +35,6 @@ from fencepost_operator.api.spec import (
     Spec,
     Violation,
 )
-from fencepost_operator.api.text import forbidden_text, printable
 
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]+/[0-9]+")
 SHORTEST_SCHEDULE: Final = 60.0

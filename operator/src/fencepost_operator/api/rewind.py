@@ -12,9 +12,9 @@ from pydantic import AfterValidator, ValidationError
 
 from fencepost_operator.api.codec import decode, decode_leniently, encode
 from fencepost_operator.api.fields import Count, Model, Text, with_fallback
+from fencepost_operator.api.forbidden_text import forbidden_text, printable
 from fencepost_operator.api.parsing import PARTITION
 from fencepost_operator.api.spec import Violation
-from fencepost_operator.api.text import forbidden_text, printable
 from fencepost_operator.api.vocabulary import FINALIZER, GROUP, Condition, ObjectKey
 
 FINISHED_LABEL: Final = f"{GROUP}/finished"

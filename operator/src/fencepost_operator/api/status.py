@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fencepost_operator.api.fields import FailureReason, Model
-from fencepost_operator.api.losses import AcceptedLossStatus, LossStatus
-from fencepost_operator.api.pages import PageStatus
+from fencepost_operator.api.loss_status import AcceptedLossStatus, LossStatus
+from fencepost_operator.api.page_status import PageStatus
 from fencepost_operator.api.vocabulary import Condition, State
 
 

@@ -20,7 +20,7 @@ from fencepost_operator.decision.pausing import is_paused, pause_events, paused
 from fencepost_operator.decision.reporting.conditions import conditions, with_retention_risk
 from fencepost_operator.decision.reporting.events import new_condition, status_events
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind, rewinding
-from fencepost_operator.decision.rewind.step_status import RewindUpdate, told
+from fencepost_operator.decision.rewind.step_status import RewindUpdate, reported
 from fencepost_operator.decision.rules import (
     deletion,
     health,
@@ -175,7 +175,7 @@ def _rewinds(
         return rewinds.updates
     message = with_remedy(detail(why.message), why.remedy)
     return tuple(
-        replace(update, status=told(current, update.status, f"{update.status.message}: {message}", context.now))
+        replace(update, status=reported(current, update.status, f"{update.status.message}: {message}", context.now))
         if update.rewind is current
         else update
         for update in rewinds.updates

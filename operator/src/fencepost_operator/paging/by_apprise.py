@@ -93,15 +93,15 @@ def send(message: Message, tell: Callable[[Answer], None]) -> Answer:
     if service is None:
         return Answer(outcome=Outcome.REFUSED)
     service.request_rate_per_sec = 0  # seconds between two recipients: with some, more than the process has
-    told = apprise.Apprise(asset=asset)
-    told.add(service)
-    is_told = told.notify(
+    notifier = apprise.Apprise(asset=asset)
+    notifier.add(service)
+    is_accepted = notifier.notify(
         title=message.title,
         body=message.body,
         notify_type=apprise.NotifyType(message.apprise),
         body_format=apprise.NotifyFormat.TEXT,
     )
-    if is_told:
+    if is_accepted:
         return Answer(outcome=Outcome.DELIVERED, status=_answers[-1].status if _answers else 0)
     bad = [answer for answer in _answers if answer.outcome is not Outcome.DELIVERED]
     if _accepted:

@@ -53,17 +53,17 @@ def _post(message: Message, _tell: Tell) -> Answer:
 
 def _sent(send: Callable[[Message, Tell], Answer], message: Message, tell: Tell) -> Answer:
     """Send one message; whatever goes wrong says only that there was no answer, or what was told before it."""
-    told = Answer(outcome=Outcome.FAILED)
+    answered = Answer(outcome=Outcome.FAILED)
 
     def note(answer: Answer) -> None:
-        nonlocal told
-        told = answer
+        nonlocal answered
+        answered = answer
         tell(answer)
 
     try:
         return send(message, note)
     except Exception:  # noqa: BLE001 - what a service, or its address, made a library raise must not be told apart
-        return told
+        return answered
 
 
 if __name__ == "__main__":

@@ -92,22 +92,22 @@ class Lane:
         self.rate = Bucket(BURST, PER_MINUTE / 60, self.monotonic)
         self.budget = Bucket(BUDGET, BUDGET_PER_HOUR / 3600, self.monotonic)
 
-    def due(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> Due:
+    def due(self, pages: list[Page], delivered: set[tuple[Incident, str]], now: datetime) -> Due:
         """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
-        fresh = [page for page in pages if self._is_fresh(page, told, now)]
+        fresh = [page for page in pages if self._is_fresh(page, delivered, now)]
         fresh.sort(key=lambda page: (not page.is_urgent, page.resolved_at or page.opened_at))
         most = self._left(urgent=True)
         affordable = self._affordable(notices_of(self.receiver.kind, fresh, pages, most=most))
         if not self.failures:  # otherwise it is not the bucket that keeps them
             sent = {incident_of(page) for notice in affordable for page in notice.pages}
             self.deferred |= {incident: now for page in fresh if (incident := incident_of(page)) not in sent}
-        return Due(affordable, self._repeats(pages, told, now))
+        return Due(affordable, self._repeats(pages, delivered, now))
 
-    def lacks(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
+    def lacks(self, page: Page, delivered: set[tuple[Incident, str]]) -> bool:
         """Return whether the receiver was not told yet, due or not."""
-        return self.receiver.hears(page.severity) and not self._knows(page, told)
+        return self.receiver.hears(page.severity) and not self._knows(page, delivered)
 
     def due_since(self, page: Page, since: datetime) -> datetime:
         """Return from when on a page that waits `since` then could be sent: a burst is no fault of the receiver."""
@@ -169,18 +169,18 @@ class Lane:
             for gone in known.keys() - incidents:
                 del known[gone]
 
-    def _is_fresh(self, page: Page, told: set[tuple[Incident, str]], now: datetime) -> bool:
+    def _is_fresh(self, page: Page, delivered: set[tuple[Incident, str]], now: datetime) -> bool:
         again = self.refused.get(incident_of(page))
-        return self.lacks(page, told) and (again is None or now >= again)
+        return self.lacks(page, delivered) and (again is None or now >= again)
 
-    def _knows(self, page: Page, told: set[tuple[Incident, str]]) -> bool:
-        return page.was_told(self.receiver.id) or (incident_of(page), page.wanted) in told
+    def _knows(self, page: Page, delivered: set[tuple[Incident, str]]) -> bool:
+        return page.is_reported_to(self.receiver.id) or (incident_of(page), page.wanted) in delivered
 
-    def _repeats(self, pages: list[Page], told: set[tuple[Incident, str]], now: datetime) -> list[Page]:
+    def _repeats(self, pages: list[Page], delivered: set[tuple[Incident, str]], now: datetime) -> list[Page]:
         """Return the alerts to repeat: once one has to be, all that are halfway there, so that messages are few."""
         if self.receiver.kind is not Kind.ALERTMANAGER:
             return []
-        known = [page for page in pages if page.resolved_at is None and self._knows(page, told)]
+        known = [page for page in pages if page.resolved_at is None and self._knows(page, delivered)]
         since = {incident_of(page): self._since_repeat(page, now) for page in known}
         if max(since.values(), default=timedelta()) < REPEAT:
             return []

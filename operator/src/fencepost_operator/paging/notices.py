@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from fencepost_operator.api import Told
+from fencepost_operator.api import PageState
 from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind
 
 MANY: Final = 5
 """Pages of a kind that share a message; two do where there are more messages than may be sent."""
 
-_Sort: TypeAlias = tuple[str, Told]
+_Sort: TypeAlias = tuple[str, PageState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from fencepost_operator.api import ObjectKey, PageSent, Told
+from fencepost_operator.api import ObjectKey, PageSent, PageState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class Page:
     sent: tuple[PageSent, ...] = ()
 
     @property
-    def wanted(self) -> Told:
+    def wanted(self) -> PageState:
         """What each receiver is to be told."""
-        return Told.OPENED if self.resolved_at is None else Told.RESOLVED
+        return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
     @property
     def shared_key(self) -> str:
@@ -45,7 +45,7 @@ class Page:
         """Whether it must wake the person on call."""
         return self.severity == "critical" and self.resolved_at is None
 
-    def was_told(self, receiver: str) -> bool:
+    def is_reported_to(self, receiver: str) -> bool:
         """Whether the status says that the receiver knows how it is."""
         return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)
 

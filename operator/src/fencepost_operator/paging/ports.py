@@ -25,7 +25,7 @@ class Sender(Protocol):
         ...
 
 
-class ClusterPlaces(Protocol):
+class ReservedAddresses(Protocol):
     """Where the cluster itself is."""
 
     async def addresses(self) -> Sequence[str]:
@@ -33,7 +33,7 @@ class ClusterPlaces(Protocol):
         ...
 
 
-class NoPlaces:
+class NothingReserved:
     """Knows no addresses: where there is no cluster."""
 
     async def addresses(self) -> Sequence[str]:

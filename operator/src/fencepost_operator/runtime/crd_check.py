@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api import Reason
-from fencepost_operator.api.crds import KINDS, outdated
+from fencepost_operator.api.crd_fields import KINDS, outdated
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import PortError
 from fencepost_operator.ports import Crds
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 60.0
 """Seconds between two looks."""
-_TOLD_AGAIN: Final = 60
+_REPORTED_AGAIN: Final = 60
 """Looks after which the same is told again: an older log may be gone."""
 
 
@@ -87,7 +87,7 @@ class CrdCheck:
             return
         self._gauge.labels(plural).set(len(missing))
         before, self._seen[plural] = self._seen.get(plural, ()), missing
-        if missing != before or (missing and self._looks % _TOLD_AGAIN == 0):
+        if missing != before or (missing and self._looks % _REPORTED_AGAIN == 0):
             self._tell(plural, missing)
 
     def _drop(self, plural: str) -> None:

@@ -96,7 +96,9 @@ class Leadership:
             try:
                 await self._renew()
             except (PortError, TimeoutError) as error:
-                log.warning("the lease was not renewed: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+                log.warning(
+                    "the lease was not renewed: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED}
+                )
 
     async def release(self) -> None:
         """Let another replica act at once. Nothing may be written afterwards."""
@@ -106,7 +108,7 @@ class Leadership:
         try:
             await _in_time(self._leases.write(replace(record, holder="", renewed_at=self._clock.now())))
         except (PortError, Conflict, TimeoutError) as error:
-            log.warning("the lease was not released: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+            log.warning("the lease was not released: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
 
     async def _attempt(self) -> bool:
         """Take the lease if it is free; return whether it is ours."""
@@ -126,7 +128,7 @@ class Leadership:
         except Conflict:
             return False
         except (PortError, TimeoutError) as error:
-            log.warning("the lease cannot be taken: %s", _told(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+            log.warning("the lease cannot be taken: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
             return False
         return True
 
@@ -210,5 +212,5 @@ def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return str(error) or f"no answer within {REQUEST_TIMEOUT:.0f} s"

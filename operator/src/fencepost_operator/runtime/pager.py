@@ -22,10 +22,10 @@ from fencepost_operator.paging.lanes import Due, Lane, incident_of
 from fencepost_operator.paging.messages import BATCH, messages_of
 from fencepost_operator.paging.notices import Notice
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
-from fencepost_operator.paging.places import LaneKey, Places, turns
-from fencepost_operator.paging.ports import ClusterPlaces, NoPlaces, PageMetrics, ReceiverSource, Sender
+from fencepost_operator.paging.ports import NothingReserved, PageMetrics, ReceiverSource, ReservedAddresses, Sender
 from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
-from fencepost_operator.paging.waits import Waits
+from fencepost_operator.paging.sending_slots import LaneKey, SendingSlots, turns
+from fencepost_operator.paging.waiting_since import WaitingSince
 from fencepost_operator.ports import SteadyClock
 from fencepost_operator.settings import PAGERDUTY_URL
 
@@ -81,7 +81,7 @@ class QueuedPager:
 
     source: ReceiverSource
     sender: Sender
-    places: ClusterPlaces = field(default_factory=NoPlaces)
+    cluster: ReservedAddresses = field(default_factory=NothingReserved)
     """Where no namespace's receiver may lead, beside what the configuration reserves."""
     metrics: PageMetrics
     clock: SteadyClock
@@ -89,9 +89,9 @@ class QueuedPager:
     may_write: Callable[[], None] = lambda: None
     wake: Callable[[ObjectKey], None] = lambda _key: None
     """Has a pipeline's loop record what was told."""
-    _told: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
+    _reported: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
     _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
-    _waits: Waits = field(default_factory=Waits)
+    _waiting: WaitingSince = field(default_factory=WaitingSince)
     _began_at: datetime | None = None
     _sources: dict[str, _Source] = field(default_factory=lambda: {OPERATOR: _Source()})
     _keys: dict[str, set[ObjectKey]] = field(default_factory=dict)
@@ -124,12 +124,12 @@ class QueuedPager:
         """Replace what there is to tell of a pipeline; all of it is in its status."""
         self._source(key)
         self._keys.setdefault(key.namespace, set()).add(key)
-        self._waits.told(key, pages, self.clock.now())
+        self._waiting.note(key, pages, self.clock.now())
         if not pages:
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             self._receipts.pop(key, None)
             return
-        self._told[key] = tuple(pages)
+        self._reported[key] = tuple(pages)
         recorded = {
             (page.reason, page.opened_at): {(sent.receiver, sent.outcome) for sent in page.sent} for page in pages
         }
@@ -143,9 +143,9 @@ class QueuedPager:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what there was to tell of a pipeline that is gone."""
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         self._receipts.pop(key, None)
-        self._waits.forget(key)
+        self._waiting.forget(key)
         keys = self._keys.get(key.namespace, set())
         keys.discard(key)
         if not keys:
@@ -181,10 +181,10 @@ class QueuedPager:
         """Yield each page that a receiver was not told; without any, all that the operator itself should tell."""
         found = self._sources[OPERATOR].found
         lacks_receivers = own and self.config.has_own_secret and not (found is not None and found.receivers)
-        for key, pages in self._told.items():
+        for key, pages in self._reported.items():
             lanes = [lane for lane in self._lanes_of(key.namespace) if lane.receiver.is_trusted is own]
             for page in pages:
-                since = self._waits.since(page)
+                since = self._waiting.since(page)
                 hearing = [lane for lane in lanes if lane.receiver.hears(page.severity)]
                 late = [
                     lane.due_since(page, since)
@@ -228,7 +228,7 @@ class QueuedPager:
     def _read_secrets(self) -> None:
         now = self.clock.now()
         busy = sum(source.is_busy for source in self._sources.values())
-        paging = {key.namespace for key in self._told}
+        paging = {key.namespace for key in self._reported}
         for namespace, source in self._sources.items():
             wait = _REFRESH if namespace in paging or (paging and namespace == OPERATOR) else _IDLE_REFRESH
             fresh = source.read_at is not None and now - source.read_at < timedelta(seconds=wait)
@@ -264,7 +264,7 @@ class QueuedPager:
             for (identity, _), lane in self._lanes.items():
                 if identity == receiver.id and lane.receiver != receiver:
                     lane.correct(receiver)
-        for key in self._told if namespace == OPERATOR else self._keys.get(namespace, ()):
+        for key in self._reported if namespace == OPERATOR else self._keys.get(namespace, ()):
             self.wake(key)
         self._something.set()
 
@@ -280,32 +280,32 @@ class QueuedPager:
 
     def _send_pages(self) -> None:
         """Begin what is due and has a place: receivers that fail come last, and what is urgent first."""
-        places = Places.of(self._lanes)
-        if places.are_taken():
+        slots = SendingSlots.of(self._lanes)
+        if slots.are_taken():
             return
         now = self.clock.now()
         due = list(self._due(now))
         last = turns(self._lanes)
         due.sort(key=lambda each: (each[0].is_silent, not each[2].is_urgent, *last(each[0], each[1])))
         for lane, namespace, found in due:
-            if places.are_taken():
+            if slots.are_taken():
                 return
-            if not lane.is_busy and places.take(lane.receiver, namespace):
+            if not lane.is_busy and slots.take(lane.receiver, namespace):
                 along = [(each, more) for each, _, more in due if _goes_along(each, lane)]
                 self._begin(self._send(lane.receiver, _batch([(lane, found), *along], now)))
 
     def _due(self, now: datetime) -> Iterator[tuple[Lane, str, Due]]:
         """Yield each lane with something to tell now."""
         namespaces: dict[str, list[ObjectKey]] = {}
-        for key in self._told:
+        for key in self._reported:
             namespaces.setdefault(key.namespace, []).append(key)
         for namespace, keys in namespaces.items():
-            everything = [page for key in keys for page in self._told[key]]
+            everything = [page for key in keys for page in self._reported[key]]
             incidents = {incident_of(page) for page in everything}
             for lane in self._lanes_of(namespace):
                 lane.forget(incidents)
-                told = {each for key in keys for each in self._delivered(key, lane.receiver)}
-                found = lane.due(everything, told, now)
+                delivered = {each for key in keys for each in self._delivered(key, lane.receiver)}
+                found = lane.due(everything, delivered, now)
                 if found.fresh or found.repeats:
                     yield lane, namespace, found
 
@@ -325,9 +325,11 @@ class QueuedPager:
         took = (self.clock.now() - now).total_seconds()
         for (lane, notices), part in zip(batch, parts, strict=True):
             lane.is_slow = not receiver.is_trusted and took > max(_SLOW, len(messages))
-            told = [_worst([next(answers) for _ in notice]) for notice in part]
+            outcomes = [_worst([next(answers) for _ in notice]) for notice in part]
             # One message may tell all of a lane's notices.
-            self._answered(lane, receiver, notices, told * len(notices) if len(told) < len(notices) else told)
+            self._answered(
+                lane, receiver, notices, outcomes * len(notices) if len(outcomes) < len(notices) else outcomes
+            )
         self._something.set()
 
     def _answered(self, lane: Lane, receiver: Receiver, notices: list[Notice], answers: list[Answer]) -> None:
@@ -348,7 +350,7 @@ class QueuedPager:
     def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
         """Keep that a receiver was told, until the status says so."""
         known = (incident_of(page), page.wanted) in self._delivered(page.key, receiver)
-        if known or page.was_told(receiver.id) or page.key not in self._told:
+        if known or page.is_reported_to(receiver.id) or page.key not in self._reported:
             return  # recorded already, as for an alert that is repeated; or nobody asks any more
         sent = PageSent(receiver=receiver.id, at=now.replace(microsecond=0), outcome=page.wanted)
         receipt = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
@@ -357,7 +359,7 @@ class QueuedPager:
         self.wake(page.key)
 
     def _delivered(self, key: ObjectKey, receiver: Receiver) -> set[tuple[tuple[str, datetime], str]]:
-        keys = {(page.reason, page.opened_at): incident_of(page) for page in self._told.get(key, ())}
+        keys = {(page.reason, page.opened_at): incident_of(page) for page in self._reported.get(key, ())}
         return {
             (keys[receipt.reason, receipt.opened_at], receipt.sent.outcome)
             for receipt in self._receipts.get(key, ())
@@ -379,7 +381,7 @@ class QueuedPager:
     async def _allowance(self, receiver: Receiver) -> Allowance:
         if receiver.is_trusted:
             return Allowance(trusted=True)
-        reserved = (*self.config.reserved, *await self.places.addresses())
+        reserved = (*self.config.reserved, *await self.cluster.addresses())
         return Allowance(trusted=False, entries=self.config.allowed_endpoints, reserved=reserved)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
@@ -398,7 +400,7 @@ def _seconds(now: datetime, since: datetime) -> float:
 
 def _is_known(page: Page) -> bool:
     """Return whether a receiver of the operator knows how it is, as the status says."""
-    return any(page.was_told(sent.receiver) for sent in page.sent if sent.receiver.startswith(OPERATORS))
+    return any(page.is_reported_to(sent.receiver) for sent in page.sent if sent.receiver.startswith(OPERATORS))
 
 
 def _goes_along(lane: Lane, first: Lane) -> bool:

@@ -22,7 +22,7 @@ from fencepost_operator.api import (
     ReconcileConfig,
     Rewind,
 )
-from fencepost_operator.api.crds import outdated
+from fencepost_operator.api.crd_fields import outdated
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision

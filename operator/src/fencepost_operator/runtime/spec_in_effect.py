@@ -45,15 +45,15 @@ class SpecInEffect:
             return pipeline.restored(*found)
         return replace(pipeline, irretrievable=found or _missing(name))
 
-    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, told: RollbackStatus) -> Pipeline:
+    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, reported: RollbackStatus) -> Pipeline:
         """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
         maps = config_maps(own)
         references = await self.see(self.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
         if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
             return pipeline
-        found = await self._kept_spec(pipeline, told.revision)
+        found = await self._kept_spec(pipeline, reported.revision)
         if not isinstance(found, tuple):
-            return replace(pipeline, irretrievable=found or _missing(told.revision))
+            return replace(pipeline, irretrievable=found or _missing(reported.revision))
         revision, spec = found
         return pipeline.rolled_back(revision, standing_in(spec, own))
 

@@ -294,8 +294,8 @@ class Sessions:
         before = self._circuits.get(login)
         failures = before.failures + 1 if before else 1
         pause = retry_delay(failures, first=self._limits.first_pause, longest=self._limits.longest_pause)
-        told = f"{error}; the next attempt comes {pause:.0f} s after this one"
-        self._circuits[login] = _Circuit(_copy(error, told), failures, self._monotonic() + pause)
+        with_pause = f"{error}; the next attempt comes {pause:.0f} s after this one"
+        self._circuits[login] = _Circuit(_copy(error, with_pause), failures, self._monotonic() + pause)
         self._forget_old_circuits()
 
     def _forget_old_circuits(self) -> None:

@@ -161,7 +161,7 @@ class HelmReleases:
             left = await self._changes(key, again) if again is not None else {}
             self._accepted[key] = frozenset(left.items())
             if left:
-                log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_told(left)))
+                log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_described(left)))
 
     async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations that nobody deletes yet; listed again after each change."""
@@ -201,7 +201,7 @@ class HelmReleases:
         damage = {place: how for place, how in changes.items() if (place, how) not in self._accepted.get(key, ())}
         if not damage:
             self._intact[key] = state
-        return tuple(_told(damage))
+        return tuple(_described(damage))
 
     async def _changes(self, key: ObjectKey, revision: Json) -> Mapping[tuple[str, str], str]:
         """Return by kind and name what differs from a revision: '' of an object that is missing."""
@@ -332,7 +332,7 @@ def _version(found: Json) -> tuple[str, str, str]:
     return metadata["name"], metadata["uid"], str(metadata.get("generation") or metadata.get("resourceVersion"))
 
 
-def _told(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _described(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
     for (kind, name), path in changes.items():
         yield f"{kind} {name} was {f'changed ({path})' if path else 'deleted'}"
 

@@ -117,31 +117,33 @@ def translated(
 
     `is_restricted`: the endpoints are.  Then a failure to connect reads the same whatever is there.
     """
-    told = error.args[0] if isinstance(error, KafkaException) else None
-    if told is None or told.code() not in REFUSALS:
-        told = client.complaint() or told
+    answered = error.args[0] if isinstance(error, KafkaException) else None
+    if answered is None or answered.code() not in REFUSALS:
+        answered = client.complaint() or answered
     where = f"Kafka at {connection.bootstrap_servers}"
-    if told is not None and told.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return Denied(f"{where}: {client.words(told)}", remedy="grant the account Describe and Read on the topics")
-    if told is not None and told.code() in REFUSALS:
-        return Denied(f"{where}: {client.words(told)}", remedy="check the credentials in source.kafka.propertiesFrom")
+    if answered is not None and answered.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Denied(f"{where}: {client.words(answered)}", remedy="grant the account Describe and Read on the topics")
+    if answered is not None and answered.code() in REFUSALS:
+        return Denied(
+            f"{where}: {client.words(answered)}", remedy="check the credentials in source.kafka.propertiesFrom"
+        )
     if is_restricted:
-        told = None
+        answered = None
     elif any(_TOO_LARGE in each.str() for each in client.complaints):
         return Unreachable(
             f"{where}: an answer is larger than the {_LARGEST_ANSWER // 1024} KiB that the operator reads",
             remedy="check that source.kafka.bootstrapServers name Kafka listeners of the security.protocol that"
             " source.kafka.properties has, and that no topic has more than a thousand partitions",
         )
-    words = client.words(told) if told is not None else f"no answer in {ANSWER_WITHIN:.0f} s"
+    words = client.words(answered) if answered is not None else f"no answer in {ANSWER_WITHIN:.0f} s"
     return Unreachable(
         f"{where}: {words}", remedy="check source.kafka.bootstrapServers, and that the operator may reach Kafka"
     )
 
 
 def _words(error: Exception) -> str:
-    told = error.args[0] if error.args else error
-    return told.str() if isinstance(told, KafkaError) else str(told)
+    answered = error.args[0] if error.args else error
+    return answered.str() if isinstance(answered, KafkaError) else str(answered)
 
 
 def _scrubbed(text: str, hidden: Iterable[str]) -> str:

@@ -97,7 +97,7 @@ class Reader:
     def _retention_in(self, topic: str, config: TopicConfig | KafkaException) -> Fact[Retention]:
         """Return what an answer says; one that did not come does not replace what is known."""
         if isinstance(config, KafkaException):
-            return self._retention_untold(topic, config)
+            return self._retention_unanswered(topic, config)
         try:
             return Known(retention_of(config))
         except ValueError as error:
@@ -107,7 +107,7 @@ class Reader:
                 remedy=f"correct it with kafka-configs.sh --alter --entity-type topics --entity-name {topic}",
             )
 
-    def _retention_untold(self, topic: str, error: KafkaException) -> Fact[Retention]:
+    def _retention_unanswered(self, topic: str, error: KafkaException) -> Fact[Retention]:
         if error.args[0].code() in _REFUSALS:
             return Unknown(
                 reason=UnknownReason.DENIED,

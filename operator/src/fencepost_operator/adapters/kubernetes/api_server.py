@@ -375,32 +375,32 @@ def _refusal(  # noqa: C901, PLR0911 - a table
 ) -> PortError | Conflict:
     """Translate an answer that is no success."""
     reason, message = body.get("reason") or "", body.get("message") or f"HTTP {status}"
-    told = f"{doing}: {message}"
+    report = f"{doing}: {message}"
     match status:
         case 404 if named and (body.get("details") or {}).get("name"):
-            return Gone(told)
+            return Gone(report)
         case 404 if named:
             # It is the kind that is not served, as while the API server starts: that says nothing of the object.
-            return Unreachable(told, remedy=f"wait, or install what serves {resource}")
+            return Unreachable(report, remedy=f"wait, or install what serves {resource}")
         case 409:
-            return AlreadyExists(told) if reason == "AlreadyExists" else Conflict(told)
+            return AlreadyExists(report) if reason == "AlreadyExists" else Conflict(report)
         case 400 if "field label not supported" in message:  # of our kinds alone: those of Kubernetes have their own
-            return Rejected(told, remedy=f"apply the CRDs of the operator's chart: {APPLY_CRDS}")
+            return Rejected(report, remedy=f"apply the CRDs of the operator's chart: {APPLY_CRDS}")
         case 401:
-            return Denied(told, remedy="the API server refuses the operator's token; restart the operator's pod")
+            return Denied(report, remedy="the API server refuses the operator's token; restart the operator's pod")
         case 403 if any(cause.get("reason") == "NamespaceTerminating" for cause in _causes(body)):
-            return NamespaceEnds(told)
+            return NamespaceEnds(report)
         case 403 if " cannot " in message or verb in _READS:
-            return Denied(told, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
+            return Denied(report, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
         case 422 if reason == "Invalid":
-            return Invalid(told, places=[place for cause in _causes(body) if (place := cause.get("field"))])
+            return Invalid(report, places=[place for cause in _causes(body) if (place := cause.get("field"))])
         case 429 | 500 | 502 | 503 | 504:
-            return Unreachable(told, remedy="wait, or check the health of the API server")
+            return Unreachable(report, remedy="wait, or check the health of the API server")
         case 404 if not (body.get("details") or {}).get("name"):
-            return NotServed(told, remedy=f"install what serves {resource}")
+            return NotServed(report, remedy=f"install what serves {resource}")
         case _:
             # 403 of a write without "cannot" is admission: quota, Pod Security.
-            return Rejected(told)
+            return Rejected(report)
 
 
 def _causes(body: Json) -> Sequence[Json]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
 from fencepost_operator.api import GROUP
-from fencepost_operator.api.crds import missing_fields
+from fencepost_operator.api.crd_fields import missing_fields
 
 _CRDS: Final = Resource(prefix="/apis/apiextensions.k8s.io/v1", plural="customresourcedefinitions")
 

@@ -79,5 +79,5 @@ def _ended(members: Sequence[Json]) -> Mapping[str, Any] | None:
 
 def _message(text: str) -> str:
     """Return why the newest pod failed, '' where it does not say so."""
-    told = Verdict.from_json(text)
-    return f"{single_line(told.message)}. {single_line(told.remedy, limit=512)}" if told is not None else ""
+    reported = Verdict.from_json(text)
+    return f"{single_line(reported.message)}. {single_line(reported.remedy, limit=512)}" if reported is not None else ""

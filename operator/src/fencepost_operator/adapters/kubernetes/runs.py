@@ -348,15 +348,15 @@ def _driver_container(status: Json) -> Json:
 
 def _verdict(ended: Json) -> Verdict | None:
     """Return the driver's verdict, its texts on one line: the author's code can write anything there."""
-    told = Verdict.from_json(ended.get("message") or "")
-    if told is None:
+    reported = Verdict.from_json(ended.get("message") or "")
+    if reported is None:
         return None
     return replace(
-        told,
+        reported,
         exit_code=ended["exitCode"],
-        message=single_line(told.message),
-        remedy=single_line(told.remedy, limit=512),
-        log=tuple(single_line(line, limit=LONGEST_LINE) for line in told.log),
+        message=single_line(reported.message),
+        remedy=single_line(reported.remedy, limit=512),
+        log=tuple(single_line(line, limit=LONGEST_LINE) for line in reported.log),
     )
 
 

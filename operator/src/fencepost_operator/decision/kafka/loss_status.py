@@ -71,7 +71,7 @@ def _without_gone_batches(status: Status, row: FenceRow, observation: Observatio
     return replace(status, finishing=replace(batch, until=until) if until else None)
 
 
-def told(accepted: AcceptedLossStatus) -> str:
+def described(accepted: AcceptedLossStatus) -> str:
     """Return an acceptance as one sentence."""
     choice = f", continue={accepted.choice}" if accepted.choice else ""
     return (
@@ -115,8 +115,8 @@ def _with_acceptance(
     loss, acceptance = seen.loss, seen.acceptance
     if acceptance is None:
         return before
-    told = (loss.id, _text(acceptance.by), _text(acceptance.choice))
-    if any((known.id, known.by, known.choice) == told for known in before):
+    given = (loss.id, _text(acceptance.by), _text(acceptance.choice))
+    if any((known.id, known.by, known.choice) == given for known in before):
         return before
     accepted = AcceptedLossStatus(
         id=loss.id,

@@ -42,8 +42,8 @@ def retention_risk(context: Context, status: Status) -> tuple[Reason, str] | Non
 def _is_near(risk: DataRisk, before: Condition | None, now: datetime) -> bool:
     if risk.warn_at is None or risk.expires_at is None:
         return False
-    told = before is not None and before.reason == Reason.DATA_EXPIRES_SOON
-    return now >= risk.warn_at - (risk.expires_at - risk.warn_at) * (_HYSTERESIS if told else 0)
+    is_reported = before is not None and before.reason == Reason.DATA_EXPIRES_SOON
+    return now >= risk.warn_at - (risk.expires_at - risk.warn_at) * (_HYSTERESIS if is_reported else 0)
 
 
 def _expires_soon(context: Context, risk: DataRisk, partition: str) -> str:
@@ -110,8 +110,8 @@ def _too_short(context: Context, before: Condition | None) -> tuple[Reason, str]
     if not short:
         looked = unread == DRIVER_ONLY or isinstance(unread, Known)
         seen = looked and all(isinstance(fact, Known) for fact in facts.values())
-        told = before is not None and before.reason == Reason.RETENTION_TOO_SHORT
-        return (Reason.RETENTION_TOO_SHORT, before.message) if before is not None and told and not seen else None
+        is_reported = before is not None and before.reason == Reason.RETENTION_TOO_SHORT
+        return (Reason.RETENTION_TOO_SHORT, before.message) if before is not None and is_reported and not seen else None
     topics = listed([f"{topic} for {format_duration(time.total_seconds())}" for topic, time in short.items()])
     return Reason.RETENTION_TOO_SHORT, with_remedy(
         f"Kafka keeps records of topic {topics}, which is less than "

@@ -56,7 +56,7 @@ def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> 
     if found is None:
         return before
     known = before or SnapshotsStatus()
-    told = tuple(_told(snapshot) for snapshot in found[:RECENT])
+    listed = tuple(_listed(snapshot) for snapshot in found[:RECENT])
     pending = known.pending
     if pending is not None and any(str(snapshot.id) == pending.id for snapshot in found):
         pending = None
@@ -64,8 +64,8 @@ def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> 
         known,
         count=len(found),
         oldest_at=whole_milliseconds(found[-1].at) if found else None,
-        last=told[0] if told else None,
-        recent=told,
+        last=listed[0] if listed else None,
+        recent=listed,
         pending=pending,
         message=known.message if pending is not None else "",
     )
@@ -166,7 +166,7 @@ def _pending(context: Context, trigger: Trigger, name: str = "") -> SnapshotStat
     return SnapshotStatus(id=str(one), trigger=trigger, at=context.now, name=name)
 
 
-def _told(snapshot: Snapshot) -> SnapshotStatus:
+def _listed(snapshot: Snapshot) -> SnapshotStatus:
     """Return a snapshot for the status, with every text bounded: anybody with the account may have written it."""
     return SnapshotStatus(
         id=str(snapshot.id),

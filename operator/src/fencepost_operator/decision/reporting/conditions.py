@@ -103,7 +103,7 @@ def unreadable_progress(context: Context) -> str:
     row, source = fence.value if isinstance(fence, Known) else None, context.observation.source
     by_driver = isinstance(source, Known) and source.value.by_driver
     if row is None or not reports_matter(row, by_driver=by_driver) or is_silent(progress):
-        return _told_before(context, PROGRESS_UNREADABLE)
+        return _reported_before(context, PROGRESS_UNREADABLE)
     if why := refusal(progress):
         effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"
         return with_remedy(f"{why[:1].upper()}{why[1:]}; {effect}", REMEDY)
@@ -118,7 +118,7 @@ def unreadable_snapshots(context: Context) -> str:
     spec, fence, seen = context.pipeline.spec, context.observation.fence, context.observation.snapshots
     is_silent = isinstance(seen, Unknown) and seen.is_silence
     if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_silent or seen == Known(None):
-        return _told_before(context, SNAPSHOTS_UNREADABLE)
+        return _reported_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):
         return ""
     table = f"{spec.checkpoint.keyspace}.snapshots"
@@ -128,7 +128,7 @@ def unreadable_snapshots(context: Context) -> str:
     )
 
 
-def _told_before(context: Context, kind: str) -> str:
+def _reported_before(context: Context, kind: str) -> str:
     return next((c.message for c in context.pipeline.status.conditions if c.type == kind), "")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
 from fencepost_operator.decision.durability import weak_settings
-from fencepost_operator.decision.kafka.loss_status import told
+from fencepost_operator.decision.kafka.loss_status import described
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.pausing import PAUSED
@@ -23,7 +23,7 @@ from fencepost_operator.decision.reporting.conditions import (
 from fencepost_operator.decision.run.blindness import UNOBSERVED
 from fencepost_operator.decision.wording import SHOWN, listed, with_remedy, with_runbook
 
-TOLD_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
+REPORTED_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
 """Reasons whose Event comes with the fact that they lead to, or that have none."""
 
 
@@ -66,7 +66,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         message = with_remedy(f"Run {failure.epoch} failed ({failure.reason}): {failure.message}", failure.remedy)
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
     if after.accepted_losses and after.accepted_losses[-1:] != before.accepted_losses[-1:]:
-        yield _normal(Reason.LOSS_ACCEPTED, told(after.accepted_losses[-1]))
+        yield _normal(Reason.LOSS_ACCEPTED, described(after.accepted_losses[-1]))
     yield from _dead_letters(before, after)
     if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
         yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
@@ -138,7 +138,7 @@ def _turn(before: Status, after: Status, outcome: Outcome, *, asks_to_run: bool)
     was = condition_of(before, "Ready")
     if was is not None and was.reason == Reason.SUSPENDED and outcome.reason != Reason.SUSPENDED and asks_to_run:
         yield _normal(Reason.RESUMED, "Resumed: the pipeline continues from its last commit")
-    if (was is not None and was.reason == outcome.reason) or outcome.reason in TOLD_BY_FACTS:
+    if (was is not None and was.reason == outcome.reason) or outcome.reason in REPORTED_BY_FACTS:
         return
     if after.failure is not None and after.failure != before.failure and after.failure.reason == outcome.reason:
         return

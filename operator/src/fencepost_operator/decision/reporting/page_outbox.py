@@ -93,14 +93,14 @@ def _followed(
     now: datetime,
 ) -> tuple[PageStatus, ...]:
     """Return recorded incidents as they are now, and new ones, without those whose end everybody knows."""
-    told, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
+    reported, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
     ends = Ends(pipeline=pipeline, status=decision.status, found=found, silenced=silenced, config=config, now=now)
     recorded = (
-        _present(page, found[page.reason], told, now) if page.reason in found else ends.without_cause(page)
+        _present(page, found[page.reason], reported, now) if page.reason in found else ends.without_cause(page)
         for page in before
     )
     known = {page.reason for page in before}
-    new = (_opened(reason, found[reason], told, now) for reason in found if reason not in known)
+    new = (_opened(reason, found[reason], reported, now) for reason in found if reason not in known)
     return tuple(page for page in (*recorded, *new) if not _is_done(page, facts, now, silenced=silenced))
 
 
@@ -134,22 +134,22 @@ def _is_kept(receiver: str, receivers: Sequence[str] | None) -> bool:
     return not any(other.startswith(f"{owner}/") for other in receivers)
 
 
-def _present(page: PageStatus, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:
+def _present(page: PageStatus, incident: Incident, reported: Collection[str], now: datetime) -> PageStatus:
     """Return a recorded page whose cause is there; `told` are the reasons of this decision's Events."""
     if page.resolved_at is not None:
-        return _opened(page.reason, incident, told, now)
-    renewed_at = now if page.renewed_at is not None and page.reason in told else page.renewed_at
+        return _opened(page.reason, incident, reported, now)
+    renewed_at = now if page.renewed_at is not None and page.reason in reported else page.renewed_at
     return replace(page, quiet_since=None, renewed_at=renewed_at)
 
 
-def _opened(reason: str, incident: Incident, told: Collection[str], now: datetime) -> PageStatus:
+def _opened(reason: str, incident: Incident, reported: Collection[str], now: datetime) -> PageStatus:
     return PageStatus(
         reason=str(reason),
         condition=incident.condition,
         severity=incident.severity,
         message=single_line(incident.message, limit=MESSAGE_LIMIT),
         opened_at=now,
-        renewed_at=now if reason in told and not incident.condition else None,
+        renewed_at=now if reason in reported and not incident.condition else None,
     )
 
 
@@ -162,8 +162,8 @@ def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: b
     if facts.receivers is None:
         return False
     deaf = frozenset[str]() if page.severity == Severity.CRITICAL else facts.critical_only
-    told_once = {sent.receiver for sent in page.sent}
-    return all(map(page.was_told, told_once | (set(facts.receivers) - deaf)))
+    reported_once = {sent.receiver for sent in page.sent}
+    return all(map(page.is_reported_to, reported_once | (set(facts.receivers) - deaf)))
 
 
 def _with_problem(

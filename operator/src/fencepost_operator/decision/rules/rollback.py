@@ -135,7 +135,7 @@ def _issue(context: RunContext, *, new_cluster: bool) -> tuple[datetime, Diagnos
 
 def _roll_back(context: RunContext, stable: StableStatus, reason: Reason, why: str) -> Outcome:
     hashes = context.references.hashes
-    told = RollbackStatus(
+    reported = RollbackStatus(
         revision=stable.revision,
         failed=revision_of(context.pipeline, context.spec, hashes).name,
         failed_spec=attempt(context.spec, hashes),
@@ -147,8 +147,8 @@ def _roll_back(context: RunContext, stable: StableStatus, reason: Reason, why: s
     return reconciling(
         context,
         Reason.ROLLED_BACK,
-        f"{told.message}; rolling back to revision {stable.revision} with the newest offsets",
+        f"{reported.message}; rolling back to revision {stable.revision} with the newest offsets",
         warning=True,
-        status=replace(context.status, rolled_back=told),
+        status=replace(context.status, rolled_back=reported),
         requeue_after=0.0,
     )

@@ -224,11 +224,11 @@ def _by_disruption(pod: DriverPod | None, name: str, seen: str) -> Diagnosis | N
     if not disruption or not stopped or (pod is not None and pod.termination_reason == "OOMKilled"):
         return None
     category, what = DISRUPTIONS.get(disruption, (Reason.EVICTED, f"was disrupted ({disruption})"))
-    told = [pod.disruption_message if pod else "", f"{verdict.reason}: {verdict.message}" if verdict else ""]
+    reported = [pod.disruption_message if pod else "", f"{verdict.reason}: {verdict.message}" if verdict else ""]
     return Diagnosis(
         category=category,
         summary=f"The driver of {name} {what}",
-        detail=detail("; ".join(part for part in told if part)),
+        detail=detail("; ".join(part for part in reported if part)),
         exit_code=code,
     )
 
@@ -283,7 +283,7 @@ def _is_suspicion(code: int, verdict: Verdict | None) -> bool:
     return code == ExitCode.FAILED and verdict is not None and verdict.suspect
 
 
-TOLD: Final[Mapping[tuple[int, Reason], tuple[Reason, str]]] = {
+BY_VERDICT: Final[Mapping[tuple[int, Reason], tuple[Reason, str]]] = {
     (ExitCode.FAILED, Reason.OUT_OF_MEMORY): (Reason.OUT_OF_MEMORY, "A process of the run ran out of memory"),
     (ExitCode.FAILED, Reason.DEPENDENCY_DOWN): (
         Reason.DEPENDENCY_DOWN,
@@ -317,7 +317,7 @@ def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
     if verdict is None:
         last = detail(pod.log[-1]) if pod.log else ""
         return Diagnosis(category=category, summary=summary, detail=last, exit_code=code)
-    category, summary = TOLD.get((code, verdict.reason), (category, summary))
+    category, summary = BY_VERDICT.get((code, verdict.reason), (category, summary))
     return Diagnosis(
         category=_category(category, verdict.reason),
         summary=summary,
@@ -328,6 +328,6 @@ def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
     )
 
 
-def _category(by_code: Reason, told: Reason) -> Reason:
+def _category(by_code: Reason, reported: Reason) -> Reason:
     """Return the category of a run's end: of a loss it is the driver's own reason, which decides how to go on."""
-    return told if by_code is Reason.DATA_LOSS and told in LOSSES else by_code
+    return reported if by_code is Reason.DATA_LOSS and reported in LOSSES else by_code

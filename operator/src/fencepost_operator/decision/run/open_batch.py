@@ -69,7 +69,7 @@ def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
 
 def written_until(status: Status, row: FenceRow) -> dict[str, int]:
     """Return up to where there may be rows beyond what is committed, per 'topic/partition'."""
-    return furthest(_begun_until(status, row), _told(status.finishing, row))
+    return furthest(_begun_until(status, row), _reported(status.finishing, row))
 
 
 def furthest(*ends: Mapping[str, int]) -> dict[str, int]:
@@ -183,13 +183,13 @@ def _open_batch(context: RunContext) -> FinishingStatus | None:
 
 def _until(context: RunContext, known: FinishingStatus | None) -> dict[str, int]:
     """Return where the open batch ends; for a run that finishes it, where it was told to end."""
-    told = _told(known, context.row)
+    reported = _reported(known, context.row)
     if known is not None and context.active_run is not None and not known.given_up:
-        return told
-    return furthest(open_until(context), told)
+        return reported
+    return furthest(open_until(context), reported)
 
 
-def _told(known: FinishingStatus | None, row: FenceRow) -> dict[str, int]:
+def _reported(known: FinishingStatus | None, row: FenceRow) -> dict[str, int]:
     until = known.until if known is not None else {}
     return {key: end for key, end in until.items() if row.offsets.get(key, end) < end}
 

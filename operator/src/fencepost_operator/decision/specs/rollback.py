@@ -20,13 +20,13 @@ REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation
 
 def is_in_effect(pipeline: Pipeline, own: Spec, references: Mapping[str, str | None]) -> bool:
     """Return whether the object still asks for the spec that failed; `references` has the hashes of its ConfigMaps."""
-    told = pipeline.status.rolled_back
-    if told is None or own.upgrade.rollback is not Rollback.ENABLED:
+    reported = pipeline.status.rolled_back
+    if reported is None or own.upgrade.rollback is not Rollback.ENABLED:
         return False
-    if told.retry != retry_token(replace(pipeline, spec=own)):
+    if reported.retry != retry_token(replace(pipeline, spec=own)):
         return False
     is_missing = any(references.get(name) is None for name in set(config_maps(own)) - optional_references(own))
-    return is_missing or told.failed_spec == attempt(own, references)
+    return is_missing or reported.failed_spec == attempt(own, references)
 
 
 def with_rollback(pipeline: Pipeline, status: Status) -> Status:
@@ -41,19 +41,19 @@ def with_rollback(pipeline: Pipeline, status: Status) -> Status:
 
 def stable_spec_is_missing(context: SpecContext) -> Outcome | None:
     """Start nothing of the spec that failed while the stable one cannot be read."""
-    told = context.status.rolled_back
-    if told is None or context.pipeline.superseded is not None or context.pipeline.refused:
+    reported = context.status.rolled_back
+    if reported is None or context.pipeline.superseded is not None or context.pipeline.refused:
         return None
     effect = "the run continues" if context.active_run else "nothing is started"
-    message = f"{told.message}; the stable spec cannot be used, and {effect}: {context.pipeline.irretrievable}"
+    message = f"{reported.message}; the stable spec cannot be used, and {effect}: {context.pipeline.irretrievable}"
     return stalled(context, Reason.ROLLED_BACK, message, REMEDY)
 
 
 def under_rollback(context: Context, outcome: Outcome) -> Outcome:
     """Report the spec that was rolled back, while all rules go on with the stable one."""
-    told = context.status.rolled_back
-    if told is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
+    reported = context.status.rolled_back
+    if reported is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
         return outcome
-    instead = f"{told.message}; revision {told.revision} is in effect instead: {outcome.message}"
+    instead = f"{reported.message}; revision {reported.revision} is in effect instead: {outcome.message}"
     reason = outcome.reason if outcome.stalled else Reason.ROLLED_BACK
     return outcome.as_stalled(reason, with_remedy(instead, REMEDY))

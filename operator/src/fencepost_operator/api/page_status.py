@@ -9,7 +9,7 @@ from enum import StrEnum
 from fencepost_operator.api.fields import Model, PageSeverity
 
 
-class Told(StrEnum):
+class PageState(StrEnum):
     """What a receiver was told last about an incident."""
 
     OPENED = "opened"
@@ -22,7 +22,7 @@ class PageSent(Model):
 
     receiver: str
     at: datetime
-    outcome: Told
+    outcome: PageState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class PageStatus(Model):
     sent: tuple[PageSent, ...] = ()
 
     @property
-    def wanted(self) -> Told:
+    def wanted(self) -> PageState:
         """What each receiver is to be told."""
-        return Told.OPENED if self.resolved_at is None else Told.RESOLVED
+        return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
-    def was_told(self, receiver: str) -> bool:
+    def is_reported_to(self, receiver: str) -> bool:
         """Whether the receiver knows how it is."""
         return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)

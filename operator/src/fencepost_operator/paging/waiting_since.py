@@ -11,7 +11,7 @@ from fencepost_operator.paging.page import Page
 
 
 @dataclass(slots=True)
-class Waits:
+class WaitingSince:
     """When this process was first asked to tell each page.
 
     An incident that a silence deferred for hours is late only from the end of the silence on. What an operator that has
@@ -20,7 +20,7 @@ class Waits:
 
     _since: dict[ObjectKey, dict[tuple[str, datetime, str], datetime]] = field(default_factory=dict)
 
-    def told(self, key: ObjectKey, pages: Sequence[Page], now: datetime) -> None:
+    def note(self, key: ObjectKey, pages: Sequence[Page], now: datetime) -> None:
         """Note what there is to tell of a pipeline now, instead of what there was."""
         before = self._since.get(key)
         self._since[key] = {

@@ -1,4 +1,4 @@
-"""Who may send now, and who is next: the operator's receivers have places of their own, the namespaces share a few."""
+"""Who may send now, and who is next: the operator's receivers have slots of their own, the namespaces share a few."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 from fencepost_operator.paging.lanes import Lane
 from fencepost_operator.paging.receivers import Receiver
 
-_OWN_PLACES: Final = 2
-_PLACES: Final = 2
-_FAILING_PLACES: Final = 1
+_OWN_SLOTS: Final = 2
+_SLOTS: Final = 2
+_FAILING_SLOTS: Final = 1
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 LaneKey: TypeAlias = tuple[str, str]
@@ -20,7 +20,7 @@ LaneKey: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Places:
+class SendingSlots:
     """Who sends now: of the operator's receivers each once, of the namespaces each once, of the silent ones few."""
 
     own: set[str]
@@ -31,7 +31,7 @@ class Places:
     """Receivers of the operator, and namespaces, that failed or answered slowly when they were told last."""
 
     @classmethod
-    def of(cls, lanes: Mapping[LaneKey, Lane]) -> Places:
+    def of(cls, lanes: Mapping[LaneKey, Lane]) -> SendingSlots:
         """Return who sends, by the lanes."""
         busy = [(key, lane.receiver) for key, lane in lanes.items() if lane.is_busy]
         return cls(
@@ -42,16 +42,16 @@ class Places:
 
     def are_taken(self) -> bool:
         """Whether nobody else may send."""
-        return len(self.own) >= _OWN_PLACES and len(self.others) >= _PLACES
+        return len(self.own) >= _OWN_SLOTS and len(self.others) >= _SLOTS
 
     def take(self, receiver: Receiver, namespace: str) -> bool:
-        """Take a place; return whether there was one."""
+        """Take a slot; return whether there was one."""
         users, most, name = (
-            (self.own, _OWN_PLACES, receiver.id) if receiver.is_trusted else (self.others, _PLACES, namespace)
+            (self.own, _OWN_SLOTS, receiver.id) if receiver.is_trusted else (self.others, _SLOTS, namespace)
         )
         if len(users) >= most or name in users:
             return False
-        if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_PLACES:
+        if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_SLOTS:
             return False
         users.add(name)
         return True
