@@ -18,7 +18,7 @@ from cassandra.cluster import Session
 
 from brokers.checker import Seen, forgotten, violations
 from brokers.drivers import Drivers
-from brokers.faults import KINDS, Faults
+from brokers.faults import Replicas, schedule
 from brokers.producer import PARTITIONS, Load
 from campaign.log import read_log
 from flights.history import commits
@@ -131,14 +131,14 @@ def _play(plan: Plan, cluster: Cluster, pipeline: Pipeline, report: Callable[[st
     chance = random.Random(plan.seed)
     load = Load(cluster.servers, pipeline.topic, random.Random(plan.seed + 1), idempotent=plan.keeps)
     drivers = Drivers(pipeline, random.Random(plan.seed + 2), report)
-    faults = Faults(cluster, pipeline.topic, chance, report, KINDS, tails=plan.tails)
+    faults = schedule(Replicas(cluster, pipeline.topic), chance, report, tails=plan.tails)
     thread = threading.Thread(target=drivers.run, name="drivers")
     thread.start()
     stuck: list[str] = []
     try:
         with load.flowing():
             eventually("a commit", lambda: pipeline.committed_records() > 0 or drivers.failures, seconds=300)
-            faults.inject(plan.faults, until=lambda: bool(drivers.failures))
+            faults.inject(until=lambda: bool(drivers.failures), count=plan.faults)
         drivers.calm.set()
         stuck = caught_up(pipeline, load, drivers, cluster, report)
     finally:

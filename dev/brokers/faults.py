@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import KafkaException
 
+from harness.faults.schedule import Draw, Pace, Schedule
 from harness.waiting import eventually
 from integration.kafka.brokers import Broker, Cluster
 
@@ -33,32 +32,12 @@ class Leader:
     in_sync: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Faults:
-    """Draws and injects faults on the brokers of one topic. `injected` counts them by kind."""
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The replicas of one topic's partitions."""
 
     cluster: Cluster
     topic: str
-    chance: random.Random
-    report: Callable[[str], None]
-    kinds: Mapping[str, Callable[[Faults, Broker, float], None]]
-    tails: float = 0.0
-    """Part of the faults that take an acknowledged tail: see `lose_tail`."""
-    injected: Counter[str] = field(default_factory=Counter)
-    _busy: set[int] = field(default_factory=set)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-    _running: list[threading.Thread] = field(default_factory=list)
-
-    def inject(self, count: int, *, until: Callable[[], bool]) -> None:
-        """Inject so many faults, then wait for the end of the last ones; `until` ends it early."""
-        while sum(self.injected.values()) < count and not until():
-            if self.chance.random() < self.tails:
-                self.settle()
-                self._lose_tail()
-            else:
-                self._begin_one()
-            time.sleep(self.chance.uniform(*BETWEEN))
-        self.settle()
 
     def leaders(self) -> dict[int, Leader]:
         """Return each partition's leader, as the brokers that answer know it."""
@@ -76,35 +55,8 @@ class Faults:
         """Return a node's broker."""
         return self.cluster.brokers[node - 1]
 
-    def _begin_one(self) -> None:
-        kind = self.chance.choice(sorted(self.kinds))
-        partition, node = self.chance.randrange(1 << 16), self.chance.choice(self.cluster.brokers).node
-        seconds = self.chance.uniform(*SECONDS)
-        if self.chance.random() < OF_A_LEADER:
-            leaders = self.leaders()
-            node = leaders[partition % len(leaders)].node or node
-        with self._guard:
-            if node in self._busy:
-                return
-            self._busy.add(node)
-        self.injected[kind] += 1
-        self.report(f"{kind} of broker {node} for {seconds:.1f} s")
-        thread = threading.Thread(target=self._one, args=(kind, self.broker(node), seconds), daemon=True)
-        thread.start()
-        self._running.append(thread)
-
-    def _one(self, kind: str, broker: Broker, seconds: float) -> None:
-        try:
-            self.kinds[kind](self, broker, seconds)
-        finally:
-            with self._guard:
-                self._busy.discard(broker.node)
-
     def settle(self) -> None:
-        """Wait for the end of all faults, and until every partition has all its replicas in sync."""
-        for thread in self._running:
-            thread.join()
-        self._running.clear()
+        """Wait until every partition has all its replicas in sync."""
         nodes = tuple(broker.node for broker in self.cluster.brokers)
         eventually(
             "all replicas are in sync",
@@ -112,40 +64,75 @@ class Faults:
             seconds=300,
         )
 
-    def _lose_tail(self) -> None:
-        """Let a leader acknowledge alone, and elect one that has not what it acknowledged.
 
-        The old leader is killed, frozen, or cut from the controller: then it leads on for those who do not know better.
-        """
-        number, first = self.chance.choice(sorted(self.leaders().items()))
-        leader = self.broker(first.node or 1)
-        followers = [broker for broker in self.cluster.brokers if broker is not leader]
-        alone, gone = self.chance.uniform(0.5, 6.0), self.chance.uniform(*SECONDS)
-        kind = self.chance.choice(("crash", "pause", "deaf"))
-        self.injected[f"tail-{kind}"] += 1
-        self.report(f"tail of partition {number}: broker {leader.node} alone for {alone:.1f} s, then {kind}")
-        for follower in followers:
-            follower.cut(to=leader.port)
+def schedule(
+    replicas: Replicas, chance: random.Random, report: Callable[[str], None], *, tails: float = 0.0
+) -> Schedule:
+    """Return the faults of brokers. A broker has one fault at a time.
+
+    `tails` is the part of the faults that take an acknowledged tail: each is alone, and begins with all in sync.
+    """
+
+    def draw(chance: random.Random) -> Draw:
+        return _tail(replicas, chance, report) if chance.random() < tails else _of_a_broker(replicas, chance)
+
+    return Schedule(draw=draw, chance=chance, pace=Pace(between=BETWEEN), report=report, settle=replicas.settle)
+
+
+def _of_a_broker(replicas: Replicas, chance: random.Random) -> Draw:
+    kind = chance.choice(sorted(KINDS))
+    partition, node = chance.randrange(1 << 16), chance.choice(replicas.cluster.brokers).node
+    seconds = chance.uniform(*SECONDS)
+    if chance.random() < OF_A_LEADER:
+        leaders = replicas.leaders()
+        node = leaders[partition % len(leaders)].node or node
+    broker = replicas.broker(node)
+    label = f"{kind} of broker {node} for {seconds:.1f} s"
+    return Draw(kind=kind, target=str(node), label=label, act=lambda: KINDS[kind](replicas, broker, seconds))
+
+
+def _tail(replicas: Replicas, chance: random.Random, report: Callable[[str], None]) -> Draw:
+    kind = chance.choice(("crash", "pause", "deaf"))
+    alone, gone = chance.uniform(0.5, 6.0), chance.uniform(*SECONDS)
+    own = random.Random(chance.random())
+
+    def lose() -> None:
+        number, first = own.choice(sorted(replicas.leaders().items()))
+        leader = replicas.broker(first.node or 1)
+        report(f"tail of partition {number}: broker {leader.node} alone for {alone:.1f} s, then {kind}")
+        _lose_tail(replicas, number, leader, kind, alone=alone, gone=gone)
+
+    return Draw(kind=f"tail-{kind}", target="all", label=f"tail, by {kind}", act=lose, is_alone=True)
+
+
+def _lose_tail(replicas: Replicas, number: int, leader: Broker, kind: str, *, alone: float, gone: float) -> None:
+    """Let a leader acknowledge alone for some seconds, and elect one that has not what it acknowledged.
+
+    The old leader is killed, frozen, or cut from the controller: then it leads on for those who do not know better.
+    """
+    followers = [broker for broker in replicas.cluster.brokers if broker is not leader]
+    for follower in followers:
+        follower.cut(to=leader.port)
+    try:
+        eventually(
+            f"broker {leader.node} to be alone",
+            lambda: replicas.leaders()[number].in_sync == (leader.node,),
+            seconds=ALONE_WITHIN,
+        )
+        time.sleep(alone)
+        UNDONE[kind][0](leader)
         try:
             eventually(
-                f"broker {leader.node} to be alone",
-                lambda: self.leaders()[number].in_sync == (leader.node,),
+                f"another leader of partition {number}",
+                lambda: replicas.leaders()[number].node not in {None, leader.node},
                 seconds=ALONE_WITHIN,
             )
-            time.sleep(alone)
-            UNDONE[kind][0](leader)
-            try:
-                eventually(
-                    f"another leader of partition {number}",
-                    lambda: self.leaders()[number].node not in {None, leader.node},
-                    seconds=ALONE_WITHIN,
-                )
-                time.sleep(gone)
-            finally:
-                UNDONE[kind][1](leader)
+            time.sleep(gone)
         finally:
-            for follower in followers:
-                follower.heal(to=leader.port)
+            UNDONE[kind][1](leader)
+    finally:
+        for follower in followers:
+            follower.heal(to=leader.port)
 
 
 def _deafen(broker: Broker) -> None:
@@ -166,10 +153,10 @@ UNDONE: Final[Mapping[str, tuple[Callable[[Broker], None], Callable[[Broker], No
 """What begins a fault of one broker, and what ends it. `deaf` is cut from the controller alone."""
 
 
-def _of_one(kind: str) -> Callable[[Faults, Broker, float], None]:
+def _of_one(kind: str) -> Callable[[Replicas, Broker, float], None]:
     begin, end = UNDONE[kind]
 
-    def inject(_: Faults, broker: Broker, seconds: float) -> None:
+    def inject(_: Replicas, broker: Broker, seconds: float) -> None:
         begin(broker)
         try:
             time.sleep(seconds)
@@ -179,9 +166,9 @@ def _of_one(kind: str) -> Callable[[Faults, Broker, float], None]:
     return inject
 
 
-def _lag(faults: Faults, broker: Broker, seconds: float) -> None:
+def _lag(replicas: Replicas, broker: Broker, seconds: float) -> None:
     """Keep a broker from fetching from another one, so that it leaves the ISR of what that one leads."""
-    other = faults.broker(broker.node % len(faults.cluster.brokers) + 1)
+    other = replicas.broker(broker.node % len(replicas.cluster.brokers) + 1)
     broker.cut(to=other.port)
     try:
         time.sleep(seconds)
@@ -189,7 +176,7 @@ def _lag(faults: Faults, broker: Broker, seconds: float) -> None:
         broker.heal(to=other.port)
 
 
-KINDS: Final[Mapping[str, Callable[[Faults, Broker, float], None]]] = {
+KINDS: Final[Mapping[str, Callable[[Replicas, Broker, float], None]]] = {
     **{kind: _of_one(kind) for kind in UNDONE},
     "lag": _lag,
 }

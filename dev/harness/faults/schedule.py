@@ -16,12 +16,16 @@ class NoTargetError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One fault that was drawn. `act` injects it, lasts as long as it does, and takes it back."""
+    """One fault that was drawn. `act` injects it, lasts as long as it does, and takes it back.
+
+    With `is_alone` it begins when all others are over and the schedule has settled, and no other begins before its end.
+    """
 
     kind: str
     target: str
     label: str
     act: Callable[[], None]
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,31 +54,38 @@ class Played:
 
 @dataclass(slots=True, kw_only=True)
 class Schedule:
-    """Draws and injects faults. `misses` are the errors by which a fault reports that it found no target."""
+    """Draws and injects faults. `misses` are the errors by which a fault reports that it found no target.
+
+    `settle` waits until what faults left behind is over as well: before a fault that has to be alone, and at the end.
+    """
 
     draw: Callable[[random.Random], Draw]
     chance: random.Random
     pace: Pace
     report: Callable[[str], None]
     misses: tuple[type[Exception], ...] = (NoTargetError,)
+    settle: Callable[[], None] = lambda: None
+    _threads: list[threading.Thread] = field(default_factory=list)
     _played: list[Played] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def inject(self, *, until: Callable[[], bool], count: int | None = None) -> None:
-        """Inject until `until` holds, or until `count` faults were injected; then wait for the end of the last ones."""
-        threads: list[threading.Thread] = []
+        """Inject until `until` holds, or until `count` faults were injected; then wait for the end of the last ones.
+
+        Raises what a fault that is alone raises, but for a miss.
+        """
         while not until() and (count is None or self.injected.total() < count):
             drawn = self.draw(self.chance)
             pause = self.chance.uniform(*self.pace.between)
+            if drawn.is_alone:
+                self._await_all()
             if self._reserve(drawn.target):
-                threads = [thread for thread in threads if thread.is_alive()]
-                threads.append(self._start(drawn))
+                self._start(drawn)
                 if self.pace.burst and len(self._played) % self.pace.burst == 0:
                     pause += self.pace.calm
             time.sleep(pause)
-        for thread in threads:
-            thread.join()
+        self._await_all()
 
     @property
     def injected(self) -> Counter[str]:
@@ -103,14 +114,24 @@ class Schedule:
             self._busy.add(target)
             return True
 
-    def _start(self, drawn: Draw) -> threading.Thread:
+    def _await_all(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self.settle()
+
+    def _start(self, drawn: Draw) -> None:
         self.report(f"fault: {drawn.label}")
         played = Played(drawn.kind, drawn.label, time.monotonic())
         with self._guard:
             self._played.append(played)
+        if drawn.is_alone:
+            self._run(drawn, played)
+            return
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=self._run, args=(drawn, played), name=drawn.label)
         thread.start()
-        return thread
+        self._threads.append(thread)
 
     def _run(self, drawn: Draw, played: Played) -> None:
         try:

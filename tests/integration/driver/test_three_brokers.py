@@ -11,7 +11,7 @@ import pytest
 from brokers.campaign import USERS, caught_up, seen
 from brokers.checker import violations
 from brokers.drivers import Drivers
-from brokers.faults import UNDONE, Faults
+from brokers.faults import UNDONE, Replicas
 from brokers.producer import Load
 from campaign.log import read_log
 from fencepost.contract import ExitCode
@@ -38,21 +38,21 @@ def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline:
     settings = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     one = pipeline(servers=cluster.servers, replicas=3, topic=settings)
     load = Load(cluster.servers, one.topic, random.Random(1), idempotent=False)
-    faults = Faults(cluster, one.topic, random.Random(1), print, {})
+    replicas = Replicas(cluster, one.topic)
     load.fill(0, 100)
     one.start()
     one.wait_committed(100)
-    first = faults.leaders()[0].node
+    first = replicas.leaders()[0].node
     assert first is not None
-    leader = faults.broker(first)
+    leader = replicas.broker(first)
     followers = [broker for broker in cluster.brokers if broker is not leader]
     for follower in followers:
         follower.cut(to=leader.port)
     load.fill(0, 60)  # with nothing to fetch, a follower stays in sync
-    eventually("the leader to be alone", lambda: faults.leaders()[0].in_sync == (first,), seconds=120)
+    eventually("the leader to be alone", lambda: replicas.leaders()[0].in_sync == (first,), seconds=120)
     one.wait_committed(160)
     leader.crash()
-    await_other_leader(faults, first)
+    await_other_leader(replicas, first)
     start = len(read_log(cluster.servers, one.topic))  # the followers had asked for something before they were cut off
     assert 100 <= start < 140
     load.fill(0, 20)
@@ -78,23 +78,23 @@ def test_leaders_that_die_freeze_and_are_cut_off_under_load_lose_and_double_noth
     settings = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
     one = pipeline(servers=cluster.servers, replicas=3, topic=settings)
     load = Load(cluster.servers, one.topic, random.Random(1), idempotent=True)
-    faults = Faults(cluster, one.topic, random.Random(1), print, {})
+    replicas = Replicas(cluster, one.topic)
     one.start()
     with load.flowing():
         for begin, end in UNDONE.values():
             one.wait_committed(one.committed_records() + 100)
-            first = faults.leaders()[0].node
+            first = replicas.leaders()[0].node
             assert first is not None
-            begin(faults.broker(first))
-            await_other_leader(faults, first)
+            begin(replicas.broker(first))
+            await_other_leader(replicas, first)
             one.wait_committed(one.committed_records() + 100)
-            end(faults.broker(first))
-            faults.settle()
+            end(replicas.broker(first))
+            replicas.settle()
     drivers = Drivers(one, random.Random(1), print)
     assert caught_up(one, load, drivers, cluster, print) == []
     one.runs[-1].stop()
     assert violations(seen(one, load, drivers, cluster, keeps=True)) == []
 
 
-def await_other_leader(faults: Faults, node: int) -> None:
-    eventually("another leader", lambda: faults.leaders()[0].node not in {None, node}, seconds=120)
+def await_other_leader(replicas: Replicas, node: int) -> None:
+    eventually("another leader", lambda: replicas.leaders()[0].node not in {None, node}, seconds=120)

@@ -6,6 +6,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
 
 from harness.faults.schedule import Draw, NoTargetError, Pace, Schedule
 
@@ -105,6 +108,41 @@ def test_the_last_faults_end_before_the_injection_does() -> None:
 
     made.inject(until=until)
     assert ended.is_set()
+
+
+def test_a_fault_that_has_to_be_alone_waits_for_the_others_and_for_what_they_left() -> None:
+    """No other fault starts before it is over, and its error ends the injection."""
+    events: list[str] = []
+    begun = threading.Event()
+
+    def lasting() -> None:
+        waited(begun)
+        events.append("driver ended")
+
+    def drawn() -> Iterator[Draw]:
+        yield fault(lasting)
+        begun.set()
+        yield replace(fault(alone, target="worker"), is_alone=True)
+
+    def alone() -> None:
+        events.append("alone")
+        raise KeyError("elections")
+
+    draws = drawn()
+    made, _ = schedule(lambda _: next(draws))
+    made.settle = lambda: events.append("settled")
+    with pytest.raises(KeyError, match="elections"):
+        made.inject(until=lambda: False)
+    assert events == ["driver ended", "settled", "alone"]
+
+
+def test_the_injection_ends_settled() -> None:
+    """What faults left behind is over as well when the checker looks."""
+    settled: list[int] = []
+    made, _ = schedule(lambda _: fault(lambda: None))
+    made.settle = lambda: settled.append(made.injected.total())
+    made.inject(until=lambda: False, count=2)
+    assert settled == [made.injected.total()]
 
 
 def test_faults_since_a_moment_are_those_that_lasted_then() -> None:
