@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
-from campaign.run import Result, run
+from campaign.run import run
+from harness.campaign_command import counted, say, say_broken
 from testbed.environment import load
-
-MOST_SHOWN: Final = 20
-"""Broken promises that are printed."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -23,28 +18,16 @@ def main(words: Sequence[str] | None = None) -> int:
     top.add_argument("--faults", type=int, help="end as soon as so many faults were injected")
     top.add_argument("--seed", type=int, default=1, help="draws the same faults and actions again")
     arguments = top.parse_args(words)
-    result = run(load(), seed=arguments.seed, minutes=arguments.minutes, count=arguments.faults, report=_say)
-    _say(
-        f"seed {arguments.seed}: {result.records} records, {result.letters} letters, {result.commits} commits,"
-        f" {result.epochs} epochs; {_counted('faults', result.faults)}; {_counted('without a target', result.missed)};"
-        f" {_counted('actions', result.actions)}"
+    result = run(load(), seed=arguments.seed, minutes=arguments.minutes, count=arguments.faults, report=say)
+    name = f"seed {arguments.seed}"
+    say(
+        f"{name}: {result.records} records, {result.letters} letters, {result.commits} commits, {result.epochs} epochs;"
+        f" {result.faults.total()} faults ({counted(result.faults)});"
+        f" {result.missed.total()} without a target ({counted(result.missed)});"
+        f" {result.actions.total()} actions ({counted(result.actions)})"
     )
-    return 0 if _reported(result) else 1
-
-
-def _counted(what: str, kinds: Counter[str]) -> str:
-    return f"{sum(kinds.values())} {what} ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
-
-
-def _reported(result: Result) -> bool:
-    for sentence in result.broken[:MOST_SHOWN]:
-        _say(sentence)
-    _say(f"{len(result.broken)} promises do not hold" if result.broken else "every promise holds")
-    return not result.broken
-
-
-def _say(text: str) -> None:
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+    say_broken(name, result.broken)
+    return 1 if result.broken else 0
 
 
 if __name__ == "__main__":
