@@ -29,7 +29,7 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     memtables.NAME: memtables.measure,
     scrapes.NAME: scrapes.measure,
 }
-"""Programs whose parts can be measured one by one, and go on where they were interrupted."""
+"""Programs whose parts can be measured one by one, and which resume after an interruption."""
 STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     "apply": apply.measure,
     "recovery": recovery.measure,
@@ -77,7 +77,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     top = argparse.ArgumentParser(prog="bench", description="Figures of the testbed's pipeline; nothing is asserted.")
     top.add_argument("names", nargs="+", choices=[*ALL, "all"], metavar="NAME", help=f"{', '.join(ALL)} or all")
     top.add_argument("--into", type=Path, default=FOLDER, help="folder for the JSON (default: %(default)s)")
-    parts = top.add_argument_group(f"for {', '.join(IN_PARTS)}, which go on where they were interrupted")
+    parts = top.add_argument_group(f"for {', '.join(IN_PARTS)}, which resume after an interruption")
     parts.add_argument("--only", action="append", default=[], metavar="PART", help="measure this part; may be repeated")
     parts.add_argument("--rows", type=int, help="rows of the backlog (peers, memtables, metrics)")
     parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")

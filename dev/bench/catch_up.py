@@ -65,11 +65,11 @@ class CatchUp:
     def notes(self, name: str) -> list[str]:
         """Return what a table does not show: the smallest batch, and each estimate beside what it came to."""
         smallest = min((batch.records for batch in self.batches), default=0)
-        told = ", ".join(f"{found.seconds:.0f} s ({left:.0f})" for found, left in self._judged())
+        found = ", ".join(f"{one.seconds:.0f} s ({left:.0f})" for one, left in self._judged())
         took = self.ended - self.began
         return [
             f"{name}: {took:.0f} s, {len(self.batches)} batches, the smallest of {smallest:,} records",
-            f"{name}: time left by the status (and by the clock): {told or 'no window ended before the backlog did'}",
+            f"{name}: time left by the status (and by the clock): {found or 'no window ended before the backlog did'}",
         ]
 
     def _judged(self) -> list[tuple[Estimate, float]]:
@@ -125,7 +125,9 @@ def _estimate(scene: Scene) -> Estimate | None:
         pipeline = scene.pipeline()
     except KubectlError:
         return None
-    told = ((pipeline or {}).get("status") or {}).get("throughput") or {}
-    if "estimatedCatchUp" not in told or told.get("lag", 0) == 0:
+    throughput = ((pipeline or {}).get("status") or {}).get("throughput") or {}
+    if "estimatedCatchUp" not in throughput or throughput.get("lag", 0) == 0:
         return None
-    return Estimate(datetime.fromisoformat(told["since"]).timestamp(), parse_duration(told["estimatedCatchUp"]))
+    return Estimate(
+        datetime.fromisoformat(throughput["since"]).timestamp(), parse_duration(throughput["estimatedCatchUp"])
+    )

@@ -130,12 +130,12 @@ def span(marks: Sequence[Mark]) -> tuple[Mark, Mark]:
 def driver_mark(line: str) -> Mark | None:
     """Read a line of the driver's log: the one of a commit says when and how many."""
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(told, dict) or told.get("message") != "committed" or not isinstance(told.get("records"), int):
+    if not isinstance(entry, dict) or entry.get("message") != "committed" or not isinstance(entry.get("records"), int):
         return None
-    return Mark(datetime.fromisoformat(str(told["time"])).timestamp(), told["records"])
+    return Mark(datetime.fromisoformat(str(entry["time"])).timestamp(), entry["records"])
 
 
 def fencepost(start: Callable[[Scene, int], None]) -> Contestant:

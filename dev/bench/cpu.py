@@ -93,7 +93,7 @@ def samples(name: str, spent: Mapping[str, Sequence[float]]) -> list[Sample]:
 
 @dataclass(slots=True)
 class Meter:
-    """Reads every pod's CPU time again and again, so that what it was at any moment can be told afterwards."""
+    """Reads every pod's CPU time again and again, so that its value at any moment is known afterwards."""
 
     nodes: Reader
     _looks: dict[str, list[tuple[float, float]]] = field(init=False, default_factory=dict)

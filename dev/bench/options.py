@@ -33,13 +33,13 @@ class Options:
         """Return those of a program's parts that are to be measured, in its order. Raises ValueError for another."""
         known = list(parts)
         if unknown := [name for name in self.only if name not in known]:
-            raise ValueError(f"--only {unknown[0]}: there is no such part; one of {'; '.join(known)}")
+            raise ValueError(f"--only {unknown[0]}: unknown part; one of {'; '.join(known)}")
         return [name for name in known if not self.only or name in self.only]
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Each part's figures, a line of JSON, written as soon as they are there: what is interrupted goes on from it.
+    """Each part's figures, a line of JSON, written as soon as they are there: an interrupted program resumes from it.
 
     `conditions` are part of every line; lines of other conditions count as not measured.
     """

@@ -1,4 +1,4 @@
-"""Samples, their percentiles, and how they are told."""
+"""Samples, their percentiles, and how they are printed."""
 
 from __future__ import annotations
 

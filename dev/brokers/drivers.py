@@ -1,4 +1,4 @@
-"""Keeps a pipeline running as the operator does: a new epoch after each end, and losses accepted as a person does."""
+"""Keeps a pipeline running as the operator does: a new epoch after each end, and losses accepted as a user does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integration.driver.support import Pipeline, Run
 
 LOOK_SECONDS: Final = 0.5
 ACCEPTED_AFTER: Final = (0.0, 10.0)
-"""Seconds that a person takes to accept a loss: another leader may be elected meanwhile."""
+"""Seconds that a user takes to accept a loss: another leader may be elected meanwhile."""
 LIVES: Final = (20.0, 240.0)
 """Seconds after which a run is killed, if it has not ended."""
 

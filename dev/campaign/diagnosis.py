@@ -1,4 +1,4 @@
-"""What a person needs to find the cause of a broken promise: rows by range, the fence's history, faults, conditions."""
+"""What helps to find the cause of a broken promise: rows by range, the fence's history, faults, conditions."""
 
 from __future__ import annotations
 

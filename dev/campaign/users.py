@@ -27,7 +27,7 @@ REWIND_SECONDS: Final = 900.0
 
 
 class StuckError(Exception):
-    """What a person asked for did not happen."""
+    """What a user asked for did not happen."""
 
 
 @dataclass(slots=True)

@@ -115,7 +115,7 @@ class Scene:
         if namespace is not None:
             if MADE_BY not in namespace["metadata"].get("labels", {}):
                 raise SceneError(
-                    f"namespace {self.kubectl.namespace} is in use by somebody else; if it can go:"
+                    f"namespace {self.kubectl.namespace} is in use by another user; if it can go:"
                     f" kubectl delete namespace {self.kubectl.namespace}"
                 )
             self.remove_pipeline()
@@ -204,7 +204,7 @@ class Scene:
         pod = self.driver()
         container = Container.of(pod)
         if container is None:
-            raise SceneError(f"{pod['metadata']['name']} ended by itself")
+            raise SceneError(f"{pod['metadata']['name']} ended unexpectedly")
         processes = " ".join(str(process) for process in self.nodes.processes(container))
         # The node says when: the way there takes a while.
         said = self.nodes.run(container.node, "sh", "-c", f"date +%s.%N; kill -{signal} {processes}", check=False)

@@ -26,7 +26,7 @@ def cassandra_address() -> CassandraAddress:
 
 
 def produce(arguments: argparse.Namespace, console: Console) -> int:
-    """Load events; with a ledger file that is there, go on where it ends."""
+    """Load events; with an existing ledger file, continue where it ends."""
     bootstrap = arguments.bootstrap or load().kafka_host
     path: Path = arguments.ledger or Path(f".cache/{arguments.topic}.ledger")
     resumed = path.is_file()

@@ -37,7 +37,7 @@ class Placed:
 
 @dataclass(slots=True)
 class Ledger:
-    """All that was produced of one feed to one topic. `next_number` is where a later load goes on."""
+    """All that was produced of one feed to one topic. `next_number` is where a later load continues."""
 
     topic: str
     feed: str

@@ -18,7 +18,7 @@ from flights.ledger import Ledger
 TICK_SECONDS: Final = 0.02
 """At a set rate the events of one tick are sent together."""
 UNPACED: Final = 500
-"""Events between two looks at delivery reports when there is no rate to keep."""
+"""Events between two polls of delivery reports without a rate to keep."""
 DELIVERY_SECONDS: Final = 180.0
 """How long an event may wait for Kafka: longer than the outages that tests make."""
 

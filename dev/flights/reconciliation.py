@@ -1,7 +1,7 @@
 """Is every event that was produced in the sink, once, and right?
 
 A table keyed by (topic, partition, offset) hides most doubles: written twice, a row is still one row.  So four things
-are looked for, each by itself enough to fail:
+are looked for, each one alone enough to fail:
 
 - a row at coordinates where nothing was produced, or an event at more of them than it was produced to (doubled);
 - coordinates without a row (missing);

@@ -79,7 +79,7 @@ class Topics:
 
 
 def create_topic(admin: Any, topic: NewTopic) -> None:
-    """Create a topic, and wait until clients are told the leader of each of its partitions.
+    """Create a topic, and wait until metadata requests return the leader of each of its partitions.
 
     Kafka answers before every broker knows the topic, and a producer that comes earlier fails or repeats requests.
     A controller that has not heard of its brokers for `broker.session.timeout.ms` fences them and refuses new topics
@@ -110,7 +110,7 @@ def _created(admin: Any, topic: NewTopic) -> bool:
 
 
 def _leaders(admin: Any, topic: str) -> list[int]:
-    """Return the node of each partition's leader, -1 where there is none; empty when Kafka has no such topic."""
+    """Return the node of each partition's leader, -1 without a leader; empty when the topic does not exist."""
     # All topics are asked for: asking for one by name makes a broker that may do so create it.
     found = admin.list_topics(timeout=ADMIN_SECONDS).topics.get(topic)
     if found is None or found.error is not None:

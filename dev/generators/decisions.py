@@ -49,14 +49,14 @@ def runbook(reason: Reason, found: Guidance) -> str:
         _sentence(found.situation),
         f"**Fencepost**: {_sentence(found.does)}",
         f"**You**: {_sentence(found.remedy) or NOTHING}",
-        *(f"{number}. {_told(step)}" for number, step in enumerate(steps, start=1)),
+        *(f"{number}. {_line(step)}" for number, step in enumerate(steps, start=1)),
     ]
     if found.more:
         parts.append(f"More: [{found.more.rpartition('/')[2]}]({found.more}).")
     return "\n\n".join(parts) + "\n"
 
 
-def _told(step: Step) -> str:
+def _line(step: Step) -> str:
     return f"{step.text}:\n\n   ```console\n   $ {step.command}\n   ```"
 
 

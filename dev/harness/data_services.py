@@ -33,7 +33,7 @@ def taken_away() -> Iterator[None]:
 @contextmanager
 def _locked(name: str, kind: int) -> Iterator[None]:
     folder = Home.of_user().root
-    folder.mkdir(parents=True, exist_ok=True)  # the doubles' suites also run where there is no testbed
+    folder.mkdir(parents=True, exist_ok=True)  # the doubles' suites also run without a testbed
     with (folder / f"data-services.{name}").open("a") as file:
         fcntl.flock(file, kind)
         yield

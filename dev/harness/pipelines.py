@@ -142,7 +142,7 @@ class Pipeline:
     def object(self) -> Object:
         """Return the StreamingPipeline."""
         found = self.kubectl.get(KIND, self.name)
-        assert found is not None, f"there is no pipeline {self.name}"
+        assert found is not None, f"pipeline {self.name} not found"
         return found
 
     def status(self) -> Object:
@@ -158,7 +158,7 @@ class Pipeline:
         return int(self.status().get("restarts") or 0)
 
     def condition(self, kind: str) -> Object:
-        """Return a condition that is about the newest spec; empty when there is none."""
+        """Return a condition that is about the newest spec; empty without one."""
         found = self.object()
         generation = found["metadata"]["generation"]
         if found["status"].get("observedGeneration") != generation:
@@ -273,7 +273,7 @@ _OF_ITS_CONTROLLER: Final = frozenset(
 
 
 def copy_of(job: Object, *, name: str) -> Object:
-    """Return a Job that runs the very same pod under another Job, as a person would copy it; nobody owns it."""
+    """Return a Job that runs the very same pod under another Job, as a user would copy it; it has no owner."""
     template = copy.deepcopy(job["spec"]["template"])
     template["metadata"].pop("creationTimestamp", None)
     for labels in (template["metadata"].get("labels", {}),):

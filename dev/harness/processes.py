@@ -17,7 +17,7 @@ from harness.waiting import eventually
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

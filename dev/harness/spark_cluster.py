@@ -25,7 +25,7 @@ SECRET: Final = "a-secret-of-this-cluster"  # noqa: S105 - of a cluster that liv
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A folder with a copy of the image's /opt/fencepost, and what its daemons are told."""
+    """A folder with a copy of the image's /opt/fencepost, and the settings of its daemons."""
 
     root: Path
     scratch: Path

@@ -1,4 +1,4 @@
-"""All mutations of a file: each is one change of its text that a person could have made by mistake.
+"""All mutations of a file: each is one change of its text that a programmer could have made by mistake.
 
 A comparison, `and` or `or`, a `not`, a number or a bool changes; a branch or a statement is dropped.  What changes a
 message alone is not among them: strings, what is inside an f-string or an error, the choice between strings, a value

@@ -55,7 +55,7 @@ def history(calls: Sequence[Call]) -> list[FenceRow]:
 
 
 def _by_version(calls: Sequence[Call]) -> dict[int, list[FenceRow]]:
-    """Return the different rows of each version that somebody read or was acknowledged."""
+    """Return the different rows of each version that were read or acknowledged."""
     found: dict[int, list[FenceRow]] = {}
     for row in _evidence(calls):
         rows = found.setdefault(row.version, [])

@@ -105,7 +105,7 @@ def operate(client: Client, fence: Fence, _: RecordedTable) -> None:
         case "fence":
             client.world.begun(promise(fence.take_over_epoch(row.epoch, owner="owner")))
         case "rewind":
-            # Nobody has the new epoch's number before the rewind is done.
+            # No driver has the new epoch's number before the rewind is done.
             taken = promise(fence.take_over(row, owner="owner"))
             offsets = {key: client.chance.randint(max(0, at - 20), at) for key, at in taken.offsets.items()}
             client.world.begun(promise(fence.rewind(taken, offsets=offsets, leader_epochs={}, growth_barrier={})))

@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     top.add_argument("--into", type=Path, default=Path(".cache/bench"), help="folder for the JSON")
     arguments = top.parse_args(words)
     if unknown := set(arguments.names) - SOAKS.keys():
-        top.error(f"there is no soak {', '.join(sorted(unknown))}; there are {' and '.join(SOAKS)}")
+        top.error(f"unknown soak {', '.join(sorted(unknown))}; choose from {' and '.join(SOAKS)}")
     console = Console(line_seconds=10.0)
     failed = 0
     for name in arguments.names or SOAKS:

@@ -28,7 +28,7 @@ _KILLS = """
 find /sys/fs/cgroup -path '*-pod*' \\( -name memory.events.local -o -name memory.oom_control \\) |
 while read -r file; do echo "$file $(awk '/^oom_kill / {print $2}' "$file")"; done
 """
-"""Of each group by itself, with either version of cgroups; a node sees its own pods."""
+"""Of each group alone, with either version of cgroups; a node sees its own pods."""
 _ANONYMOUS = """
 find /sys/fs/cgroup -path '*-pod*' -path '*cri-containerd*' -name memory.stat |
 while read -r file; do echo "$file $(awk '/^(rss|anon) / {print $2}' "$file")"; done
@@ -114,8 +114,8 @@ def _driver_jvm(scene: Scene) -> Iterator[Figure]:
         log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--since=180s")
     except KubectlError:
         return
-    told = [line for line in log_lines(log) if line.get("message") == "resources"]
-    newest: Mapping[str, object] = told[-1] if told else {}
+    reports = [line for line in log_lines(log) if line.get("message") == "resources"]
+    newest: Mapping[str, object] = reports[-1] if reports else {}
     for name, unit in (("heap_mib", "MiB"), ("metaspace_mib", "MiB"), ("classes", ""), ("jvm_threads", "")):
         value = newest.get(name)
         if isinstance(value, int | float):

@@ -32,7 +32,7 @@ class Trend:
         count = max(1, len(self.values) // 10)
         return statistics.median(self.values[-count:] if last else self.values[:count])
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return how many values there are, from the first tenth to the last, and the largest: for a note."""
         if not self.values:
             return "not measured"

@@ -87,7 +87,7 @@ def down(home: Home, arguments: argparse.Namespace) -> int:
         if arguments.all:
             built_images.remove_made(docker, KEY_LABEL, log)
             if engine.was_started(home):
-                # The layers live on in the cache; an engine that somebody else started keeps its own.
+                # The layers live on in the cache; an engine that was started elsewhere keeps its own.
                 log.note(docker.ask("builder", "prune", "--all", "--force", seconds=300) or "")
             console.say("images", "removed")
     console.say("engine", "stopped" if engine.stop(home) else "not started here, left alone")
@@ -182,7 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         terminate_children()
-        sys.stderr.write("testbed: interrupted; the same command goes on from here\n")
+        sys.stderr.write("testbed: interrupted; the same command resumes from here\n")
         return 130
 
 

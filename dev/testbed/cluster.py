@@ -162,7 +162,7 @@ class Cluster:
 
 
 def delete(home: Home, docker: Docker, log: Transcript) -> bool:
-    """Delete the cluster that was made here; False when there is none.  Raises StepError for one that was not."""
+    """Delete the cluster that was made here; False without one.  Raises StepError for a cluster that was not."""
     found = containers(docker)
     if not owned(home, found):
         raise StepError(f"the kind cluster called {NAME} was not made by this testbed; it is left alone")

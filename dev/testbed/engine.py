@@ -61,7 +61,7 @@ def building_client() -> str | None:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot (field 22 of stat, proc(5)): tells its id from a reused one.
+    """When a process began, in clock ticks since boot (field 22 of stat, proc(5)): with its id, this identifies it.
 
     None for one that has ended, also when its parent has not asked for its exit code yet.
     """
@@ -197,7 +197,7 @@ def was_started(home: Home) -> bool:
 
 
 def stop(home: Home) -> bool:
-    """Stop the dockerd that was started here; False when there is none (any more)."""
+    """Stop the dockerd that was started here; False when it does not run."""
     record = home.read("dockerd")
     if record:
         home.write("dockerd", {"pid": "0"})

@@ -10,7 +10,7 @@ from testbed.services.kafka_and_cassandra import NAMESPACE
 
 
 class NotUpError(Exception):
-    """There is no testbed to speak of; run `python -m testbed up`."""
+    """The testbed is not up; run `python -m testbed up`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class Home:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, name: str) -> dict[str, str]:
-        """The record called `name`, empty when there is none or it cannot be read."""
+        """The record called `name`, empty when it does not exist or cannot be read."""
         try:
             record = json.loads((self.keys / f"{name}.json").read_text())
         except (OSError, ValueError):

@@ -43,7 +43,7 @@ def probe(command: Sequence[str], *, seconds: float = 30, env: Mapping[str, str]
 
 
 def terminate_children() -> None:
-    """End every program a transcript is running; used when the command itself is told to end."""
+    """End every program a transcript is running; used when the command itself receives a signal to end."""
     with _running_guard:
         children = list(_running)
     for child in children:

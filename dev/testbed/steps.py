@@ -2,7 +2,7 @@
 
 A step's key is the hash of its inputs and of the keys of the steps it needs. Whether its result is there is asked of
 the result itself (an image's label, a pod's annotation), never of a note that says so: a note outlives what it speaks
-of. So an `up` that was killed goes on where it was, and a second one only asks.
+of. So an `up` that was killed resumes where it was, and a second one only checks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Every version the testbed pins, in one place.
 
-Kubernetes stays below 1.35: from there on the kubelet refuses to start on a host with cgroup v1 unless it is told
+Kubernetes stays below 1.35: from there on the kubelet refuses to start on a host with cgroup v1 unless it is configured
 otherwise. The etcd, CoreDNS and pause tags are the ones kubeadm of this Kubernetes version asks for (`kubeadm config
 images list`).
 """

@@ -62,7 +62,7 @@ class Monitoring:
         """Wait until the receiver was told of an alert; return it."""
 
         def told() -> Object | None:
-            found = self.receiver.told(alert, status, **labels)
+            found = self.receiver.received(alert, status, **labels)
             pending = [
                 f"{one['labels']['alertname']} {one['labels'].get('name')} {one['state']}"
                 for one in self.prometheus.alerts()

@@ -273,7 +273,7 @@ def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream
         faults.sigkill(pipeline.driver())
         stream.kills += 1
         pipeline.wait_ready(epoch=epoch + 1)
-        if pipeline.restarts() > 3 and monitor.receiver.told("FencepostRestartLoop", **labels):
+        if pipeline.restarts() > 3 and monitor.receiver.received("FencepostRestartLoop", **labels):
             break
     monitor.wait_told("FencepostRestartLoop", **labels)
     read(environment, "FencepostRestartLoop", pipeline, monitor.prometheus)

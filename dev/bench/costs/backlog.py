@@ -85,7 +85,7 @@ def measure_long(console: Console, *, rows: int = LONG_ROWS) -> Result:
         {"rows": rows, "of an hour's": HOUR, "workers": 1, "runs": seen.row.epoch - first.epoch + 1},
         [
             *seen.notes("long backlog"),
-            *(f"{trend.name}: {trend.told()}" for trend in heaps),
+            *(f"{trend.name}: {trend.summary()}" for trend in heaps),
             "every offset is there once" if counted == ends else f"rows: {counted}; produced: {ends}",
             "; ".join(story.lines()),
         ],

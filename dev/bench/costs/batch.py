@@ -42,7 +42,7 @@ def one(console: Console, entrypoint: str, suffix: str) -> list[Sample]:
         history = [commit for _, commit in commits(scene.whole_history()) if commit.records == ROWS][WARM:]
         log = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--tail=-1")
     lines = [line["ms"] for line in log_lines(log) if line.get("records") == ROWS]
-    told = [ms for ms in lines if isinstance(ms, dict)][WARM:]
+    phases = [ms for ms in lines if isinstance(ms, dict)][WARM:]
     moments = [commit.written_at / 1000 for commit in history if commit.written_at is not None]
     took = [after - before for before, after in pairwise(moments)]
     quarter = -(-len(took) // QUARTERS)
@@ -52,5 +52,5 @@ def one(console: Console, entrypoint: str, suffix: str) -> list[Sample]:
             Sample(f"  quarter {number + 1}{suffix}", "ms", took[number * quarter : (number + 1) * quarter])
             for number in range(QUARTERS)
         ),
-        *(Sample(f"  {phase}{suffix}", "ms", [float(ms[phase]) for ms in told if phase in ms]) for phase in PHASES),
+        *(Sample(f"  {phase}{suffix}", "ms", [float(ms[phase]) for ms in phases if phase in ms]) for phase in PHASES),
     ]

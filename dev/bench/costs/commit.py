@@ -141,7 +141,7 @@ def _bare_update(session: Any) -> Callable[[], None]:
     def update() -> None:
         turn = next(turns)
         if not session.execute(statement, (turn + 1, turn)).was_applied:
-            raise RuntimeError("a conditional update that nobody contends for was refused")
+            raise RuntimeError("a conditional update without contention was refused")
 
     return update
 
@@ -166,6 +166,6 @@ def _wide_update(session: Any) -> Callable[[], None]:
         now = datetime.now(UTC)
         values = (turn + 1, turn, offsets, offsets, now, turn, 1, "k", 1, turn, "bench")
         if not session.execute(statement, values).was_applied:
-            raise RuntimeError("a conditional update that nobody contends for was refused")
+            raise RuntimeError("a conditional update without contention was refused")
 
     return update

@@ -1,6 +1,6 @@
 """What more partitions, more sinks and larger records cost: milliseconds per batch and MB/s, one figure changed a time.
 
-`--only` names variants; a second call goes on where the first one ended.
+`--only` names variants; a second call resumes where the first one ended.
 
 The transform keeps a record's coordinates and the length of its value, so that what is measured is Fencepost and not an
 author's code.
@@ -124,7 +124,7 @@ def run(scene: Scene, variant: Variant) -> tuple[list[float], float, int]:
 def pace(history: Iterable[HistoryRow], records: int) -> tuple[list[float], float, int]:
     """Return the ms from commit to commit of full batches, and the seconds and the records of all of these.
 
-    A batch counts when it is full, of `records`, and so is the one before it. Raises ValueError where there is none.
+    A batch counts when it is full, of `records`, and so is the one before it. Raises ValueError without one.
     """
     done = [commit for _, commit in commits(history)]
     took = [

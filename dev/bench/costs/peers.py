@@ -2,7 +2,7 @@
 
 The contestants run one after the other, and in the reverse order in the next round, so that what else the machine does
 falls on all.  Cassandra's table is empty before each, and after its first run each one's rows are compared with what
-was produced.  One that fails is a note; what was measured is kept, and a second call goes on from there.
+was produced.  One that fails is a note; what was measured is kept, and a second call resumes from there.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def peer_mark(line: str) -> Mark | None:
     """Read a line of the peer's log."""
     if not line.startswith("BATCH "):
         return None
-    told = json.loads(line.removeprefix("BATCH "))
-    return Mark(float(told["ended"]), int(told["records"]))
+    batch = json.loads(line.removeprefix("BATCH "))
+    return Mark(float(batch["ended"]), int(batch["records"]))
 
 
 def structured_streaming(*, tuned: bool) -> Contestant:

@@ -1,4 +1,4 @@
-"""Seconds from a fault to the page that tells of it, and where they go.
+"""Seconds from a fault to the page that reports it, and where they go.
 
 Faults are real: they are made by `kubectl` and in Kafka, and found by a driver or by the operator of the testbed.  The
 receivers are a web hook and Alertmanager, whose webhook is the second one; all have this machine's clock.
@@ -49,7 +49,7 @@ def measure(console: Console, options: Options) -> Result:
     found: dict[str, list[Recovery]] = {}
     notes: list[str] = []
     rounds = options.rounds or ROUNDS
-    with staged() as scene, told(scene) as hub:
+    with staged() as scene, receiving(scene) as hub:
         for number in range(rounds):
             try:
                 for fault, moments in _broken(scene, hub, number):
@@ -68,7 +68,7 @@ def measure(console: Console, options: Options) -> Result:
 
 
 @contextmanager
-def told(scene: Scene) -> Iterator[Hooks]:
+def receiving(scene: Scene) -> Iterator[Hooks]:
     """Run the receivers, and name them in the Secret of the scene's namespace."""
     host = scene.nodes.host(WORKERS[0])
     with (
@@ -125,7 +125,7 @@ def _moments(stand: Stand, fault: Fault) -> Recovery:
 
     at = eventually(f"{fault.reason} is paged", hook, seconds=PAGE_SECONDS, pause=0.1)
     moments = {"fault": begun, "hook": at, "decided": _decided(stand, fault.reason)}
-    moments["alert"] = eventually(f"Alertmanager tells of {fault.reason}", alert, seconds=PAGE_SECONDS, pause=0.1)
+    moments["alert"] = eventually(f"Alertmanager reports {fault.reason}", alert, seconds=PAGE_SECONDS, pause=0.1)
     moments |= {"found": _verdict(stand)} if fault.by_driver else {"noticed": begun}
     return Recovery(moments)
 

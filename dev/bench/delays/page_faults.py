@@ -1,6 +1,6 @@
 """Faults that page at once, each as a user or a colleague makes it.
 
-Those that a pipeline first tries to overcome by itself page when it has not: their time is a setting.
+Those that a pipeline first tries to overcome page when it has not: their time is a setting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """One pipeline, what feeds it, and who is told."""
+    """One pipeline, its producer, and its receivers."""
 
     scene: Scene
     feed: Load
@@ -98,7 +98,7 @@ def _recreate(stand: Stand) -> None:
 
 
 def _suspended(stand: Stand) -> None:
-    """Suspend the pipeline, with records that nobody reads."""
+    """Suspend the pipeline, with unread records."""
     _correct(stand, suspend=True)
     _ready(stand, "Suspended")
     stand.feed.burst(RECORDS)

@@ -67,11 +67,11 @@ def main() -> None:
         .trigger(processingTime="0 seconds")
         .start()
     )
-    done, told = 0, 0
+    done, printed = 0, 0
     while done < given["total"] and query.exception() is None:
         time.sleep(0.2)
         progress = query.recentProgress
-        for batch in progress[told:]:
+        for batch in progress[printed:]:
             records = sum(
                 position(source["endOffset"]) - position(source["startOffset"]) for source in batch["sources"]
             )
@@ -79,7 +79,7 @@ def main() -> None:
                 line = {"batch": batch["batchId"], "records": records, "ended": ended[batch["batchId"]]}
                 print("BATCH " + json.dumps(line), flush=True)
             done += records
-        told = len(progress)
+        printed = len(progress)
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))
     time.sleep(3600)

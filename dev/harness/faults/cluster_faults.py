@@ -39,7 +39,7 @@ class Faults:
 
     @contextmanager
     def frozen(self, pod: Object) -> Iterator[Container]:
-        """Stop all processes of a pod's container with SIGSTOP, and let those that are left go on at the end."""
+        """Stop all processes of a pod's container with SIGSTOP, and let the remaining ones continue at the end."""
         container = Container.of(pod)
         assert container is not None, f"{pod['metadata']['name']} does not run"
         try:

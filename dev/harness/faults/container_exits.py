@@ -1,4 +1,4 @@
-"""How the containers of a node end, as containerd tells it: also of pods whose object is gone."""
+"""How the containers of a node end, as containerd reports it, also for pods whose object is gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ContainerExits:
 
 @contextmanager
 def container_exits(nodes: Nodes, node: str) -> Iterator[ContainerExits]:
-    """Watch a node while the block runs. The process that watches is in the node: it pauses and goes on with it."""
+    """Watch a node while the block runs. The process that watches is in the node: it pauses and resumes with it."""
     command = [nodes.docker, "exec", node, "sh", "-c", _WATCH]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert watching.stdout is not None

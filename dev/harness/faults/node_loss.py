@@ -37,7 +37,7 @@ class NodeLoss:
 
     @contextmanager
     def silent(self, node: str) -> Iterator[float]:
-        """Freeze all that runs in a node, kubelet and pods alike; after the block it goes on, and is Ready.
+        """Freeze all that runs in a node, kubelet and pods alike; after the block it resumes, and is Ready.
 
         Yields the monotonic time of the loss. A process of its own resumes the node when the block ends, and also when
         this process is killed.
@@ -96,5 +96,5 @@ class NodeLoss:
     def _node(self, name: str) -> Object:
         found = self.kubectl.get("node", name)
         if found is None:
-            raise KubectlError(("get", "node", name), "there is no such node")
+            raise KubectlError(("get", "node", name), "node not found")
         return found

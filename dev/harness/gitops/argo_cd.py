@@ -88,8 +88,8 @@ class ArgoCD:
                 operation.get("phase"),
                 operation.get("syncResult", {}).get("revision"),
             )
-            told = [one.get("health") for one in status.get("resources", []) if one.get("health")]
-            assert seen == (sync, health, phase, commit), f"{seen}: {operation.get('message')} {told}"
+            resources = [one.get("health") for one in status.get("resources", []) if one.get("health")]
+            assert seen == (sync, health, phase, commit), f"{seen}: {operation.get('message')} {resources}"
             return status
 
         return eventually(f"{name} is {sync} {health} {phase} at {commit[:8]}", reached, seconds=seconds)

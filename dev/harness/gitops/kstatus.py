@@ -45,7 +45,7 @@ def kstatus(environment: Environment, objects: Sequence[Object]) -> list[str]:
 
 @dataclass(slots=True)
 class Versions:
-    """Every version of the objects of a namespace that a watch tells of, in order."""
+    """Every version of the objects of a namespace that a watch reports, in order."""
 
     objects: list[Object] = field(default_factory=list)
 

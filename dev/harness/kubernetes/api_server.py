@@ -31,7 +31,7 @@ class ApiError(Exception):
 
 
 class _AbsentError(ApiError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ApiServer:
     _resources: dict[str, _Resource] = field(default_factory=dict)
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Return an object, None where there is none. Raises ApiError."""
+        """Return an object, None when it does not exist. Raises ApiError."""
         try:
             return self._read(self._resource(kind).objects(namespace, name))
         except _AbsentError:

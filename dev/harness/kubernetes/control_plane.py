@@ -24,7 +24,7 @@ from testbed.home import Home
 from testbed.images.built_images import REPOSITORY
 
 _CERTIFICATE: Final = Path("certificates", "apiserver.crt")
-"""In the folder: signed by itself. The API server makes it when it starts."""
+"""In the folder: self-signed. The API server makes it when it starts."""
 _CONTROLLERS: Final = (
     "namespace-controller", "garbage-collector-controller", "job-controller", "statefulset-controller",
     "serviceaccount-controller",

@@ -60,7 +60,7 @@ class Kubectl:
         return done.stdout
 
     def get(self, kind: str, name: str) -> Object | None:
-        """Return an object, or None where there is none. Raises KubectlError."""
+        """Return an object, or None when it does not exist. Raises KubectlError."""
         try:
             return api_server(self.kubeconfig).get(kind, self.namespace, name)
         except ApiError as error:

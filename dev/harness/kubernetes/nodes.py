@@ -62,7 +62,7 @@ class Nodes:
         found = self.processes(container)
         if not found:
             raise NodeError(f"{container} has no process")
-        # One that ended meanwhile is no error.
+        # One that ended meanwhile is not an error.
         self.run(container.node, "kill", f"-{name}", *map(str, found), check=False)
         return found
 

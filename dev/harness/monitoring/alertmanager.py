@@ -1,4 +1,4 @@
-"""A real Alertmanager, and a receiver that keeps what it is told."""
+"""A real Alertmanager, and a receiver that keeps its notifications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.environment import Environment
 
 @dataclass(slots=True)
 class Receiver:
-    """What a webhook was told: one notification per alert and change."""
+    """What a webhook received: one notification per alert and change."""
 
     url: str = ""
     alerts: list[Object] = field(default_factory=list)
@@ -33,12 +33,12 @@ class Receiver:
             self.alerts.extend(notification["alerts"])
 
     def forget(self, alert: str) -> None:
-        """Forget what it was told of an alert, so that the same can be waited for once more."""
+        """Forget the notifications of an alert, so that a test can wait for the same one again."""
         with self._guard:
             self.alerts[:] = [one for one in self.alerts if one["labels"]["alertname"] != alert]
 
-    def told(self, alert: str, status: str = "firing", /, **labels: str) -> Object | None:
-        """Return the first such alert, None while there is none."""
+    def received(self, alert: str, status: str = "firing", /, **labels: str) -> Object | None:
+        """Return the first such alert, None before it arrives."""
         wanted = {"alertname": alert, **labels}.items()
         with self._guard:
             found = [one for one in self.alerts if one["status"] == status and wanted <= one["labels"].items()]
@@ -84,7 +84,7 @@ def alertmanager(
 ) -> Iterator[Alertmanager]:
     """Run Alertmanager on an address of this machine.
 
-    Without `settings`, the content of its file, it tells `webhook` of each alert by itself, at once.
+    Without `settings`, the content of its file, it sends each alert to `webhook` alone, at once.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = settings or {

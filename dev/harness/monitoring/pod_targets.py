@@ -1,4 +1,4 @@
-"""Pods as a PodMonitor finds them, told to Prometheus by HTTP: the testbed's is built without Kubernetes' discovery."""
+"""Pods as a PodMonitor finds them, served to Prometheus by HTTP: the testbed's build has no discovery of Kubernetes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pod_jobs(api: ApiServer, kubectl: Kubectl, monitor: Object) -> Iterator[list
             port, _, path = self.path.lstrip("/").partition("/")
             try:
                 pods = _pods(kubectl, monitor)
-            except KubectlError:  # Prometheus goes on with what it knows
+            except KubectlError:  # Prometheus keeps the last targets
                 self.send_error(503)
                 return
             body = json.dumps([found for pod in pods for found in _targets(api, pod, port, f"/{path}")]).encode()

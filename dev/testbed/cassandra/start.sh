@@ -2,7 +2,7 @@
 # Run one Cassandra node in this process.
 #   CASSANDRA_DATA           the volume, /var/lib/cassandra
 #   CASSANDRA_HEAP           Java heap, 768m
-#   CASSANDRA_BROADCAST_RPC  the address clients are told, this host's first by default
+#   CASSANDRA_BROADCAST_RPC  the address that clients get, this host's first by default
 #   CASSANDRA_JVM_OPTS       further options
 set -eu
 conf=/tmp/cassandra-conf

@@ -29,10 +29,10 @@ _loading = threading.Lock()
 
 
 def content_tag(docker: Docker, image: str) -> str:
-    """`image` under the tag that names its id, made if it is not there.  Raises StepError where there is no image."""
+    """`image` under the tag that names its id, made if it is not there.  Raises StepError without such an image."""
     identity = docker.image_id(image)
     if identity is None:
-        raise StepError(f"there is no local image {image}: build it first")
+        raise StepError(f"local image {image} not found: build it first")
     repository = image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
     tagged = f"{repository}:id-{identity.removeprefix('sha256:')[:16]}"
     docker.ask("tag", image, tagged)

@@ -37,7 +37,7 @@ func run() error {
 	for _, object := range objects {
 		content, ok := object.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%v is no object", object)
+			return fmt.Errorf("%v is not an object", object)
 		}
 		found, err := status.Compute(&unstructured.Unstructured{Object: content})
 		if err != nil {

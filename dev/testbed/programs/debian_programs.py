@@ -73,7 +73,7 @@ class DebianPrograms:
 
     def _unpack(self, scratch: Path, log: Transcript) -> None:
         if program("apt-get") is None or program("dpkg-deb") is None:
-            raise StepError(f"{', '.join(self.packages)} come from Debian packages, and there is no apt-get here")
+            raise StepError(f"{', '.join(self.packages)} come from Debian packages, which need apt-get")
         downloads = scratch / "downloads"
         downloads.mkdir(parents=True)
         try:

@@ -36,7 +36,7 @@ class Program:
     """Names it is linked by in the bin folder, itself when empty."""
     needs: tuple[str, ...] = ("go",)
     cgo: bool = False
-    """Whether the program holds C code: then a C compiler is installed where there is none."""
+    """Whether the program holds C code: then a C compiler is installed if it is missing."""
     main: str = "."
     """The package to build in the folder here: its own, or one that its go.mod names."""
     command: str = ""

@@ -46,7 +46,7 @@ def make_certificates(folder: Path, log: Transcript) -> None:
 def _sign(
     folder: Path, name: str, subject: str, extensions: Sequence[str], authority: Sequence[str], log: Transcript
 ) -> None:
-    """Make `name`.key, unencrypted PKCS #8, and `name`.crt; signed by itself without an authority."""
+    """Make `name`.key, unencrypted PKCS #8, and `name`.crt; self-signed without an authority."""
     new = ["openssl", "req", "-x509", "-config", "openssl.cnf", "-days", str(DAYS), "-subj", subject, "-nodes"]
     new += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", f"{name}.key", "-out", f"{name}.crt"]
     log.run([*new, *(word for extension in extensions for word in ("-addext", extension)), *authority], cwd=folder)

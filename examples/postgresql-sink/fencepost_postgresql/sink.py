@@ -112,7 +112,7 @@ class PostgresqlSink(PurgeableSink):
             )
             columns = tuple(row[0] for row in cursor.fetchall())
             if not columns:
-                raise BadSpec(f"sink {context.name!r}: there is no table {options['table']!r}")
+                raise BadSpec(f"sink {context.name!r}: table {options['table']!r} does not exist")
             self._target = Target(dsn=options["dsn"], table=options["table"], columns=columns, sink=context.name)
             cursor.execute(TABLES)
             cursor.execute(self._target.compose(STAGING))

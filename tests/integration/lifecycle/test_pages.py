@@ -219,7 +219,7 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         for path in ("/own", "/team"):
             assert [body for body in hub.got(path) if f"{PLACE}/{name} NotReady" in body["title"]]
         assert not told.forbidden.connections
-        firing = eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady"), seconds=60)
+        firing = eventually("Alertmanager reports", lambda: told.alerts.received("FencepostNotReady"), seconds=60)
         assert firing["labels"]["incident"] == key
         eventually("the heart beats again", lambda: hub.got("/beat"), seconds=30)
         degraded(told, name)
@@ -227,7 +227,7 @@ def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(
         eventually("it streams", lambda: is_ready(told.kubectl.get("spl", name)), seconds=180)
         eventually("PagerDuty hears of it", lambda: told.events("resolve", name, "NotReady"), seconds=60)
         assert keys(told.events("resolve", name, "NotReady")) == {key}
-        eventually("Alertmanager tells", lambda: told.alerts.told("FencepostNotReady", "resolved"), seconds=60)
+        eventually("Alertmanager reports", lambda: told.alerts.received("FencepostNotReady", "resolved"), seconds=60)
         over = f"Resolved: {PLACE}/{name} NotReady"
         eventually("mail", lambda: [s for s in told.mails.subjects() if s.startswith(over)], seconds=60)
         # One receiver of the namespace is out of reach, so the incident stays for a day; the others are not told again.

@@ -75,7 +75,7 @@ class TestPostgresqlSink(SinkContract, PurgeContract):
 def test_options_are_named(database: str) -> None:
     with pytest.raises(BadSpec, match="the options are dsn and table, not dsn"):
         PostgresqlSink({"dsn": database}, CONTEXT)
-    with pytest.raises(BadSpec, match="there is no table 'absent'"):
+    with pytest.raises(BadSpec, match="table 'absent' does not exist"):
         PostgresqlSink({"dsn": database, "table": "absent"}, CONTEXT)
 
 

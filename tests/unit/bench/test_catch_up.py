@@ -20,7 +20,7 @@ def test_of_each_interval_the_heap_after_its_best_collection_counts() -> None:
 
 
 def test_a_jvm_that_wrote_no_log_has_no_trend() -> None:
-    assert trend("driver", "").told() == "not measured"
+    assert trend("driver", "").summary() == "not measured"
 
 
 def test_an_estimate_is_held_against_what_was_left_when_it_was_made() -> None:

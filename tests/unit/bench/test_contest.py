@@ -138,7 +138,7 @@ def test_measuring_a_part_again_keeps_the_others(tmp_path: Path) -> None:
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ValueError, match="--only Fencepots: there is no such part; one of Fencepost"):
+    with pytest.raises(ValueError, match="--only Fencepots: unknown part; one of Fencepost"):
         Options(only=("Fencepots",)).chosen(["Fencepost"])
 
 
