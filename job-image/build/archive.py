@@ -5,7 +5,7 @@ usage: archive.py {write,check}
 
 Runs a master, a worker, a driver and an executor on this machine. `write` lets each JVM list its classes, and dumps
 their union.  One archive serves them all: their class paths begin alike.  A JVM that cannot use it runs without,
-with twice the CPU time until its second job, and does not say so: `check` fails then.
+with 1.6 times the CPU time until its second job, and does not say so: `check` fails then.
 """
 
 from __future__ import annotations
