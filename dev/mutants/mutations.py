@@ -198,10 +198,12 @@ class _Finder(ast.NodeVisitor):
 
 
 def _is_said(node: ast.stmt) -> bool:
-    """Return whether a statement only logs, or shows a type checker that it is not reached."""
+    """Return whether a statement only logs, adds to a message, or shows a type checker that it is not reached."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in LOGGERS
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return name in MESSAGES
         case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))) | ast.Assert():
             return True
         case _:

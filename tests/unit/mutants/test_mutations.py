@@ -52,6 +52,7 @@ def test_a_branch_is_dropped_with_and_without_the_other_one() -> None:
         'a = f"{a == b}"',
         'a = "one" if b else "many"',
         "message = a == b",
+        'message += "b"',
         "log.info(a == b)",
         "a = b(message=a == b)",
         "return None",
