@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.costs import backlog, batch, cells, commit, growth, image_sizes, memtables, operator_memory, peers, scrapes
+from bench.costs import (
+    backlog,
+    batch,
+    commit,
+    frozen_rows,
+    growth,
+    image_sizes,
+    memtables,
+    operator_memory,
+    peers,
+    scrapes,
+)
 from bench.delays import apply, latency, lost_node, page_delay, recovery, zombie
 from bench.options import FOLDER, Options
 from bench.samples import Result
@@ -17,7 +28,7 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "images": image_sizes.measure,
     "commit": commit.measure,
     "batch": batch.measure,
-    "cells": cells.measure,
+    "cells": frozen_rows.measure,
     "backlog": backlog.measure,
     "long-backlog": backlog.measure_long,
     "latency": latency.measure,

@@ -14,7 +14,7 @@ from fencepost.batch import SinkWork
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.reporting.exposition import DriverCollector
 from fencepost.driver.reporting.run_metrics import RunMetrics
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process

@@ -21,7 +21,7 @@ from replicas.checker import history, violations, wrong_output
 from replicas.clients import OUTPUT, PIPELINE, Client, World, drive, operate, output
 from replicas.faults import schedule
 from replicas.nodes import NodeError, Ring, Shape
-from replicas.record import Answer, Record
+from replicas.seen_requests import Answer, Record
 
 KEYSPACE: Final = "replicas"
 OPERATORS: Final = 2

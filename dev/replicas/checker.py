@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from fencepost.fence import FenceRow
-from replicas.record import Answer, Call, Record, Write
+from replicas.seen_requests import Answer, Call, Record, Write
 
 
 def violations(record: Record, final: FenceRow | None) -> list[str]:

@@ -23,7 +23,7 @@ from fencepost.fence import Fence, FenceError, FenceRow, FenceUnavailable, Start
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.cassandra.session import connect
 from replicas.checker import PARTITION
-from replicas.record import Record, RecordedTable, Write
+from replicas.seen_requests import Record, RecordedTable, Write
 
 PIPELINE: Final = "replicas/pipeline"
 OUTPUT: Final = "output"

@@ -13,8 +13,8 @@ from demo.scene import Scene
 from fencepost_operator.api.quantities import parse_bytes
 from flights.console import Console
 from harness.pipelines import merged
+from soak.figures_by_name import Trends
 from soak.resources import of_pipeline, oom_kills
-from soak.trends import Trends
 
 SIZE: Final = 1_000_000
 """Bytes of a record's value: as much as a broker takes by default, with what its batch adds."""

@@ -9,8 +9,8 @@ from typing import Final
 from bench.samples import Result
 from bench.stage import source, staged, wait_for_commit
 from flights.console import Console
+from soak.figures_by_name import Trends
 from soak.resources import figures
-from soak.trends import Trends
 
 BATCHES_PER_SECOND: Final = 5.0
 RECORDS_PER_BATCH: Final = 200.0

@@ -12,7 +12,7 @@ from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Ver
 from fencepost.driver import plan
 from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
-from fencepost.driver.watches import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
+from fencepost.driver.watchdogs import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
 from fencepost.errors import BadSpec, DataLoss
 from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
 

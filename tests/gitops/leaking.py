@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ SHARES: Final = {
 }
 HOLD: Final = """
 import sys
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 held = []
 while (here := ContainerMemory.here()).unreclaimable < 0.97 * here.limit:
     held.append(bytearray(b"x") * (1 << 20))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fakes.drivers import Driver, _log
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import ExitCode, Reason
-from fencepost.driver import plan, watches
+from fencepost.driver import plan, watchdogs
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.log_polling import LogPolling
 from fencepost.driver.recovery.poison import Isolator
@@ -19,7 +19,7 @@ from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
 from simulation.content import Attempts, Contents, FenceSteps, SetAside
 from simulation.invariants import Output, require
 
-FENCE_CHECK = timedelta(seconds=watches.FENCE_CHECK)
+FENCE_CHECK = timedelta(seconds=watchdogs.FENCE_CHECK)
 PATIENCE = timedelta(seconds=30)
 """How long a driver waits for Cassandra before it ends."""
 
@@ -70,7 +70,7 @@ class SimulatedDriver(Driver):
         self._watch_fence(now)
 
     def _watch_fence(self, now: datetime) -> None:
-        """End once the fence is another's, as an idle driver finds out: see `fencepost.driver.watches`."""
+        """End once the fence is another's, as an idle driver finds out: see `fencepost.driver.watchdogs`."""
         since = self.looked_at or self.started_at
         if self.exit_code is not None or since is None or now - since < FENCE_CHECK:
             return

@@ -22,7 +22,7 @@ from fencepost.driver.reporting.exposition import DriverCollector
 from fencepost.driver.reporting.exposition import exposition as of_driver
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.fence import FenceRow
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.exposition import exposition as of_worker

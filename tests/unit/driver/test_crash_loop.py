@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost.driver.crash_loop import CrashLoop
-from fencepost.driver.watches import watch_log
+from fencepost.driver.watchdogs import watch_log
 from fencepost.errors import NoExecutors
 
 LINE = "12:00:00 INFO StandaloneAppClient$ClientEndpoint: Executor updated: app-2026/{} is now {}"

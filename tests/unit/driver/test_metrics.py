@@ -21,7 +21,7 @@ from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.reporting.exposition import DriverCollector, exposition
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 
 REPORT = Report(

@@ -9,7 +9,7 @@ import pytest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.memory import MemoryFenceTable
 from replicas.checker import PARTITION, violations, wrong_output
-from replicas.record import Answer, Call, Record, Write
+from replicas.seen_requests import Answer, Call, Record, Write
 
 CREATED = FenceRow(pipeline="p", owner="o")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.memory import ContainerMemory, resident
+from fencepost.memory_use import ContainerMemory, resident
 
 V2 = {
     "memory.current": "900\n",

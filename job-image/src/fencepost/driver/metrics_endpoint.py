@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from fencepost import metrics_server
-from fencepost.driver import watches
+from fencepost.driver import watchdogs
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
 
@@ -42,7 +42,7 @@ def start(
             log.warning("no metrics: %s", error)
 
     if port:
-        watches.start("metrics", serve)
+        watchdogs.start("metrics", serve)
 
 
 def _reader(spark: SparkSession) -> Callable[[], JvmMetrics]:

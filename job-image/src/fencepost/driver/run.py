@@ -31,7 +31,7 @@ from fencepost.contract import (
     Reason,
     Verdict,
 )
-from fencepost.driver import metrics_endpoint, signals, watches
+from fencepost.driver import metrics_endpoint, signals, watchdogs
 from fencepost.driver.connections import Connections
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.environment import Environment, config_text
@@ -289,31 +289,31 @@ class Driver:
         def check() -> None:
             self._connections.check_held(table.read(self._config.pipeline))
 
-        watches.start("fence", lambda: watches.watch_fence(check, end=self.end))
+        watchdogs.start("fence", lambda: watchdogs.watch_fence(check, end=self.end))
 
     def _watch_progress(self, loop: Loop, engine: Engine, fence: Fence) -> None:
         def report(batch: InProgress, done: int) -> None:
             fence.report_progress(batch.row, done)
 
-        watches.start(
-            "progress", lambda: watches.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
+        watchdogs.start(
+            "progress", lambda: watchdogs.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
         )
 
     def _watch_life(self, loop: Loop, fence: Fence) -> None:
         timeout = self._config.stall_timeout
-        watch = partial(watches.watch_life, lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
-        watches.start("life", watch)
+        watch = partial(watchdogs.watch_life, lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
+        watchdogs.start("life", watch)
 
     @staticmethod
     def _watch_resources(spark: SparkSession) -> None:
-        watches.start("resources", lambda: watches.watch_resources(lambda: session.jvm_resources(spark)))
+        watchdogs.start("resources", lambda: watchdogs.watch_resources(lambda: session.jvm_resources(spark)))
 
     def _watch_executors(self, spark: SparkSession) -> None:
         if session.is_local(self._config):
             return
-        watches.start(
+        watchdogs.start(
             "executors",
-            lambda: watches.watch_executors(
+            lambda: watchdogs.watch_executors(
                 lambda: session.executors(spark),
                 arrived=self._arrived,
                 end=self.end,
@@ -336,9 +336,9 @@ class Driver:
                 log.warning("the JVM's log cannot be read: %s", error)
                 return
             loop = CrashLoop(self._config.executors)
-            watches.watch_log(found.read, show=logs.LAST.add, judge=loop.see, end=self.end)
+            watchdogs.watch_log(found.read, show=logs.LAST.add, judge=loop.see, end=self.end)
 
-        watches.start("log", follow)
+        watchdogs.start("log", follow)
 
     @contextmanager
     def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:

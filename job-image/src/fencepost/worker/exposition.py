@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 from fencepost.worker.processes import Kind, Process
 
 

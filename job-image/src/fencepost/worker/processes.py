@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from fencepost.memory import PROC, resident
+from fencepost.memory_use import PROC, resident
 
 PROGRAMS: Final = ("java", "python")
 """What processes of executors run."""

@@ -14,10 +14,10 @@ from typing import Final
 from fencepost.contract.guidance.corrections import PERSON
 from fencepost.contract.guidance.dependencies import DEPENDENCY, RISK
 from fencepost.contract.guidance.ends import END
+from fencepost.contract.guidance.entry import FIRST, Category, Guidance, Severity, Step
 from fencepost.contract.guidance.operations import ACTION, OPERATOR
 from fencepost.contract.guidance.paging import PAGE
 from fencepost.contract.guidance.pods import POD_STARTS
-from fencepost.contract.guidance.record import FIRST, Category, Guidance, Severity, Step
 from fencepost.contract.guidance.states import PROGRESS, STEADY
 from fencepost.contract.guidance.verdicts import VERDICT
 from fencepost.contract.reasons import Reason

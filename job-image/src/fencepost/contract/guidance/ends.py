@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import (
+from fencepost.contract.guidance.entry import (
     LOG,
     NODES,
     PODS,

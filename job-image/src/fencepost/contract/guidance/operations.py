@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import OPERATOR_LOG, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import OPERATOR_LOG, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 APPLY_CRDS: Final = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"

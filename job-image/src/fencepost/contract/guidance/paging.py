@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import FAILURE, LOG, OPERATOR_LOG, PODS, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import FAILURE, LOG, OPERATOR_LOG, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 RECEIVERS: Final = "../pages.md#receivers"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import NODES, POD, PODS, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import NODES, POD, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 WAITS: Final = "waits, and continues when Kubernetes starts the pod; nothing is lost"

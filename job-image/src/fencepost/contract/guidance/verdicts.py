@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.record import LOG, PODS, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import LOG, PODS, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
 STALLS: Final = "stops and pages: the run ends with `BadSpec`"

@@ -19,7 +19,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost.driver.reporting.run_metrics import Counts, RunMetrics
-from fencepost.memory import ContainerMemory, resident
+from fencepost.memory_use import ContainerMemory, resident
 from fencepost.spark.jvm.metrics import Area, Executor, JvmMetrics
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from fencepost.memory import ContainerMemory
+from fencepost.memory_use import ContainerMemory
 
 
 class MemoryCollector(Collector):

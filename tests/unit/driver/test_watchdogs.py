@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
-from fencepost.driver.watches import (
+from fencepost.driver.watchdogs import (
     FIRST_EXECUTOR_LIMIT,
     watch_executors,
     watch_fence,
@@ -248,7 +248,7 @@ def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest
     def measure() -> dict[str, int]:
         return answers.pop(0)
 
-    with caplog.at_level("INFO", logger="fencepost.driver.watches"):
+    with caplog.at_level("INFO", logger="fencepost.driver.watchdogs"):
         watch_resources(measure, sleep=clock.sleep)
     told = [record.fields for record in caplog.records if record.message == "resources"]  # type: ignore[attr-defined]
     assert told == [{"heap_mib": 100}, {"heap_mib": 120}]
