@@ -154,6 +154,8 @@ CASES: Final[dict[str, tuple[World, Rewind, RewindFacts, str, type | None]]] = {
     "output is deleted": (FENCED, DELETES, job(PURGED), "SetOffsets", RewindFence),
     # the offsets are set
     "the offsets are set": (FENCED.seen(fence=SET), RESOLVED, RewindFacts(), "Resume", None),
+    "no run has claimed since": (FENCED.seen(fence=SET), PLACED, RewindFacts(), "Resume", None),
+    "a suspended pipeline still has its run": (BEFORE.asked(suspend=True), GO, RewindFacts(), "Waiting", None),
     "a plan is left": (
         FENCED.seen(fence=replace(SET, planned={"orders/0": 12})), RESOLVED, RewindFacts(), "SetOffsets", RewindFence,
     ),
@@ -246,6 +248,21 @@ def test_a_history_that_lost_the_first_commit_ends_the_wait(began: int, phase: s
     for world, expected in ((moved, phase), (FENCED.seen(fence=replace(SET, version=13)), "Check")):
         (update,) = seen(world, (waits,), first(None)).decide().rewinds
         assert update.status.phase == expected
+
+
+@pytest.mark.parametrize(
+    ("rewind", "facts", "left"), [(DELETES, job(PURGED), {}), (RESOLVED, RewindFacts(), {"orders/1": 9})]
+)
+def test_a_batch_that_was_begun_stays_open_unless_its_output_was_deleted(
+    rewind: Rewind, facts: RewindFacts, left: dict[str, int]
+) -> None:
+    offsets, begins = {**ROW.offsets, "orders/1": 7}, {"orders/0": 60, "orders/1": 9}
+    row = replace(TAKEN, offsets=offsets, planned=offsets, begun=begins)
+    target = ResolvedTarget(offsets={**BACK, "orders/1": 7})
+    rewind = replace(rewind, status=replace(rewind.status, target=target))
+    decision = seen(FENCED.seen(fence=row).said(begun=begins), (rewind,), facts).decide()
+    assert isinstance(decision.action, RewindFence)
+    assert decision.status.begun == left
 
 
 def test_a_suspended_pipeline_is_not_waited_for() -> None:

@@ -429,6 +429,9 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
     "deleted, invalid spec, run lost, row elsewhere": (
         OVER.asked(batchInterval="x").said(**LOST).seen(fence=None), "InvalidSpec", None, State.DELETING,
     ),
+    "deleted, run lost, its spec does not say where the row is": (
+        OVER.asked(batchInterval="x").said(**LOST).with_pipeline(written={}), "InvalidSpec", None, State.DELETING,
+    ),
     "deleted, invalid spec, run lost and fenced": (
         OVER.asked(batchInterval="x").said(**LOST, epoch=3).seen(fence=None), "Released", RemoveFinalizer,
         State.DELETING,
