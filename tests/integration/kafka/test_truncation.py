@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from brokers.campaign import USERS
 from fencepost.batch import Range, Watermarks, between
-from fencepost.errors import DataLoss, DependencyDown, WorkerError, from_text
+from fencepost.errors import DataLoss, WorkerError, from_text
+from fencepost.kafka import reader
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
 from fencepost.kafka.record import KafkaRecords
@@ -92,8 +93,8 @@ def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(clu
     assert f"{TOPIC}/0 [60, 100), {TOPIC}/1 [41, 50)" in found.message
     assert f"{TOPIC}/2" not in found.message
 
-    # A task whose consumer has seen the new leader reads on, so the driver asks before the first batch after a change.
-    values(kafka, committed, now, before.leader_epochs)
+    again = data_loss(kafka, committed, now, before.leader_epochs)  # by a consumer that has seen the new leader
+    assert again.loss == found.loss
     records = KafkaRecords({"bootstrap.servers": kafka.servers}, patience=60)
     with pytest.raises(DataLoss) as caught:
         records.check(next_records(committed, before.leader_epochs, now))
@@ -180,26 +181,30 @@ def test_a_leader_that_is_cut_off_serves_nothing_once_another_one_was_seen(
         before = look(kafka)
         ranges = between({}, before.ends, {}).seen_under(before.leader_epochs).ranges
         properties = {"bootstrap.servers": kafka.servers}
-        assert sum(batch.num_rows for batch in read(ranges, properties, patience=60)) == 40  # it knows the old leader
+        for _ in range(2):  # the second time by the consumer for small records, which is kept and knows the old leader
+            assert sum(batch.num_rows for batch in read(ranges, properties, patience=60)) == 40
+        clients = dict(reader._clients)
         new.cut(to=old.port)
         produce(kafka, {0: 60}, name="old-only")
         old.cut(to=old.controller[1])
         other = Cluster([new])
-        eventually("another leader", lambda: look(other).leader_epochs != before.leader_epochs, seconds=120)
-        produce(other, {0: 90}, name="new")
-        now = look(other)
-        assert look(Cluster([old])).ends == {f"{TOPIC}/0": 100}  # to whom it answers, it leads
 
+        def look_at_the_new() -> Watermarks | None:
+            found = look(other)  # whose client may have asked the old one
+            return found if found.leader_epochs != before.leader_epochs else None
+
+        eventually("another leader", look_at_the_new, seconds=120)
+        produce(other, {0: 90}, name="new")
+        now = eventually("its log", look_at_the_new, seconds=120)
         start = now.ends[f"{TOPIC}/0"] - 90
         batch = between({f"{TOPIC}/0": start}, {f"{TOPIC}/0": start + 50}, before.leader_epochs)
         batch = batch.seen_under(now.leader_epochs)
         found = read(batch.ranges, properties, patience=120)
         values = [value for records in found for value in records.column("value").to_pylist()]
+        assert reader._clients == clients
         assert values == [f"new-{number}".encode() for number in range(50)]
 
         of_old = between({f"{TOPIC}/0": 100}, {f"{TOPIC}/0": 101}, before.leader_epochs).seen_under(now.leader_epochs)
-        with pytest.raises(DependencyDown):
-            KafkaRecords({"bootstrap.servers": old.address}, patience=3).check(of_old.since_other_leaders)
         with pytest.raises(DataLoss) as caught:
             KafkaRecords(properties, patience=120).check(of_old.since_other_leaders)
         assert caught.value.loss is not None

@@ -61,8 +61,11 @@ def test_a_leader_that_does_not_know_the_epoch_that_was_seen_is_not_believed(ser
 
 
 def test_a_consumer_that_read_from_a_leader_reads_no_more_of_it_once_a_later_one_was_seen(servers: str) -> None:
+    read(servers, Range("t", 1, 0, 1, seen_epoch=0), 60)  # from now on the size of a record is known
     assert read(servers, Range("t", 0, 10, 20, 0, seen_epoch=0), 60) == list(range(10, 20))
+    clients = dict(reader._clients)
     with pytest.raises(WorkerError) as caught:
         read(servers, Range("t", 0, 20, 30, 0, seen_epoch=1), 3)
+    assert reader._clients == clients  # it was the consumer that had read there
     assert isinstance(from_text(str(caught.value)), DependencyDown)
     assert read(servers, Range("t", 0, 20, 30, 0, seen_epoch=0), 60) == list(range(20, 30))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from fencepost.batch import Range
 
@@ -19,7 +19,7 @@ _BEYOND: Final = 2**62
 """An offset after each log's end."""
 _ANSWER: Final = re.compile(r"\(leader epoch (\d+)\): broker end offset is (-?\d+)")
 """In librdkafka's report: the epoch asked about, and the answer, -1 of a broker that knows no epoch so late."""
-ANSWER_WITHIN: Final = 2.0
+ANSWER_WITHIN: Final = 5.0
 """Seconds for one answer."""
 AGAIN_AFTER: Final = 0.5
 """Seconds between two questions: a broker may not know yet that it leads no more."""
@@ -57,22 +57,23 @@ def read_to(
 
 
 def _ends(consumer: Consumer, epochs: Mapping[Place, int | None]) -> dict[Place, int]:
-    """Return the leaders' answers, those that come in time."""
+    """Return the leaders' answers, those that come in time.
+
+    A partition is sought once it gives something: an answer about its end that is still to come would undo a seek, and
+    a fetch at the offset that is sought would be refused, which ends the partition's reading.
+    """
     asked = {place: epoch for place, epoch in epochs.items() if epoch is not None}
     found: dict[Place, int] = {}
-    positions = [TopicPartition(*place, _BEYOND, leader_epoch=epoch) for place, epoch in asked.items()]
-    consumer.assign(positions)
+    consumer.assign([TopicPartition(*place, OFFSET_END) for place in asked])
     try:
-        for position in positions:
-            consumer.seek(position)  # an assignment alone asks only when the leader is new to the consumer
         deadline = monotonic() + ANSWER_WITHIN
         while len(found) < len(asked) and monotonic() < deadline:
-            for message in consumer.consume(len(asked), timeout=0.1):
-                place, epoch, end = _answer(message)
-                if asked.get(place) == epoch:
-                    found[place] = end
+            given = [_answer(message) for message in consumer.consume(len(asked), timeout=0.1)]
+            found |= {place: end for place, epoch, end in given if asked.get(place) == epoch}
+            for place in {place for place, *_ in given} & asked.keys() - found.keys():
+                consumer.seek(TopicPartition(*place, _BEYOND, leader_epoch=asked[place]))
     except KafkaException:
-        pass  # a fetch at the offset was refused before the seek: it is asked again
+        pass  # a partition ended, as one does whose topic is not there: it is asked again
     finally:
         consumer.unassign()
     return found
