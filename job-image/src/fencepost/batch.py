@@ -44,8 +44,6 @@ class Range:
     `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
     when it is not known.  A reader sends it to Kafka, which answers whether the log diverged before `start`.
     `topic_id` is that of the topic whose offsets these are; None when any topic of the name will do.
-    `seen_epoch` is that of the leader that was seen to hold the range: none of an earlier epoch may serve it.  Such a
-    leader was cut off, may have another log, and leads on for those who know no other.
     """
 
     topic: str
@@ -54,12 +52,6 @@ class Range:
     until: int
     leader_epoch: int | None = field(default=None, compare=False)
     topic_id: str | None = field(default=None, compare=False)
-    seen_epoch: int | None = field(default=None, compare=False)
-
-    @property
-    def least_epoch(self) -> int | None:
-        """The least epoch of a leader that may serve the range, None when any may."""
-        return self.leader_epoch if self.seen_epoch is None else self.seen_epoch
 
     @property
     def key(self) -> str:
@@ -107,15 +99,10 @@ class Batch:
     def since_other_leaders(self) -> tuple[Range, ...]:
         """The first offset of each range whose partition has had another leader since that offset was reached."""
         return tuple(
-            replace(part, until=part.start + 1, seen_epoch=self.leader_epochs[part.key])
+            replace(part, until=part.start + 1)
             for part in self.ranges
             if part.leader_epoch is not None and part.leader_epoch < self.leader_epochs.get(part.key, 0)
         )
-
-    def seen_under(self, leader_epochs: Mapping[str, int]) -> Batch:
-        """Return the batch as leaders of these epochs were seen to hold it."""
-        ranges = tuple(replace(part, seen_epoch=leader_epochs.get(part.key)) for part in self.ranges)
-        return replace(self, ranges=ranges, leader_epochs=leader_epochs)
 
     def spans(self) -> dict[str, tuple[int, int]]:
         """Return {'topic/partition': (start, until)}, as in a verdict."""

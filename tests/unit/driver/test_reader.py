@@ -102,7 +102,6 @@ class Consumer:
     complaining: dict[float, KafkaError] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
     assigned: list[TopicPartition] = field(default_factory=list)
-    sought: list[TopicPartition] = field(default_factory=list)
     is_closed: bool = False
 
     def reporting(self, _properties: Any, _complaints: Any, report: Callable[[str], None]) -> Consumer:
@@ -123,10 +122,6 @@ class Consumer:
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
         self.is_assigned, self.assigned = bool(parts), list(parts)
-
-    def seek(self, part: TopicPartition) -> None:
-        assert part in self.assigned
-        self.sought.append(part)
 
     def unassign(self) -> None:
         self.is_assigned = False

@@ -235,7 +235,7 @@ class Loop:
         batch = between(self.row.offsets, until, self.row.leader_epochs, self.row.topic_ids)
         written = self._claiming.written_until, self.row.begun
         is_repeated = any(part.start < ends.get(part.key, 0) for part in batch.ranges for ends in written)
-        return replace(batch, is_repeated=is_repeated).seen_under(self._seen_epochs)
+        return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
 
     def _plan(self, watch: Stopwatch) -> Batch:
         """Plan the next batch and record its end at the fence, before anything of it is written."""

@@ -46,9 +46,8 @@ class Records(Protocol):
         ...
 
     def check(self, parts: Sequence[Range]) -> None:
-        """Ask whether logs still hold what was read before each range's start, under the range's leader epoch.
+        """Read ranges whose first offset was reached under their leader epoch.
 
-        A leader of an epoch before `seen_epoch` is not believed: it was cut off.
         Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
         """
         ...

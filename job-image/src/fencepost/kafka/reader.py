@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka import header_names
 from fencepost.kafka.answers import MISSING, REFUSALS, refusal
-from fencepost.kafka.epoch_ends import read_to
 from fencepost.kafka.fetch_positions import INTERVAL, FetchPositions
 from fencepost.kafka.log import refused, unreachable
 from fencepost.kafka.topic_ids import TopicIds
@@ -71,8 +70,6 @@ class _Client:
 
     consumer: Consumer
     complaints: deque[KafkaError]
-    epochs: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    """Each partition is led by one of this epoch or a later one: a consumer never returns to an earlier leader."""
 
 
 _Properties = tuple[tuple[str, str], ...]
@@ -124,33 +121,19 @@ def read(
 
 
 def check(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> None:
-    """Ask whether logs still hold what was read before each range's start, under the range's leader epoch.
+    """Read ranges of which each has the leader epoch under which its start was reached, and drop the records.
 
-    Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
+    With a consumer of its own: librdkafka asks whether the log still holds what was read when it first sees a leader
+    epoch, not when a partition is assigned again after that, as it is to a consumer that is kept from batch to batch.
+    Raises DataLoss, DependencyDown.
     """
     complaints: deque[KafkaError] = deque(maxlen=20)
-    servers = properties["bootstrap.servers"]
-
-    def refuse() -> None:
-        if cause := refusal(complaints):
-            raise refused(servers, cause)
-
-    ends = read_to(ranges, lambda: _consumer(properties, None, complaints), patience=patience, check=refuse)
-    if lost := {
-        part.key: (ends[part.key], part.start) for part in ranges if ends.get(part.key, part.start) < part.start
-    }:
-        raise _truncated(lost)
-    if silent := [part.key for part in ranges if part.key not in ends]:
-        raise unreachable(servers, f"did not say for {patience:.0f} s how much it holds of {', '.join(silent)}")
-
-
-def _truncated(lost: Mapping[str, tuple[int, int]]) -> DataLoss:
-    shown = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in sorted(lost.items()))
-    return DataLoss(
-        f"the log was truncated: {shown} no longer exist",
-        reason=Reason.LOG_TRUNCATED,
-        loss=Loss(reason=Reason.LOG_TRUNCATED, ranges=lost),
-    )
+    client = _Client(_consumer(properties, None, complaints), complaints)
+    try:
+        for _ in _Reading(client, ranges, properties, patience).batches():
+            pass
+    finally:
+        client.consumer.close()
 
 
 def _fetch_bytes(ranges: Sequence[Range], properties: Mapping[str, str], record_bytes: float | None) -> int | None:
@@ -230,7 +213,6 @@ class _Reading:
         confirm: Callable[[], object] = lambda: None,
     ) -> None:
         self._consumer = client.consumer
-        self._epochs = client.epochs
         self._complaints = client.complaints
         self._ranges = {(part.topic, part.partition): part for part in ranges}
         self._left = {key: part.records for key, part in self._ranges.items()}
@@ -249,7 +231,7 @@ class _Reading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._complaints.clear()  # of an earlier task, or of the time between two: they do not explain what comes now
         # With the epoch, Kafka is asked whether its log still holds what was read before (KIP-320).
-        self._assign(self._ranges.values())
+        self._consumer.assign([_position(part) for part in self._ranges.values()])
         try:
             while self._left:
                 records = self._chunk()
@@ -308,19 +290,8 @@ class _Reading:
         self._consumer.unassign()
         if self._fetched is not None:
             self._consumer.close()
-        self._consumer, self._epochs, self._fetched = following, {}, fetched
-        self._assign([self._ranges[key].after(start) for key, start in starts.items()])
-
-    def _assign(self, parts: Collection[Range]) -> None:
-        """Begin with ranges, each at a leader that is of the epoch under which it was seen, or of a later one.
-
-        An assignment alone asks only a leader that is new to the consumer.  At offset 0 a seek does not ask either.
-        """
-        self._consumer.assign([_position(part) for part in parts])
-        for part in parts:
-            known, least = self._epochs.get((part.topic, part.partition)), part.least_epoch
-            if least is not None and part.start > 0 and (known is None or known < least):
-                self._consumer.seek(_position(part))
+        self._consumer, self._fetched = following, fetched
+        following.assign([_position(self._ranges[key].after(start)) for key, start in starts.items()])
 
     def _skips(self, fetched: FetchPositions) -> bool:
         """Return whether the consumer fetches on although it gives nothing; finish the ranges that it has passed."""
@@ -363,7 +334,13 @@ class _Reading:
         deadline = time.monotonic() + TRUNCATIONS_WITHIN
         while time.monotonic() < deadline and len(self._truncated) < len(self._ranges):
             self._accept(self._consumer.consume(len(self._ranges), timeout=0.1))
-        return _truncated({self._ranges[key].key: bounds for key, bounds in self._truncated.items()})
+        found = {self._ranges[key].key: bounds for key, bounds in sorted(self._truncated.items())}
+        shown = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in found.items())
+        return DataLoss(
+            f"the log was truncated: {shown} no longer exist",
+            reason=Reason.LOG_TRUNCATED,
+            loss=Loss(reason=Reason.LOG_TRUNCATED, ranges=found),
+        )
 
     def _accept(self, messages: Sequence[Message]) -> list[Message]:
         """Return the records inside the ranges, and note which partitions are done."""
@@ -414,7 +391,6 @@ class _Reading:
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
         part = self._ranges[key]
-        self._epochs[key] = part.least_epoch
         if self._reached is not None and at > part.until:
             self._reached(part.key, at)
 
@@ -441,9 +417,9 @@ def _content_bytes(record: Message) -> int:
 
 
 def _position(part: Range) -> TopicPartition:
-    if part.least_epoch is None:
+    if part.leader_epoch is None:
         return TopicPartition(part.topic, part.partition, part.start)
-    return TopicPartition(part.topic, part.partition, part.start, leader_epoch=part.least_epoch)
+    return TopicPartition(part.topic, part.partition, part.start, leader_epoch=part.leader_epoch)
 
 
 def _to_arrow(records: Sequence[Message]) -> pa.RecordBatch:
