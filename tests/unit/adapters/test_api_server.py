@@ -223,11 +223,11 @@ class Server:
 async def test_requests_beyond_the_connections_are_a_queue_and_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server answers each request at once; 1,000 loops make more of them than there are connections."""
     monkeypatch.setattr(api_server, "_CONNECTIONS", 2)
-    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.5))
-    server = Server(latency=0.05)
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=2))
+    server = Server(latency=0.2)
     async with server.served() as api:
-        await asyncio.gather(*(api.list(PODS, namespace=f"n{number}") for number in range(40)))
-    assert len(server.asked) == 40
+        await asyncio.gather(*(api.list(PODS, namespace=f"n{number}") for number in range(30)))
+    assert len(server.asked) == 30
 
 
 async def test_a_namespace_with_many_requests_delays_another_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ async def test_requests_count_for_the_namespace_whose_pass_makes_them(monkeypatc
 async def test_who_waited_while_the_server_was_silent_does_not_ask_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a thousand loops would hear only after ten minutes that the server is gone."""
     monkeypatch.setattr(api_server, "_CONNECTIONS", 1)
-    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.1))
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=2))
     server = Server(is_silent=True)
     async with server.served() as api:
         requests = [asyncio.create_task(api.list(PODS, namespace=f"n{number}")) for number in range(20)]
@@ -275,14 +275,14 @@ async def test_who_waited_while_the_server_was_silent_does_not_ask_it_again(monk
 
 async def test_one_request_without_an_answer_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_server, "_CONNECTIONS", 2)
-    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=0.3))
+    monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=2))
     server = Server(is_silent=True)
     async with server.served() as api:
         slow = asyncio.create_task(api.list(PODS, namespace="slow"))
         while not server.asked:  # noqa: ASYNC110 - the server's thread is this one
             await asyncio.sleep(0)
-        server.is_silent, server.latency = False, 0.05
-        others = [asyncio.create_task(api.list(PODS, namespace=f"n{number}")) for number in range(20)]
+        server.is_silent, server.latency = False, 0.2
+        others = [asyncio.create_task(api.list(PODS, namespace=f"n{number}")) for number in range(15)]
         with pytest.raises(Unreachable):
             await slow
         await asyncio.gather(*others)

@@ -20,7 +20,7 @@ def promtool(name: str, *words: str, folder: Path) -> str:
         if name != PROMTOOLS[0]:
             pytest.skip(f"{name} is not there: run `make test-gitops`")
         raise HelmError(f"{program} is not there: run `make tools`")
-    ended = subprocess.run([program, *words], capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+    ended = subprocess.run([program, *words], capture_output=True, text=True, check=False, cwd=folder, timeout=600)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 

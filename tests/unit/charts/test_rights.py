@@ -39,10 +39,8 @@ BLOCKS_DELETION: Final = ("update", f"{PLURAL}.{GROUP}/finalizers")
 
 def modules() -> list[ModuleType]:
     """All adapters."""
-    return [
-        importlib.import_module(f"{adapters.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(adapters.__path__)
-    ]
+    found = pkgutil.walk_packages(adapters.__path__, f"{adapters.__name__}.")
+    return [importlib.import_module(each.name) for each in found]
 
 
 def calls(module: ModuleType) -> Iterator[Right]:
