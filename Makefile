@@ -19,7 +19,7 @@ SOURCES := operator/src job-image/src cli/src dev tests examples
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder
 # Of `make simulate`; SEED plays one of them.
 HISTORIES ?= 100000
-PROSE := README.md CONTRIBUTING.md SECURITY.md ROADMAP.md docs examples operator/src job-image cli dev tests
+PROSE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md ROADMAP.md Makefile charts crds docs examples operator/src job-image cli dev tests
 
 .PHONY: help
 help: ## List the targets

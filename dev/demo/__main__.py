@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def perform(plan: Plan, console: Console, *, keep: bool) -> int:
-    """Set the stage, play, tell, and clear the stage; 0 when every row is there once."""
+    """Set the stage, play, print the result, and clear the stage; 0 when every row is there once."""
     with Scene.of(load()) as scene:
         console.line("stage: an empty namespace, topic and table")
         scene.clear()

@@ -100,7 +100,7 @@ class Look:
 
 @dataclass(slots=True)
 class Progress:
-    """Looks at the fence row and remembers enough to tell a rate."""
+    """Looks at the fence row and remembers enough to compute a rate."""
 
     scene: Scene
     watch: StatusWatch

@@ -94,7 +94,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, update, patch, delete]
-# Runs, and what became of them.
+# Runs, and how they ended.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list, watch, create, delete]

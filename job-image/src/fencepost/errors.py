@@ -68,7 +68,7 @@ class BadSpec(DriverError):
 class DataLoss(DriverError):
     """Kafka no longer has what the fence row points at; the message says which offsets.
 
-    `loss` has all of them.  A reader knows its own ranges alone, and none when Kafka does not tell them.
+    `loss` has all of them.  A reader knows its own ranges alone, and none when Kafka does not return them.
     """
 
     code = ExitCode.DATA_LOSS

@@ -30,7 +30,7 @@ def resident(process: int, proc: Path = PROC) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerMemory:
-    """Bytes; None for what the kernel does not tell, and for a limit that is not there."""
+    """Bytes; None for what the kernel does not report, and for a limit that is not there."""
 
     used: int | None
     """With the page cache."""

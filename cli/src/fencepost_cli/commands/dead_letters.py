@@ -184,7 +184,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of one letter: where its record is now, or why it was left out."""
+    """The result for one letter: where its record is now, or why it was left out."""
 
     letter: DeadLetter
     to: str | None = None
@@ -268,7 +268,7 @@ class _Retries:
         return _Outcome(letter, to=place)
 
     def tell(self, retried_before: int, *, dry_run: bool) -> None:
-        """Print what became of each."""
+        """Print the result of each."""
         if self.target.is_json:
             print_json(
                 {

@@ -125,7 +125,7 @@ def printable_text(content: bytes) -> str | None:
 
 
 def note(text: str) -> None:
-    """Tell something beside the report, on stderr."""
+    """Print a message beside the report, on stderr."""
     _stderr().print(Text(f"note: {single_line(text, limit=2000)}"))
 
 

@@ -55,7 +55,7 @@ def verify(
     most_rows: int,
     tell: Callable[[str], None],
 ) -> Verification:
-    """Read the row, its history, the sinks, and the row again. `tell` hears how far it is. Raises CliError.
+    """Read the row, its history, the sinks, and the row again. `tell` is called with the progress. Raises CliError.
 
     A table of more than `most_rows` rows is not compared.
     """
@@ -83,7 +83,7 @@ class _Story:
     """Remembers of the changes that pass what the later checks need.
 
     `starts` are the offsets with which partitions came into the row, of those whose coming is on record, or with which
-    the pipeline went on in a topic that was replaced.
+    the pipeline continued in a topic that was replaced.
     """
 
     def __init__(self, accepted: Iterable[AcceptedLoss]) -> None:
@@ -110,7 +110,7 @@ class _Story:
             yield row
 
     def _begun_again(self, last: FenceRow, row: FenceRow) -> dict[str, int]:
-        """Return the offsets with which the pipeline went on in topics that were replaced."""
+        """Return the offsets with which the pipeline continued in topics that were replaced."""
         return {
             loss.partition: row.offsets[loss.partition]
             for loss in self._replaced

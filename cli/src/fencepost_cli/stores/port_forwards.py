@@ -39,7 +39,7 @@ _FORBIDDEN: Final = 403
 
 @dataclass(slots=True)
 class PortForwards:
-    """Implements the Forwards port, for a `with` block. `tell` gets what happens beside the command's work."""
+    """Implements the Forwards port, for a `with` block. `tell` gets messages beside the command's output."""
 
     configuration: Callable[[], Awaitable[Configuration]]
     namespace: str

@@ -23,7 +23,7 @@ def finds_records(partition_key: Collection[str], clustering_key: Sequence[str])
 
 
 def is_of_records_alone(partition_key: Collection[str]) -> bool:
-    """Return whether a partition key has no column that may tell pipelines apart."""
+    """Return whether a partition key has no column that may distinguish pipelines."""
     return {*partition_key} <= {"topic", "partition", "offset"}
 
 

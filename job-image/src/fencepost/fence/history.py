@@ -114,7 +114,7 @@ def history_hours() -> list[datetime]:
 
 
 def _can_differ(before: FenceRow, after: FenceRow) -> bool:
-    """Return whether a difference says it all: the same run went on, and no partition left a map."""
+    """Return whether a difference says it all: the same run continued, and no partition left a map."""
     same = all(getattr(before, name) == getattr(after, name) for name in ("epoch", *_TEXTS))
     return same and all(set(getattr(before, name)) <= set(getattr(after, name)) for name in MAPS)
 

@@ -266,7 +266,7 @@ class Fence:
                 raise
 
     def report_progress(self, row: FenceRow, done: int) -> None:
-        """Tell how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
+        """Report how far the batch that began on `row` is. Raises FenceUnavailable: the caller tries later."""
         self._table.report_progress(self._pipeline, epoch=row.epoch, version=row.version, done=done)
 
     def give_sign(self, row: FenceRow) -> None:

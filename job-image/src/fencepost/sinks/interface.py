@@ -130,7 +130,7 @@ class PurgeableSink(Sink):
     def count(self, offsets: Mapping[str, tuple[int, int]]) -> int:
         """Return how many rows there are of these records, 'topic/partition' to [start, until).
 
-        Also called while a driver writes. Raises BadSpec where the store cannot tell, DependencyDown.
+        Also called while a driver writes. Raises BadSpec where the store cannot know, DependencyDown.
         """
 
     @abstractmethod

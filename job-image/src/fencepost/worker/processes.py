@@ -51,7 +51,7 @@ def processes(work: Path, proc: Path = PROC) -> Iterator[Process]:
 def folders(proc: Path = PROC) -> set[str]:
     """Return the folders that processes work in.
 
-    Raises OSError where the kernel does not tell that of an executor, or of this process: none that lives is taken for
+    Raises OSError where the kernel does not show that for an executor, or of this process: none that lives is taken for
     one that ended.
     """
     found = {os.readlink(proc / "self" / "cwd")}  # noqa: PTH115 - may not exist

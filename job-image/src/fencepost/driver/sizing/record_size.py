@@ -21,7 +21,7 @@ class Records(Protocol):
 def with_size(error: OutOfMemory, batch: Batch, records: Records) -> OutOfMemory:
     """Return the error with the place and the bytes of the record, where the batch is one; else as it is.
 
-    The tasks that read it died before they could tell.
+    The tasks that read it died before they could report it.
     """
     if batch.records != 1:
         return error

@@ -101,7 +101,7 @@ def _parts(key: bytes) -> Iterator[bytes]:
 
 
 def needs_no_index(table: Any) -> bool:  # noqa: ANN401 - the library is untyped
-    """Return whether the key finds the rows of an offset, and has no column that may tell pipelines apart."""
+    """Return whether the key finds the rows of an offset, and has no column that may distinguish pipelines."""
     return finds_rows(table) and is_of_records_alone([column.name for column in table.partition_key])
 
 

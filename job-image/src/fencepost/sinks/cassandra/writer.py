@@ -78,7 +78,7 @@ def write(
 ) -> Iterator[int]:
     """Write all rows at `timestamp` (µs); yield numbers of rows, which add up to what is written.
 
-    At WARM_TOKEN it connects and prepares, as far as there are batches to tell the columns, and writes nothing; in a
+    At WARM_TOKEN it connects and prepares, as far as batches show the columns, and writes nothing; in a
     `rehearsal` of records it makes the requests as well, so that it fails for rows that it could not write.
     Raises BadSpec for a column that does not fit, PoisonRecord for a key that is null or a value that does not fit (the
     message names the row), DependencyDown when Cassandra does not answer, or refuses the user, for `target.patience`

@@ -26,7 +26,7 @@ class PluginOutput:
     epoch: int
 
     def check(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Raise BadSpec where the store cannot tell the rows of these records, DependencyDown."""
+        """Raise BadSpec where the store cannot find the rows of these records, DependencyDown."""
         self._guarded(lambda: self.sink.count(ranges))
 
     def purge(self, ranges: Mapping[str, tuple[int, int]], timestamp: int | None) -> Purged:

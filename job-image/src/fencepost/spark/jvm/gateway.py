@@ -152,7 +152,7 @@ class Gateway:
         return cls(process=process, answer=answer, options=tuple(options))
 
     def connect(self, timeout: float = 60.0) -> None:
-        """Wait until the gateway listens, and tell PySpark where.
+        """Wait until the gateway listens, and give PySpark its address.
 
         Raises DependencyDown when it does not come up, BadSpec when Java refuses the author's options.
         """

@@ -89,9 +89,7 @@ class PrometheusMetrics:
         self._offline = self._gauge(
             "offline_partitions", "Partitions for which no leader answers; lag_records does not count them."
         )
-        self._paused = self._gauge(
-            "paused", "1 while an annotation keeps the operator from looking after the pipeline."
-        )
+        self._paused = self._gauge("paused", "1 while an annotation keeps the operator from reconciling the pipeline.")
         self._epoch = self._gauge("epoch", "Epoch of the fence.")
         self._restarts = RestartCounter(self._pipelines)
         self._batches = BatchHistograms(self._pipelines)
