@@ -53,7 +53,9 @@ def test_another_id_is_a_loss_at_once(asked: Any) -> None:
     assert caught.value.reason is Reason.TOPIC_RECREATED
 
 
-@pytest.mark.parametrize(("answer", "words"), [(SILENCE, "which topics were read"), (is_(), "reports as missing: topic t")])
+@pytest.mark.parametrize(
+    ("answer", "words"), [(SILENCE, "which topics were read"), (is_(), "reports as missing: topic t")]
+)
 def test_a_kafka_that_confirms_nothing_is_an_outage(asked: Any, answer: Any, words: str) -> None:
     with pytest.raises(DependencyDown, match=words) as caught:
         asked(answer, patience=0)
