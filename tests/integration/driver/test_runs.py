@@ -25,7 +25,12 @@ CODES = {
     "records_null_key": ("parse_records:null_key", ExitCode.POISON_RECORD, "PoisonRecord", "bucket is part of the"),
     "records_failing": ("parse_records:failing", ExitCode.FAILED, "TransformFailed", "the author's own mistake (/opt"),
     "wrong_column": ("parse:wrong_column", ExitCode.BAD_SPEC, "SinkMismatch", "column 'town' is not in the table"),
-    "no_module": ("absent:transform", ExitCode.BAD_SPEC, "EntrypointNotFound", "no module 'absent'"),
+    "no_module": (
+        "absent:transform",
+        ExitCode.BAD_SPEC,
+        "EntrypointNotFound",
+        "module 'absent' is not on the Python path",
+    ),
     "null_key": ("parse:null_key", ExitCode.POISON_RECORD, "PoisonRecord", "bucket is part of the primary key"),
     "failing": ("parse:failing", ExitCode.FAILED, "TransformFailed", "ArithmeticError: the author's own mistake"),
 }
