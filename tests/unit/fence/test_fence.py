@@ -528,6 +528,23 @@ def test_a_takeover_that_is_always_outrun_gives_up_after_the_patience() -> None:
         chaser.take_over_epoch(row.epoch, owner=OWNER)
 
 
+def test_a_takeover_that_another_one_outruns_as_its_patience_ends_is_fenced() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    time = Time()
+
+    def outrun(call: str) -> None:
+        if call == "swap":
+            table.before = lambda _call: None
+            time.seconds += 11
+            fence(table).take_over(table.rows[PIPELINE], owner="rival")
+
+    table.before = outrun
+    late = Fence(table, PIPELINE, patience=10, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+    with pytest.raises(Fenced):
+        late.take_over_epoch(row.epoch, owner=OWNER)
+
+
 def test_a_takeover_of_an_epoch_that_is_over_is_refused_and_of_no_row_too() -> None:
     table = MemoryFenceTable()
     with pytest.raises(FenceMissing):

@@ -106,6 +106,8 @@ class Fence:
             try:
                 return self.take_over(before, owner=owner)
             except Fenced as error:
+                if error.seen is None or error.seen.epoch != epoch:
+                    raise
                 if deadline.is_over:
                     raise FenceUnavailable(
                         f"the driver of epoch {epoch} changed the fence row before each of our requests"
