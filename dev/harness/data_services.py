@@ -18,22 +18,16 @@ def in_use() -> Iterator[None]:
     """Keep Kafka and Cassandra there for the block; others may use them too."""
     with ExitStack() as held:
         # An outage that waits for the lock holds the turn, so that one user after the other cannot keep it waiting.
-        with _locked("turn", fcntl.LOCK_SH):
-            held.enter_context(_locked("lock", fcntl.LOCK_SH))
+        with Home.of_user().held("data-services.turn", fcntl.LOCK_SH):
+            held.enter_context(Home.of_user().held("data-services.lock", fcntl.LOCK_SH))
         yield
 
 
 @contextmanager
 def taken_away() -> Iterator[None]:
     """Have Kafka and Cassandra alone for the block."""
-    with _locked("turn", fcntl.LOCK_EX), _locked("lock", fcntl.LOCK_EX):
-        yield
-
-
-@contextmanager
-def _locked(name: str, kind: int) -> Iterator[None]:
-    folder = Home.of_user().root
-    folder.mkdir(parents=True, exist_ok=True)  # the doubles' suites also run without a testbed
-    with (folder / f"data-services.{name}").open("a") as file:
-        fcntl.flock(file, kind)
+    with (
+        Home.of_user().held("data-services.turn", fcntl.LOCK_EX),
+        Home.of_user().held("data-services.lock", fcntl.LOCK_EX),
+    ):
         yield

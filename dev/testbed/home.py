@@ -113,3 +113,11 @@ class Home:
                     f"another testbed command is at work in {self.root}; wait for it to end"
                 ) from None
             yield
+
+    @contextmanager
+    def held(self, name: str, kind: int) -> Iterator[None]:
+        """Wait for the lock file called `name`, and hold it for the block; `kind` is LOCK_SH or LOCK_EX of fcntl."""
+        self.root.mkdir(parents=True, exist_ok=True)  # the doubles' suites also run without a testbed
+        with (self.root / name).open("a") as file:
+            fcntl.flock(file, kind)
+            yield

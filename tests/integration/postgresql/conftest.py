@@ -28,8 +28,7 @@ def install(log: Path) -> None:
     if not SETTINGS.exists() and os.geteuid() == 0:
         SETTINGS.parent.mkdir(exist_ok=True)
         SETTINGS.write_text("create_main_cluster = false\n")
-    with (Home.of_user().root / "postgresql.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes need it
+    with Home.of_user().held("postgresql.lock", fcntl.LOCK_EX):  # two test processes need it
         host_packages.install(("pg_ctlcluster",), Transcript(log))
 
 
