@@ -316,7 +316,7 @@ class Loop:
             leader_epochs=part.leader_epochs,
             dead_letter=dead_letter,
         )
-        self._tell(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
+        self._after_commit(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
 
     def _whole(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
@@ -345,7 +345,7 @@ class Loop:
             self._tell_unavailable(following.unavailable)
             self._seen_epochs = following.batch.leader_epochs
         phases = {**watch.phases, **written.phases, "total": watch.total()}
-        self._tell(batch, written, phases, lag=None if following is None else following.lag)
+        self._after_commit(batch, written, phases, lag=None if following is None else following.lag)
         if gap:
             self.commit(self.begin(gap), Written({}))
         if trouble is not None:
@@ -367,7 +367,7 @@ class Loop:
         ]
         return tuple(part for part in found if part.records >= self._limit.records)
 
-    def _tell(
+    def _after_commit(
         self,
         batch: Batch,
         written: Written,
@@ -376,7 +376,7 @@ class Loop:
         lag: int | None = None,
         dead_letter: str | None = None,
     ) -> None:
-        """Report a commit, and mirror it."""
+        """End the batch in progress: report its commit, and mirror it."""
         self._in_progress = None
         self._exercised = self._now()
         self._show()
