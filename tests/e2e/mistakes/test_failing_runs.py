@@ -47,7 +47,8 @@ def test_a_batch_too_large_for_the_driver_is_cut_and_code_that_always_fails_stal
         "failing",
         suspend=True,
         job={**JOB, "entrypoint": "failing:hungry"},
-        source={"kafka": {"maxRecordsPerBatch": ROWS}},
+        # A slow machine would shrink the batches by their duration, below what the memory is enough for.
+        source={"kafka": {"maxRecordsPerBatch": ROWS, "minRecordsPerBatch": ROWS}},
         restart={"maxBackoff": "1s", "maxAttempts": 5},
     )
     try:
