@@ -119,7 +119,7 @@ reference: venv ## Write what follows from the code: docs/reference.md, decision
 	@$(BIN)/python -m generators.decisions
 	@$(BIN)/python -m generators.metrics
 	@$(BIN)/python -m generators.dashboards
-	@cp crds/*.yaml charts/fencepost/crds/
+	@cp crds/*.yaml charts/fencepost/files/crds/
 
 .PHONY: benchmarks
 benchmarks: venv ## Write docs/benchmarks.md and its plots from what `make bench` measured

@@ -18,7 +18,6 @@ from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
 from fencepost.worker.processes import Kind, Process
-from fencepost_operator.runtime.crd_check import missing_gauge
 from fencepost_operator.runtime.metrics.container_memory import MemoryCollector
 from fencepost_operator.runtime.metrics.page_delivery import OldestUnsent, PrometheusPageMetrics
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
@@ -93,7 +92,6 @@ def operator() -> Iterator[Described]:
     """Yield what the operator has; all series of pipelines have `namespace` and `name`."""
     metrics = PrometheusMetrics()
     PrometheusPageMetrics(metrics.registry)
-    missing_gauge(metrics.registry)
     for registry in (metrics._registry, metrics._pipelines):
         for collector in _collectors(registry):
             if isinstance(collector, MetricWrapperBase):

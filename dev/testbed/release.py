@@ -51,17 +51,14 @@ class Operator:
                 f"{CHART.relative_to(REPOSITORY)}/Chart.yaml does not exist yet, and the operator is installed from it"
             )
         self.kubectl.apply(restricted_namespace(NAMESPACE), log)
-        if (CHART / "crds").is_dir():
-            # Helm installs a chart's CRDs and never upgrades them.
-            crds = ("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
-            self.kubectl.run(*crds, log=log)
         self._clear_interrupted(log)
         name, _, tag = self.image.content_name.rpartition(":")
         image = [f"--set=image.repository={name}", f"--set=image.tag={tag}"]
         try:
             log.run(
                 [*self._helm(), "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", f"--values={VALUES}",
-                 *image, f"--description={key}", "--wait", "--timeout=2m"],
+                 *image, f"--description={key}", "--wait", "--timeout=2m",
+                 "--take-ownership"],  # of CRDs that were applied by hand
             )  # fmt: skip
         except CommandError:
             self.kubectl.run("-n", NAMESPACE, "get", "pods,events", log=log)

@@ -29,6 +29,7 @@ def own_values(environment: Environment, namespace: str) -> dict[str, str]:
         "fullnameOverride": namespace,
         "watchNamespaces": f"{{{namespace}}}",
         "scope": namespace,
+        "crds.enabled": "false",
     }
 
 
@@ -54,7 +55,7 @@ def installed(environment: Environment, kubectl: Kubectl, values: Mapping[str, s
     helm = Helm.of(environment, kubectl.namespace)
     given = {**own_values(environment, kubectl.namespace), "uninstallGuard": "false", **values}
     try:
-        helm.run("install", kubectl.namespace, str(CHART), *flags(given), "--skip-crds", "--wait", PATIENCE)
+        helm.run("install", kubectl.namespace, str(CHART), *flags(given), "--wait", PATIENCE)
         yield
     finally:
         helm.run("uninstall", kubectl.namespace, "--ignore-not-found")

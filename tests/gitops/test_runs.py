@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +12,6 @@ import yaml
 from confluent_kafka import Producer
 
 from e2e.stream import Stream, create_table
-from fencepost_operator.api import GROUP, PLURAL
 from flights.topics import Topics
 from gitops.alerts import Monitoring, monitoring, pod_monitor, quick_rules, rules
 from gitops.dashboards import figures, queries
@@ -42,7 +40,6 @@ DRAINS: Final = 4
 OF_FAULTS: Final = {"fleet: Restarts by reason", "pipeline: Time to data loss"}
 """Panels that are empty while nothing failed, and where Kafka deletes nothing, as the testbed's."""
 MORE_PARTITIONS: Final = 2 * PARTITIONS
-CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 _METRICS: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{RELEASE}-metrics:http/proxy/metrics"
 
 
@@ -243,20 +240,6 @@ def test_an_operator_near_its_limit_is_told(monitor: Monitoring, stream: Stream,
         monitor.wait_told("FencepostOperatorMemory", namespace=NAMESPACE)
         read(stream.place.environment, "FencepostOperatorMemory", stream.pipeline, monitor.prometheus)
     monitor.wait_told("FencepostOperatorMemory", "resolved", namespace=NAMESPACE)
-
-
-def test_a_crd_of_an_older_release_is_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
-    """The CRD loses a field of the status, as one that Helm did not upgrade lacks it; then it is applied again."""
-    crd = f"{PLURAL}.{GROUP}"
-    missing = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/durability/properties/unknown"
-    remove = json.dumps([{"op": "remove", "path": missing}])
-    kubectl.run("patch", "crd", crd, "--type=json", f"--patch={remove}")
-    try:
-        monitor.wait_told("FencepostCrdOutdated", namespace=NAMESPACE, resource=PLURAL)
-        read(stream.place.environment, "FencepostCrdOutdated", stream.pipeline, monitor.prometheus)
-    finally:
-        kubectl.run("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    monitor.wait_told("FencepostCrdOutdated", "resolved", namespace=NAMESPACE, resource=PLURAL)
 
 
 def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:

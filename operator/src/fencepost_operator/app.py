@@ -24,7 +24,7 @@ from fencepost_operator.adapters.helm.releases import HelmReleases
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.adapters.kubernetes.access_reviews import Reviews
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
-from fencepost_operator.adapters.kubernetes.crds import KubernetesCrds
+from fencepost_operator.adapters.kubernetes.crds import require_current_crds
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.leases import KubernetesLeases
@@ -40,7 +40,6 @@ from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.pager_setup import Pages
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.crd_check import CrdCheck
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.metrics.scrapes import Scrapes
@@ -154,7 +153,6 @@ async def run(settings: Settings) -> None:
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
         await stack.enter_async_context(pages.sent(loops.wake))
-        await stack.enter_async_context(CrdCheck(KubernetesCrds(api), metrics.registry).running())
         await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(
@@ -176,11 +174,12 @@ async def _serve_securely(stack: AsyncExitStack, settings: Settings, api: ApiSer
 
 
 async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Settings, progress: _Progress) -> str:
-    """Wait for the API server and the CRD; return the cluster's uid."""
+    """Wait for the API server and for CRDs that are not older than the operator; return the cluster's uid."""
 
     async def uid() -> str:
         found = await cluster_uid(api)
         await pipelines.keys(settings.watch_namespaces)
+        await require_current_crds(api)
         return found
 
     return await _answered(uid, progress)

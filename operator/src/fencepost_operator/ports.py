@@ -118,17 +118,6 @@ class Pipelines(Protocol):
         ...
 
 
-class Crds(Protocol):
-    """The CustomResourceDefinitions of our kinds."""
-
-    async def missing(self, plural: str) -> tuple[str, ...] | None:
-        """Return the fields of ours that the CRD of this kind lacks or limits, as `status.run.masterUid`.
-
-        None without a CRD.  Raises PortError.
-        """
-        ...
-
-
 class Rewinds(Protocol):
     """The PipelineRewind objects: list them, write their status, our marks and their Events."""
 

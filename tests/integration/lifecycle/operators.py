@@ -24,7 +24,9 @@ from testbed.images.built_images import REPOSITORY
 
 HOME: Final = "fencepost-system"
 RELEASE: Final = "fencepost"
-_CHART: Final = REPOSITORY / "charts" / "fencepost"
+WATCHING: Final = "watching pipelines"
+"""In the log of an operator that has started."""
+CHART: Final = REPOSITORY / "charts" / "fencepost"
 _HELM: Final = Home.of_user().bin / "helm"
 PREVIOUS: Final = "FENCEPOST_PREVIOUS_RELEASE"
 """The variable that names the commit or tag that an upgrade starts from; the newest tag by default."""
@@ -91,12 +93,13 @@ class Installed:
     def by_helm(cls, plane: ControlPlane, folder: Path) -> Installed:
         """Install the chart as a user does."""
         found = cls(plane, folder)
-        found.helm("install", RELEASE, str(_CHART), "--create-namespace", "--skip-crds")
+        done = found.helm("install", RELEASE, str(CHART), "--create-namespace", "--take-ownership")
+        assert not done.returncode, done.stderr
         return found
 
-    def upgrade(self, *settings: str) -> None:
-        """Upgrade the release to this code's chart, as a user does."""
-        done = self.helm("upgrade", RELEASE, str(_CHART), "--reuse-values", *settings)
+    def upgrade(self, *settings: str, chart: Path = CHART) -> None:
+        """Upgrade the release to this code's chart or another one, as a user does."""
+        done = self.helm("upgrade", RELEASE, str(chart), "--reuse-values", *settings)
         assert not done.returncode, done.stderr
 
     def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -132,15 +135,15 @@ class Installed:
             yield Replica(process, log)
 
     @contextmanager
-    def operator(self, code: Code = THIS) -> Iterator[Path]:
-        """Run an operator while the block runs, and end it in order; yield its log."""
-        with self._running(code, {}) as (process, path):
+    def operator(self, code: Code = THIS, *, until: str = WATCHING) -> Iterator[Path]:
+        """Run an operator while the block runs, and end it in order; yield its log once it has `until` in it."""
+        with self._running(code, {}, until=until) as (process, path):
             yield path
             assert process.poll() is None, f"the operator ended: {path.read_text()[-3000:]}"
 
     @contextmanager
     def _running(
-        self, code: Code, settings: Mapping[str, str], *, until: str = "watching pipelines"
+        self, code: Code, settings: Mapping[str, str], *, until: str = WATCHING
     ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         sources = ":".join(str(path) for path in code.sources)
         variables = {**self.variables, "PYTHONPATH": sources, "FENCEPOST_CHART": str(code.chart), **settings}
@@ -149,7 +152,7 @@ class Installed:
             command = [sys.executable, "-m", "fencepost_operator"]
             process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
             try:
-                eventually(f"the operator is {until}", lambda: until in path.read_text(), seconds=90)
+                eventually(f"the operator logs {until!r}", lambda: until in path.read_text(), seconds=90)
                 yield process, path
             finally:
                 process.send_signal(signal.SIGTERM)

@@ -21,7 +21,6 @@ from fencepost_operator.adapters.kubernetes.api_server import (
     AlreadyExists,
     ApiServer,
     Gone,
-    Invalid,
     NamespaceEnds,
     Resource,
     TooLarge,
@@ -71,16 +70,6 @@ async def answering(respond: Callable[[web.Request], web.StreamResponse]) -> Asy
         await runner.cleanup()
 
 
-async def test_a_refusal_by_the_schema_names_the_fields() -> None:
-    """As Kubernetes 1.33 answers; a ValidatingAdmissionPolicy gives a cause without a field."""
-    causes = [{"reason": "FieldValueNotSupported", "field": "status.state"}, {"message": "a policy"}]
-    body = {"reason": "Invalid", "message": "status.state: Unsupported value", "details": {"causes": causes}}
-    async with answering(refusing(422, **body)) as api:
-        with pytest.raises(Invalid, match="Unsupported value") as caught:
-            await api.replace(PODS, namespace="n", name="a", body={})
-    assert caught.value.places == ("status.state",)
-
-
 ENDS = {
     "message": '"a" is forbidden: unable to create new content in namespace n because it is being terminated',
     "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}]},
@@ -101,7 +90,7 @@ def refusing(status: int, **body: Any) -> Callable[[web.Request], web.StreamResp
         (404, {"message": 'namespaces "n" not found', "details": {"name": "n"}}, Rejected, "namespaces"),
         (409, {"reason": "AlreadyExists", "message": "there"}, AlreadyExists, "there"),
         (409, {"reason": "Conflict", "message": "modified"}, Conflict, "modified"),
-        (422, {"reason": "Invalid", "message": "spec.a: Required value"}, Invalid, "spec.a"),
+        (422, {"reason": "Invalid", "message": "spec.a: Required value"}, Rejected, "spec.a"),
         (429, {"message": "slow down"}, Unreachable, "slow down"),
         (500, {"message": "etcdserver: leader changed"}, Unreachable, "leader changed"),
         (503, {}, Unreachable, "HTTP 503"),

@@ -48,6 +48,7 @@ def render(
     release, namespace = RELEASES[chart]
     words = ["template", release, str(CHARTS / chart), f"--namespace={namespace}"]
     words += [f"--values={CASES / chart / case}.yaml"] if case else []
+    words += ["--set-json=crds.enabled=false"] if chart == "fencepost" else []  # 2,500 lines that few tests are about
     words += [f"--set-json={name}={json.dumps(value)}" for name, value in (values or {}).items()]
     text = helm(*words, *options)
     return re.sub(r'^  secret: ".*"$', '  secret: "(random)"', text, flags=re.MULTILINE)

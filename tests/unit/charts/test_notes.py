@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from fencepost.contract.guidance.operations import APPLY_CRDS
 from harness.web_server import Quiet, serving
 from unit.charts.rendering import CHARTS, RELEASES, helm
 
@@ -82,7 +83,12 @@ def test_the_notes_say_who_is_told_and_warn_while_nobody_is(
     found = notes(chart, values)
     assert {line for line in ALL if line in found} == said
     assert ("kubectl create secret generic fencepost-pages -n fencepost-system" in found) == (NO_PIPELINE in said)
-    assert "Update it before each `helm upgrade`, or pages may be lost" in found
+    assert "does not install the CRDs" not in found
+
+
+def test_the_notes_name_the_command_where_the_chart_does_not_install_the_crds(chart: Path) -> None:
+    found = notes(chart, {"crds.enabled": False})
+    assert f"  {APPLY_CRDS}\n" in found
 
 
 def test_alerts_are_installed_where_the_cluster_knows_them(chart: Path) -> None:

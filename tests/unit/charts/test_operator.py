@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 import fencepost_operator.uninstall
 from fencepost_operator.adapters.helm.command import _PATIENCE as HELM_PATIENCE
@@ -248,8 +249,23 @@ def test_every_alert_says_how_bad_it_is_and_what_to_read() -> None:
 
 def test_the_chart_ships_the_projects_crds() -> None:
     ours = {path.name: path.read_bytes() for path in (REPOSITORY / "crds").iterdir()}
-    shipped = {path.name: path.read_bytes() for path in (CHARTS / "fencepost" / "crds").iterdir()}
+    shipped = {path.name: path.read_bytes() for path in (CHARTS / "fencepost" / "files" / "crds").iterdir()}
     assert shipped == ours, "run `make reference`; Flux leaves symbolic links out, so the chart holds a copy"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_chart_installs_the_crds_unless_something_else_does(keep: bool) -> None:
+    crds = {
+        crd["metadata"]["name"]: crd
+        for crd in (yaml.safe_load(path.read_text()) for path in (REPOSITORY / "crds").iterdir())
+    }
+    found = objects("fencepost", values={"crds": {"enabled": True, "keep": keep}})
+    rendered = {item["metadata"]["name"]: item for item in found if item["kind"] == "CustomResourceDefinition"}
+    for crd in rendered.values():
+        annotations = crd["metadata"].pop("annotations", {})
+        assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
+    assert rendered == crds
+    assert not [item for item in objects("fencepost") if item["kind"] == "CustomResourceDefinition"]
 
 
 def guard(**values: Any) -> list[Object]:

@@ -80,12 +80,6 @@ def test_it_installs_the_chart_where_the_testbed_does() -> None:
     assert (RELEASE["name"], RELEASE["namespace"]) == (release.RELEASE, release.NAMESPACE)
 
 
-def test_it_brings_the_crds_up_to_date_which_helm_does_not() -> None:
-    (hook,) = CONFIG["deploy"]["helm"]["hooks"]["before"]
-    (folder,) = [word.partition("=")[2] for word in hook["host"]["command"] if word.startswith("--filename=")]
-    assert [path.suffix for path in (REPOSITORY / folder).iterdir()] == [".yaml", ".yaml"]
-
-
 def test_the_chart_runs_the_image_that_was_built() -> None:
     """As Skaffold fills its templates for an image that was pushed."""
     digest = f"sha256:{'0' * 64}"

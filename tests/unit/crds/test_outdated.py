@@ -1,4 +1,4 @@
-"""What an older CRD lacks of the operator's fields."""
+"""The fields of the operator that an older CRD lacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fencepost.contract.guidance.operations import APPLY_CRDS
-from fencepost_operator.api import PLURAL, REWIND_PLURAL, Reason
-from fencepost_operator.api.crd_fields import KINDS, missing_fields, outdated
+from fencepost_operator.api import PLURAL, REWIND_PLURAL
+from fencepost_operator.api.crd_fields import KINDS, missing_fields
 from unit.crds.schema import CRD, REPOSITORY, walk
 
 CRDS: dict[str, dict[str, Any]] = {
@@ -62,22 +61,6 @@ def test_each_field_of_the_status_is_looked_for() -> None:
                 assert missing_fields(plural, older(plural, path)) == (path,), path
 
 
-@pytest.mark.parametrize(
-    ("path", "limit"),
-    [
-        ("status.state", {"enum": ["Pending"]}), ("status.pages", {"maxItems": 1}),
-        ("status.run", {"required": ["name"]}), ("status.pages[].severity", {"maxLength": 1}),
-        ("status.committed.offsets{}", {"maximum": 1}),
-        ("status.epoch", {"x-kubernetes-validations": [{"rule": "self < 9"}]}),
-    ],
-)  # fmt: skip
-def test_a_limit_of_a_status_is_named(path: str, limit: dict[str, Any]) -> None:
-    """A newer operator may write what it refuses. So no CRD of ours has one, as the first test shows."""
-    crd = copy.deepcopy(CRD)
-    dict(walk(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))[path].update(limit)
-    assert missing_fields(PLURAL, crd) == (path,)
-
-
 def test_a_rewinds_fields_are_looked_for() -> None:
     paths = ("spec.deleteOutput", "status.steps[].message", "status.target")
     assert missing_fields(REWIND_PLURAL, older(REWIND_PLURAL, *paths)) == paths
@@ -94,25 +77,6 @@ def test_a_crd_that_keeps_what_it_does_not_know_lacks_nothing() -> None:
     crd = copy.deepcopy(CRD)
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= {"spec": open_ended, "status": open_ended}
     assert missing_fields(PLURAL, crd) == ()
-
-
-def test_it_is_said_in_one_line_with_the_command() -> None:
-    event = outdated(PLURAL, [f"status.field{number}" for number in range(1000)])
-    assert event.reason == Reason.CRD_OUTDATED
-    assert f"{PLURAL}.streaming.fencepost.dev is older than the operator" in event.message
-    assert "status.field4 and 995 more" in event.message
-    assert event.message.endswith(APPLY_CRDS)
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "charts/fencepost/templates/NOTES.txt", "charts/fencepost/templates/prometheusrule.yaml",
-        "docs/runbooks/FencepostCrdOutdated.md",
-    ],
-)  # fmt: skip
-def test_the_command_is_the_same_where_no_code_writes_it(place: str) -> None:
-    assert APPLY_CRDS in (REPOSITORY / place).read_text()
 
 
 def test_a_schema_that_keeps_all_lacks_nothing() -> None:

@@ -148,7 +148,6 @@ class Reason(StrEnum):
     # The operator itself
     BAD_SETTINGS = "BadSettings"
     NOT_SERVED = "NotServed"
-    CRD_OUTDATED = "CrdOutdated"
     LIST_FAILED = "ListFailed"
     LEADING = "Leading"
     STANDBY = "Standby"

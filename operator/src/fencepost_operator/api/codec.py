@@ -47,26 +47,25 @@ def decode_leniently(kind: type[T], raw: object) -> T:
                 left = json.loads(before)
                 for problem in error.errors(include_url=False, include_context=False, include_input=False):
                     steps = problem["loc"]
-                    remove(left, steps[:-1] if problem["type"] == "missing" else steps)
+                    _remove(left, steps[:-1] if problem["type"] == "missing" else steps)
                 if json.dumps(left) == before:
                     return kind()
     except (ValueError, RecursionError):
         return kind()
 
 
-def remove(raw: Any, steps: Sequence[int | str]) -> bool:  # noqa: ANN401 - JSON
-    """Remove what is at a path, if it is there, and return whether it was.
+def _remove(raw: Any, steps: Sequence[int | str]) -> None:  # noqa: ANN401 - JSON
+    """Remove what is at a path, if it is there.
 
     An item of a list takes the list along, because its place may mean something.
     """
     for index, step in enumerate(steps):
         if not isinstance(raw, MutableMapping) or not isinstance(step, str) or step not in raw:
-            return False
+            return
         if index == len(steps) - 1 or isinstance(raw[step], list):
             del raw[step]
-            return True
+            return
         raw = raw[step]
-    return False
 
 
 @cache

@@ -1,10 +1,4 @@
-"""The fields of our kinds that a CustomResourceDefinition does not keep, as one of an older release does not.
-
-Helm never upgrades a CRD, and a GitOps tool may apply it after the operator.  The API server drops what a CRD lacks
-without a word: what a user writes in a spec, and what the operator writes in a status.  It refuses a whole status for
-one value that a CRD has no room for.  So ours limit no value of a status but of its conditions; a CRD that does so is
-another release's.
-"""
+"""The fields of our kinds that a CustomResourceDefinition lacks: the API server drops them without an error."""
 
 from __future__ import annotations
 
@@ -16,12 +10,10 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
-from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.api.rewind import RewindSpec, RewindStatus
 from fencepost_operator.api.spec import Spec
 from fencepost_operator.api.status import Status
-from fencepost_operator.api.vocabulary import GROUP, PLURAL, REWIND_PLURAL, VERSION, Event, EventType, Reason
-from fencepost_operator.text import single_line
+from fencepost_operator.api.vocabulary import PLURAL, REWIND_PLURAL, VERSION
 
 KINDS: Final[Mapping[str, Mapping[str, type]]] = {
     PLURAL: {"spec": Spec, "status": Status},
@@ -30,21 +22,13 @@ KINDS: Final[Mapping[str, Mapping[str, type]]] = {
 """By the plural of each kind: what its parts are read as."""
 SELECTED: Final[Mapping[str, Sequence[str]]] = {REWIND_PLURAL: (".spec.pipeline",)}
 """By plural: the fields by which the operator lists objects."""
-_SHOWN: Final = 5
-_LIMITS: Final = frozenset({
-    "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "uniqueItems",
-    "minProperties", "maxProperties", "required", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-validations",
-})  # fmt: skip
-"""What of a schema refuses a value of the right type."""
-_STANDARD: Final = "status.conditions"
-"""Kubernetes limits its conditions itself, and has always done so."""
 
 
 def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of our fields that a CRD of this kind lacks, such as `status.run.masterUid`, in order.
 
-    Those of a status that it limits are there as well, and those that it does not let the operator select by.  Of an
-    object that it lacks, that one alone.  Other fields of a CRD do not count.
+    `selectableFields[PATH]` is a field by which the operator selects and the CRD does not.  Of an object that is
+    missing, the path of the object alone is returned.
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}
@@ -55,17 +39,6 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({path for each in (*found, _unselectable(plural, versions)) for path in each}))
 
 
-def outdated(plural: str, missing: Sequence[str]) -> Event:
-    """Return what is said of a CRD that does not keep fields."""
-    shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
-    message = (
-        f"The CustomResourceDefinition {plural}.{GROUP} is older than the operator: the API server does not keep "
-        f"{shown}. What depends on it works until the operator restarts, if at all. Apply the CRDs of the operator's "
-        f"chart: {APPLY_CRDS}"
-    )
-    return Event(EventType.WARNING, Reason.CRD_OUTDATED, single_line(message))
-
-
 def _unselectable(plural: str, versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     there = {each["jsonPath"] for version in versions for each in version.get("selectableFields", ())}
     return (f"selectableFields[{path}]" for path in SELECTED.get(plural, ()) if path not in there)
@@ -74,8 +47,6 @@ def _unselectable(plural: str, versions: Sequence[Mapping[str, Any]]) -> Iterato
 def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a type, and JSON
     if not isinstance(schema, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
         return  # `additionalProperties: true` keeps all as well
-    if path.startswith("status.") and not path.startswith(_STANDARD) and not _LIMITS.isdisjoint(schema):
-        yield path
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         yield from _missing(parts[0], schema, path)

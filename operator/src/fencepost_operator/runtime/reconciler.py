@@ -10,19 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
 from fencepost_operator.api import (
-    PLURAL,
-    REWIND_PLURAL,
     Event,
     ObjectKey,
     Pipeline,
     Reason,
     ReconcileConfig,
-    Rewind,
 )
-from fencepost_operator.api.crd_fields import outdated
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
@@ -50,7 +45,6 @@ from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.observer import Observer
-from fencepost_operator.runtime.pruned_status import PrunedStatuses
 from fencepost_operator.runtime.restart_permits import RestartPermits
 
 log = logging.getLogger(__name__)
@@ -106,10 +100,6 @@ class Reconciler:
     _conflicts: Counter[ObjectKey] = field(default_factory=Counter)
     """Passes in a row that ended in a conflict."""
     _steps: ClockSteps = field(default_factory=ClockSteps)
-    _unpaged: set[ObjectKey] = field(default_factory=set)
-    """Pipelines whose pages the API server did not keep, as the log says once."""
-    _pruned: PrunedStatuses[Pipeline] = field(default_factory=PrunedStatuses)
-    _pruned_rewinds: PrunedStatuses[Rewind] = field(default_factory=PrunedStatuses)
 
     def __post_init__(self) -> None:
         self.permits = RestartPermits(
@@ -140,8 +130,6 @@ class Reconciler:
         if pipeline is None:
             self._attempts.pop(key, None)
             self._steps.forget(key)
-            self._unpaged.discard(key)
-            self._pruned.forget(key)
             self.permits.forget(key)
             self._tell_restarts(self.ports.clock.now())
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
@@ -151,13 +139,13 @@ class Reconciler:
             self.ports.pager.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
-        pipeline = await observer.with_valid_spec(self._pruned.restored(pipeline))
+        pipeline = await observer.with_valid_spec(pipeline)
         observation = await observer.observe(pipeline)
         steady = self._steps.is_steady(key, observation.now, self.ports.clock.monotonic())
         if not steady:
             self._attempts.pop(key, None)  # when to try again was measured by the clock before
         measured = self._steps.measured_since(key, pipeline.status, observation.now)
-        observation = replace(self._with_rewinds(observation), clock_is_steady=steady, measured_since=measured)
+        observation = replace(observation, clock_is_steady=steady, measured_since=measured)
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
@@ -207,16 +195,12 @@ class Reconciler:
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
         """Write the status if it changed, then publish the Events: what is done next must be known beforehand."""
-        events = decision.events
-        if decision.status != pipeline.status or self._pruned.is_due(pipeline, self.ports.clock.now()):
+        if decision.status != pipeline.status:
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
             self.ports.metrics.recorded(self.ports.clock.now())
             pipeline = written.under(pipeline)
-            if missing := self._pruned.note(pipeline, decision.status, self.ports.clock.now()):
-                events = (*events, outdated(PLURAL, missing))
         self._page(pipeline, decision)
-        pipeline = self._pruned.restored(pipeline)
-        await self._publish_events(pipeline, events)
+        await self._publish_events(pipeline, decision.events)
         await self._record_rewinds(decision.rewinds)
         committed = decision.status.committed
         offsets = committed.offsets if committed else {}
@@ -224,47 +208,24 @@ class Reconciler:
         return pipeline
 
     def _page(self, pipeline: Pipeline, decision: Decision) -> None:
-        """Say what there is to tell, now that it is recorded; the pager tells it beside the loops.
-
-        What the API server did not keep, because its CRD is older than this operator, is not told: nobody would know
-        afterwards that it was, and each pass would tell it again.
-        """
+        """Hand the pages that are due to the pager, now that they are recorded; it sends them beside the loops."""
         now, status = self.ports.clock.now(), decision.status
-        kept = {page.reason for page in self._pruned.as_kept(pipeline).status.pages}
-        due = [page for page in due_pages(pipeline, status, now) if page.reason in kept]
-        if status.pages and not kept and pipeline.key not in self._unpaged:
-            self._unpaged.add(pipeline.key)
-            log.error(
-                "%s: nobody is paged: the API server does not keep status.pages; the CRD is older than the operator, "
-                "apply those of its chart: %s",
-                pipeline.key,
-                APPLY_CRDS,
-                extra={"reason": Reason.PAGE_FAILED},
-            )
-        pages = [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
-        self.ports.pager.tell(pipeline.key, pages)
-
-    def _with_rewinds(self, observation: Observation) -> Observation:
-        """Return the observation with the rewinds as they were written."""
-        if not isinstance(observation.rewinds, Known):
-            return observation
-        rewinds = tuple(self._pruned_rewinds.restored(rewind) for rewind in observation.rewinds.value)
-        return replace(observation, rewinds=Known(rewinds))
+        due = due_pages(pipeline, status, now)
+        self.ports.pager.tell(
+            pipeline.key, [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
+        )
 
     async def _record_rewinds(self, updates: Sequence[RewindUpdate]) -> None:
         """Write what changed of each rewind: its status, then whether it is held or over."""
         for update in updates:
             rewind, status, finished = update.rewind, update.status, update.status.is_finished
-            events, now = update.events, self.ports.clock.now()
-            if status != rewind.status or self._pruned_rewinds.is_due(rewind, now):
+            if status != rewind.status:
                 rewind = await self.ports.rewinds.write_status(rewind, status)
-                if missing := self._pruned_rewinds.note(rewind, status, now):
-                    events = (*events, outdated(REWIND_PLURAL, missing))
             if (rewind.is_held, rewind.is_marked_finished) != (update.held, finished):
                 await self.ports.rewinds.mark(rewind, held=update.held, finished=finished)
-            if events:
+            if update.events:
                 try:
-                    await self.ports.rewinds.publish(rewind, events)
+                    await self.ports.rewinds.publish(rewind, update.events)
                 except PortError as error:
                     log.warning("%s: Events could not be published: %s", rewind.key, error)
 

@@ -7,8 +7,10 @@ from typing import Final
 from fencepost.contract.guidance.entry import OPERATOR_LOG, Category, Guidance, Severity, Step
 from fencepost.contract.reasons import Reason
 
-APPLY_CRDS: Final = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
-"""What brings the CRDs up to date, with the chart that the operator was installed from as CHART."""
+APPLY_CRDS: Final = (
+    "helm template CHART --show-only templates/crds.yaml | kubectl apply --server-side --force-conflicts -f -"
+)
+"""Brings the CRDs up to date where the release does not (`crds.enabled`); CHART is the operator's chart."""
 TRIES: Final = "tries again, ever more rarely, and says how often it has"
 OPERATOR_PODS: Final = Step("Do its replicas run", "kubectl get pods -n fencepost-system")
 PREVIOUS: Final = Step(
@@ -95,27 +97,16 @@ OPERATOR: Final = {
     Reason.NOT_SERVED: Guidance(
         category=Category.OPERATOR,
         severity=Severity.WARNING,
-        situation="The API server does not serve StreamingPipelines, or refuses to list them",
-        does="waits, and is not ready",
-        remedy="install the CustomResourceDefinitions of this release; check the operator's RBAC",
-        steps=(Step("Are they there", "kubectl get crd streamingpipelines.streaming.fencepost.dev"),),
-        more="FencepostOperatorDown.md",
-    ),
-    Reason.CRD_OUTDATED: Guidance(
-        category=Category.OPERATOR,
-        severity=Severity.WARNING,
-        situation="A CustomResourceDefinition is older than the operator: the API server drops or refuses some of its "
-        "fields",
-        does="continues with the state in its memory until it restarts; pages and fields of a spec may be lost",
-        remedy="apply the CRDs of the operator's chart; Helm never upgrades them",
+        situation="The API server does not serve StreamingPipelines, refuses to list them, or its "
+        "CustomResourceDefinitions are older than the operator",
+        does="waits, and is not ready; a replica of the release before continues to act",
+        remedy="install the CustomResourceDefinitions of the operator's chart; check the operator's RBAC",
         steps=(
-            Step("Which fields", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /CrdOutdated/p"),
-            Step(
-                "Bring the CRDs up to date; the operator sees it within a minute, without a restart",
-                APPLY_CRDS,
-            ),
+            Step("Do they exist", "kubectl get crd streamingpipelines.streaming.fencepost.dev"),
+            Step("What is missing", "kubectl logs -n fencepost-system deploy/fencepost | sed -n /NotServed/p"),
+            Step("Bring the CRDs up to date; the operator starts within seconds", APPLY_CRDS),
         ),
-        more="../operations.md#upgrade-the-operator",
+        more="FencepostOperatorDown.md",
     ),
     Reason.LIST_FAILED: Guidance(
         category=Category.OPERATOR,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -60,14 +60,6 @@ class NotServed(Rejected):
 
 class TooLarge(Rejected):
     """The answer has more bytes than the operator reads."""
-
-
-class Invalid(Rejected):
-    """The schema of the kind refuses values. `places` are their fields, such as `status.pages[0].severity`."""
-
-    def __init__(self, message: str, *, places: Sequence[str]) -> None:
-        super().__init__(message)
-        self.places = tuple(places)
 
 
 class NamespaceEnds(Rejected):
@@ -370,7 +362,7 @@ def _decoded(status: int, text: bytes, *, doing: str, verb: str, resource: Resou
     raise _refusal(status, body, doing=doing, verb=verb, resource=resource, named=named)
 
 
-def _refusal(  # noqa: C901, PLR0911 - a table
+def _refusal(  # noqa: PLR0911 - a table
     status: int, body: Json, *, doing: str, verb: str, resource: Resource, named: bool
 ) -> PortError | Conflict:
     """Translate an answer that is no success."""
@@ -388,12 +380,10 @@ def _refusal(  # noqa: C901, PLR0911 - a table
             return Rejected(report, remedy=f"apply the CRDs of the operator's chart: {APPLY_CRDS}")
         case 401:
             return Denied(report, remedy="the API server refuses the operator's token; restart the operator's pod")
-        case 403 if any(cause.get("reason") == "NamespaceTerminating" for cause in _causes(body)):
+        case 403 if "NamespaceTerminating" in _causes(body):
             return NamespaceEnds(report)
         case 403 if " cannot " in message or verb in _READS:
             return Denied(report, remedy=f"grant the operator's ServiceAccount the verb {verb!r} on {resource}")
-        case 422 if reason == "Invalid":
-            return Invalid(report, places=[place for cause in _causes(body) if (place := cause.get("field"))])
         case 429 | 500 | 502 | 503 | 504:
             return Unreachable(report, remedy="wait, or check the health of the API server")
         case 404 if not (body.get("details") or {}).get("name"):
@@ -403,6 +393,7 @@ def _refusal(  # noqa: C901, PLR0911 - a table
             return Rejected(report)
 
 
-def _causes(body: Json) -> Sequence[Json]:
-    found: Sequence[Json] = (body.get("details") or {}).get("causes") or []
-    return found
+def _causes(body: Json) -> Collection[str]:
+    """Return the reasons that an answer gives."""
+    causes: Sequence[Json] = (body.get("details") or {}).get("causes") or []
+    return {cause.get("reason", "") for cause in causes}

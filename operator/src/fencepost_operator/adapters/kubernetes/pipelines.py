@@ -10,7 +10,6 @@ from typing import Final
 
 from fencepost_operator.adapters.kubernetes.api_server import METADATA_ONLY, NAMESPACES, ApiServer, Gone, Json, Resource
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
-from fencepost_operator.adapters.kubernetes.status_writes import replace_status
 from fencepost_operator.api import (
     FINALIZER,
     GROUP,
@@ -103,16 +102,9 @@ class KubernetesPipelines:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
-        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone.
-
-        What the CRD drops or refuses is not in what is returned.
-        """
-        place = pipeline.key
-
-        async def replace(body: Json) -> Json:
-            return await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
-
-        return read_pipeline(await replace_status(replace, self._body(pipeline) | {"status": write_status(status)}))
+        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
+        body, place = self._body(pipeline) | {"status": write_status(status)}, pipeline.key
+        return read_pipeline(await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body))
 
     async def set_finalizer(self, pipeline: Pipeline, *, present: bool) -> None:
         """Add or remove our finalizer, on condition of the resourceVersion. Raises Conflict."""

@@ -10,7 +10,6 @@ from typing import Final
 
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Gone, Json, NotServed, Resource
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
-from fencepost_operator.adapters.kubernetes.status_writes import replace_status
 from fencepost_operator.api import (
     FINALIZER,
     FINISHED_LABEL,
@@ -61,16 +60,9 @@ class KubernetesRewinds:
             return ()
 
     async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
-        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone.
-
-        What the CRD drops or refuses is not in what is returned.
-        """
-        place = rewind.key
-
-        async def replace(body: Json) -> Json:
-            return await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body)
-
-        return read_rewind(await replace_status(replace, self._body(rewind) | {"status": write_rewind_status(status)}))
+        """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
+        body, place = self._body(rewind) | {"status": write_rewind_status(status)}, rewind.key
+        return read_rewind(await self.api.replace(_STATUS, namespace=place.namespace, name=place.name, body=body))
 
     async def mark(self, rewind: Rewind, *, held: bool, finished: bool) -> None:
         """Set our finalizer and our label, on condition of the resourceVersion. Raises Conflict."""
