@@ -96,7 +96,7 @@ def is_object_name(text: str) -> bool:
 def with_fallback(fallback: StrEnum) -> BeforeValidator:
     """Read a word that this release does not know as the fallback: another release of the operator may have stored it.
 
-    A value that is no text stays an error.
+    A value that is not a string stays an error.
     """
     known = frozenset(type(fallback))
 

@@ -1,4 +1,4 @@
-"""What a status says of records that Kafka no longer has: the loss that waits for a person, and the accepted ones."""
+"""Records that Kafka no longer has, in the status: the loss that a user has to accept, and the accepted ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReplacedTopic(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossStatus(Model):
-    """The loss that the pipeline waits for a person with, until a run has claimed the fence without it.
+    """The loss that stops the pipeline until a user accepts it and a run has claimed the fence.
 
     `ranges` and `topics` have the first ones; `records` counts the offsets of all `partitions`.  `estimated`: the
     log is gone, so the ranges end where the driver last saw the log end.

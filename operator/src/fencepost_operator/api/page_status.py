@@ -1,4 +1,4 @@
-"""What somebody is told about a pipeline, and who was: the outbox that survives the operator's process."""
+"""The pages about a pipeline, and the receivers that have them: an outbox that survives the operator's process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost_operator.api.fields import Model, PageSeverity
 
 
 class PageState(StrEnum):
-    """What a receiver was told last about an incident."""
+    """The last page about an incident that a receiver has."""
 
     OPENED = "opened"
     RESOLVED = "resolved"
@@ -18,7 +18,7 @@ class PageState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSent(Model):
-    """One receiver that was told. `receiver` is its id, which says nothing of the Secret's content."""
+    """A page that one receiver has. `receiver` is its id, which reveals nothing of the Secret's content."""
 
     receiver: str
     at: datetime
@@ -27,7 +27,7 @@ class PageSent(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageStatus(Model):
-    """One incident: at most one per reason, until it is over and every receiver was told.
+    """One incident: at most one per reason, until it is over and every receiver has that page.
 
     `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
     an incident is over when none comes for a while.  `quiet_since` is since when the condition is gone, None while it
@@ -46,7 +46,7 @@ class PageStatus(Model):
 
     @property
     def wanted(self) -> PageState:
-        """What each receiver is to be told."""
+        """The page that each receiver should have."""
         return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
     def is_reported_to(self, receiver: str) -> bool:

@@ -152,7 +152,7 @@ def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
-    """Yield what is wrong between fields that are right each by itself."""
+    """Yield the contradictions between fields that are each valid alone."""
     if (servers := spec.source.bootstrap_servers.count(",") + 1) > MOST_SERVERS:
         yield Violation(
             "spec.source.kafka.bootstrapServers",

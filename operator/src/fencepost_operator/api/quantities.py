@@ -24,7 +24,7 @@ MEBIBYTE: Final = 1024 * 1024
 _LONGEST: Final = 64
 """Characters of a quantity or a duration; the CRD allows 20."""
 _LONGEST_DURATION: Final = 365 * 24 * 3600.0
-"""Seconds. The sum of a time and a much longer duration is no time in Python."""
+"""Seconds. Python cannot represent the sum of a time and a much longer duration."""
 _LARGEST_EXPONENT: Final = 18
 _LIMIT: Final = 2**63
 """Kubernetes holds a quantity in 64 bits. The integer of a larger one may take minutes to compute."""
@@ -84,7 +84,7 @@ def jvm_memory(size: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds for a person: '45 s', '5 min', '1 h 30 min'."""
+    """Return seconds as people read them: '45 s', '5 min', '1 h 30 min'."""
     whole = max(0, round(seconds))
     if whole < 60:  # noqa: PLR2004 - a minute
         return f"{whole} s"

@@ -31,7 +31,7 @@ class ReconcileConfig:
     transaction_timeout: float = 120.0
     """How long an open transaction may hold a partition before it is reported; a producer's own default is 60 s."""
     stale_run_timeout: float = 60.0
-    """How long a run that is not the recorded one may take to end by itself."""
+    """How long a run that is not the recorded one may take to end on its own."""
     credentials_timeout: float = 60.0
     """How long a deletion waits for a deleted Secret with the checkpoint's credentials to come back."""
     abandon_timeout: float = 300.0
@@ -49,6 +49,6 @@ class ReconcileConfig:
     run_history_limit: int = 3
     """How many ended runs are kept for inspection."""
     page_not_ready_after: float = 600.0
-    """How long a pipeline may be on its way, apart from planned steps, before somebody is paged."""
+    """How long a pipeline may be not Ready, apart from planned steps, before the operator pages."""
     page_resolve_after: float = 300.0
     """For how long the cause of an incident must be gone until the incident is over."""

@@ -18,7 +18,7 @@ from fencepost_operator.api.spec import Spec, Violation
 from fencepost_operator.api.vocabulary import GROUP, KIND, VERSION
 
 _DIGITS: Final = 20
-"""Hexadecimal, of the content's SHA-256: nobody finds other content of the same name."""
+"""Hexadecimal, of the content's SHA-256: finding other content of the same name is infeasible."""
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{_DIGITS}}}")
 
 
@@ -26,7 +26,7 @@ _DIGEST: Final = re.compile(f"[0-9a-f]{{{_DIGITS}}}")
 class Revision:
     """A spec as `written`, and the hash of each ConfigMap that its code or its environment comes from.
 
-    `config_maps` maps 'ConfigMap/name' to the hash, None where there was none.
+    `config_maps` maps 'ConfigMap/name' to the hash, None where the ConfigMap did not exist.
     """
 
     name: str

@@ -93,7 +93,7 @@ class StepStatus(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget(Model):
-    """Where the pipeline goes on: all partitions of the fence row after the rewind.
+    """Where the pipeline continues: all partitions of the fence row after the rewind.
 
     A partition that the row has and `offsets` has not leaves the row. `leader_epochs` are those of a snapshot.
     """
@@ -107,7 +107,7 @@ class ResolvedTarget(Model):
 class RewindStatus(Model):
     """How far a rewind is. `observed_generation` is -1 before the first look.
 
-    `epoch` is the one in which nobody drives the pipeline while it is rewound, recorded before the fence is taken over;
+    `epoch` is the one without a driver, in which the pipeline is rewound, recorded before the fence is taken over;
     `unclaimed_epoch` the one before it where no driver has claimed that one, so that none can write under it;
     `version` the row's when the target was recorded, one before the offsets are set.  `backup` is the snapshot of the
     row before the rewind.  `rows_to_delete` were counted before anything was stopped, in `estimated_seconds`.

@@ -73,7 +73,7 @@ class Rollback(StrEnum):
 
 
 class PoisonAction(StrEnum):
-    """What becomes of a record that fails alone."""
+    """What happens to a record that fails alone."""
 
     STOP = "stop"
     DEAD_LETTER = "deadLetter"
@@ -308,9 +308,9 @@ class StableAfterSpec(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeSpec(Model):
-    """What becomes of a new spec that fails before it is stable.
+    """What happens to a new spec that fails before it is stable.
 
-    `max_attempts` bounds its runs that fail by themselves, in a row and without progress, within `deadline` of its
+    `max_attempts` bounds its runs that fail on their own, in a row and without progress, within `deadline` of its
     first one.
     """
 
@@ -331,7 +331,7 @@ class OnPoisonSpec(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotsSpec(Model):
-    """When what is committed is copied, in seconds (0: never by itself), and how many copies are kept, for how long."""
+    """How often the committed offsets are copied, in seconds (0: only on request), and how many copies are kept."""
 
     every: Seconds = 3600.0
     keep_count: Annotated[Positive, At("keep", "count")] = 100

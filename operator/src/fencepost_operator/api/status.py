@@ -52,7 +52,7 @@ class RunStatus(Model):
     disruption: str | None = None
     """Why Kubernetes ended its pod, in Kubernetes' word; the pod itself may be gone when its end is judged."""
     finishes: bool | None = None
-    """It only finishes a batch that its code began, and ends by itself."""
+    """The run only finishes a batch that its code began, and then ends."""
     first_recorded_at: datetime | None = None
     """When the first run of the same spec in a row was recorded."""
     commits: int | None = None
@@ -89,8 +89,8 @@ class CommittedStatus(Model):
 
     `since` is when the offsets last moved or records began to wait for them, None while nothing waits.
     A new partition that the growth barrier holds back does not count as waiting.
-    `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: nobody replaces
-    a driver for the outage of what it depends on.  `done` is what the driver reported of the batch that begins at
+    `observable_since` is since when Kafka and Cassandra have both answered, None while one does not: no driver is
+    replaced for an outage of its dependencies.  `done` is what the driver reported of the batch that begins at
     `version`, and `done_at` when that last grew.  Where only the driver may connect to Kafka, `signed` is Cassandra's
     time of its newest sign of life, and `alive_at` when that, or a commit after it, was first seen.
     """
@@ -264,7 +264,7 @@ class StableStatus(Model):
 class RollbackStatus(Model):
     """A spec that failed and was replaced by a stable one, until the spec changes or another attempt is asked for.
 
-    `revision` is the one in effect and `failed` the one that is not; `failed_spec` and `retry` tell whether the object
+    `revision` is the one in effect and `failed` the one that is not; `failed_spec` and `retry` show whether the object
     still asks for that same one.
     """
 
@@ -377,6 +377,6 @@ class Status(Model):
     restarted_at: tuple[datetime, ...] = ()
     """When the last four runs replaced one that had failed."""
     pages: tuple[PageStatus, ...] = ()
-    """What somebody is told; written together with the condition that causes it."""
+    """Written together with the condition that causes them."""
     planned_restart_since: datetime | None = None
     """Since when a healthy run is replaced by plan, until its successor streams; it counts for the fleet's limit."""

@@ -31,7 +31,7 @@ def revision_in(pipeline: str, code: str | None) -> str:
 
 
 def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
-    """Return the hash of all that decides which rows become of which records; sizes and connections do not count."""
+    """Return the hash of everything that decides which rows a record produces; sizes and connections do not count."""
     job, cluster = spec.job, spec.cluster
     content: dict[str, Any] = {
         "images": [job.image, cluster.image or job.image],

@@ -1,4 +1,4 @@
-"""What a run is told, in the contract's words."""
+"""The configuration of a run, as the contract defines it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def driver_config(
     """Return the configuration of the run of an epoch on a generation of the cluster.
 
     `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit; `isolate` makes the run
-    cut a failing batch down to the record that fails.  `code` names it in the fence row, and `finish_until` is where it
-    ends by itself, if it does.
+    cut a failing batch down to the record that fails.  `code` names it in the fence row, and `finish_until` is where
+    the run ends on its own, if it does.
     """
     checkpoint = spec.checkpoint
     sinks = tuple(_sink(sink) for sink in spec.sinks)

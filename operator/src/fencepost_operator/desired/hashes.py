@@ -146,7 +146,7 @@ def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, A
     poison = spec.on_poison
     usual = {field.name: default_of(field) for field in fields(spec)}["batch_interval"]
     interval = {"batchInterval": spec.batch_interval} if spec.batch_interval != usual else {}
-    # A run is told about dead letters where it writes some.
+    # A run's configuration has dead letters only where it writes some.
     dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
     return {
         "job": _set_in(spec.job),

@@ -28,7 +28,7 @@ def count_job_name(rewind: Rewind) -> str:
 
 
 def purge_job_name(rewind: Rewind, epoch: int) -> str:
-    """Return the name of the Job that deletes, while nobody drives the pipeline in this epoch."""
+    """Return the name of the Job that deletes rows in this epoch, which has no driver."""
     return f"{rewind.pipeline}-purge-{epoch}"
 
 

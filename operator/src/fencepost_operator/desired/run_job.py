@@ -45,7 +45,7 @@ def run_job(
     spec_hash: str,
     avoided_nodes: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the manifest of the run that `config` tells."""
+    """Return the manifest of the run that `config` configures."""
     key, marks = pipeline.key, labels.run_labels(pipeline.key, config.epoch)
     notes = {labels.SPEC_HASH: spec_hash, labels.GENERATION: str(generation)}
     return {

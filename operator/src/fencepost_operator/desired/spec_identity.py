@@ -11,12 +11,12 @@ from fencepost_operator.desired.hashes import BOUNDS, bounds_hash, config_map_ha
 
 
 def identity(spec: Spec, references: Mapping[str, str | None]) -> str:
-    """Return what tells a spec that needs another run from this one: its code and settings, but no password."""
+    """Return what differs for a spec that needs another run: its code and settings, but no password."""
     return fingerprints(spec, config_map_hashes(spec, references)).run
 
 
 def attempt(spec: Spec, references: Mapping[str, str | None]) -> str:
-    """Return what tells a spec that may succeed where this one failed: its identity, and the bounds of its batches."""
+    """Return what differs for a spec that may succeed where this one failed: its identity and its batches' bounds."""
     bounds = bounds_hash(spec)
     return f"{identity(spec, references)}/{bounds}" if bounds else identity(spec, references)
 
