@@ -41,7 +41,7 @@ def row() -> FenceRow:
     return FenceRow(pipeline=f"contract/{uuid.uuid4()}/p", owner="cluster/cr")
 
 
-def test_a_row_that_is_not_there_is_none(table: FenceTable, row: FenceRow) -> None:
+def test_a_missing_row_is_read_as_none(table: FenceTable, row: FenceRow) -> None:
     assert table.read(row.pipeline) is None
 
 

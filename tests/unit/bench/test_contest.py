@@ -37,7 +37,7 @@ def test_a_group_that_is_mounted_twice_counts_once() -> None:
     assert cpu.by_pod(f"{SLICE}/cpuacct.usage:2000\n./again/{SLICE[2:]}/cpuacct.usage:3000\n") == {UID: 3.0}
 
 
-def test_what_is_no_pod_is_left_out() -> None:
+def test_a_group_outside_of_pods_is_left_out() -> None:
     assert cpu.by_pod("./system.slice/cpuacct.usage:5\ngrep: ./x: No such device\n\n") == {}
 
 
@@ -54,7 +54,7 @@ class Node:
         return f"{SLICE}/cpu.stat:usage_usec {self.spent}"
 
 
-def test_a_meter_tells_what_was_used_at_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_returns_what_was_used_until_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(second // 3) for second in range(99))  # three readings a look: one of them of the silent node
     monkeypatch.setattr(cpu, "time", SimpleNamespace(time=lambda: next(clock)))
     meter = cpu.Meter(Node())
@@ -76,7 +76,7 @@ def test_the_span_leaves_out_the_small_batches_at_both_ends() -> None:
 
 
 @pytest.mark.parametrize("marks", [[], [Mark(1, 100)], [Mark(1, 100), Mark(2, 3)]])
-def test_one_full_batch_is_no_span(marks: list[Mark]) -> None:
+def test_a_span_needs_two_full_batches(marks: list[Mark]) -> None:
     with pytest.raises(ContestError, match="more rows"):
         span(marks)
 
@@ -188,7 +188,7 @@ def test_a_contestant_that_fails_is_a_note_and_measured_by_the_next_call(
     assert second.notes == ["Fencepost / Structured Streaming: 1.00, 1.00"]
 
 
-def test_growth_and_memtables_go_on_after_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_and_memtables_continue_after_a_part_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(_scene: object, variant: growth.Variant) -> tuple[list[float], float, int]:
         if variant.partitions == 1_000:
             raise ValueError("no batch of 10,000 records")

@@ -67,7 +67,7 @@ UNCLEAN = replace(
 
 
 @pytest.mark.parametrize("seen", [SEEN, UNCLEAN])
-def test_nothing_is_said_of_what_is_as_it_must_be(seen: Seen) -> None:
+def test_a_correct_outcome_has_no_violations(seen: Seen) -> None:
     assert violations(seen) == []
 
 

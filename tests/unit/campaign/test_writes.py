@@ -37,7 +37,7 @@ def test_a_job_that_the_operator_created_is_a_write_and_a_copy_is_not() -> None:
 
 
 def test_a_deletion_begins_once() -> None:
-    """What changes while an object goes is no new deletion."""
+    """A change of an object that is being deleted does not delete it again."""
     leaving = found(deletionTimestamp="2026-01-01T00:00:00Z")
     assert writes.is_deletion(Change("MODIFIED", found(), leaving))
     assert not writes.is_deletion(Change("MODIFIED", leaving, leaving))

@@ -77,7 +77,7 @@ def test_the_operator_finds_what_the_chart_names(pipeline: Pipeline, cluster: li
     assert master == names.master_url(name, GENERATION, namespace="flights", cluster_domain="k8s.example")
 
 
-def test_the_operators_selector_is_of_the_workers_and_of_nobody_else(pipeline: Pipeline, cluster: list[Object]) -> None:
+def test_the_operators_selector_matches_only_the_workers(pipeline: Pipeline, cluster: list[Object]) -> None:
     wanted = dict(pair.split("=") for pair in labels.worker_selector(pipeline.key.name, GENERATION).split(","))
     for item in cluster:
         if item["kind"] == "StatefulSet":

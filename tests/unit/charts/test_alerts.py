@@ -87,7 +87,7 @@ def test_the_prometheus_operators_kinds_are_installed_where_the_cluster_knows_th
         ({"serviceMonitor.enabled": False, "prometheusRule.job": "pods"}, "pods"),
         ({"serviceMonitor.enabled": True, "prometheusRule.job": "pods"}, "pods"),
     ],
-    ids=["ServiceMonitor", "nobody scrapes", "another job", "both"],
+    ids=["ServiceMonitor", "not scraped", "another job", "both"],
 )
 def test_only_a_job_that_scrapes_the_operator_can_say_that_it_is_down(values: dict[str, Any], job: str | None) -> None:
     """Without one, the alert would fire from the installation on."""

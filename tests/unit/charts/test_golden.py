@@ -1,4 +1,4 @@
-"""Both charts against what they rendered to when somebody last looked.
+"""Both charts against what they rendered to at the last review.
 
 `UPDATE_GOLDEN=1 pytest tests/unit/charts/test_golden.py` rewrites the files; look at the
 difference before committing it.

@@ -1,4 +1,4 @@
-"""What `helm install` says at its end: who is told when something needs a person, and a warning while nobody is."""
+"""What `helm install` says at its end: who receives pages, and a warning without a receiver."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def notes(chart: Path, values: Mapping[str, Any], *kinds: str, options: Sequence
         "heartbeat",
         "pages and heartbeat",
         "alerts",
-        "alerts that nobody scrapes for",
+        "alerts of metrics that are not scraped",
         "alerts of a job of one's own",
         "all",
     ],
 )
-def test_the_notes_say_who_is_told_and_warn_while_nobody_is(
+def test_the_notes_name_the_receivers_of_pages_and_warn_without_one(
     chart: Path, values: Mapping[str, Any], said: set[str]
 ) -> None:
     found = notes(chart, values)

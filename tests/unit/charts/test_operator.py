@@ -138,7 +138,7 @@ def test_one_operator_is_stopped_before_the_next_and_of_several_none_is_missed()
 
 
 @pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
-def test_replicas_share_one_lease_and_each_is_told_apart_by_its_pod(found: list[Object]) -> None:
+def test_replicas_share_one_lease_and_their_pods_distinguish_them(found: list[Object]) -> None:
     settings = Settings.from_environment(environment(found))
     assert settings.holder == "fencepost-0_1-2-3"
     (role,) = [item for item in found if item["kind"] == "Role" and item["metadata"]["name"].endswith("-lease")]

@@ -34,7 +34,7 @@ REVIEWS: Final = {
     ("create", "subjectaccessreviews.authorization.k8s.io"),
 }
 BLOCKS_DELETION: Final = ("update", f"{PLURAL}.{GROUP}/finalizers")
-"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement; nobody calls it."""
+"""Asked for by the admission plugin OwnerReferencesPermissionEnforcement; no code calls it."""
 
 
 def modules() -> list[ModuleType]:
@@ -100,7 +100,7 @@ def rights(request: pytest.FixtureRequest) -> set[Right]:
     return granted(objects("fencepost", values={"watchNamespaces": request.param, **AUTHENTICATED}))
 
 
-def test_nobody_is_asked_for_where_metrics_are_open() -> None:
+def test_open_metrics_need_no_reviews() -> None:
     assert not REVIEWS & granted(objects("fencepost", "default"))
     assert asked() >= REVIEWS
 
@@ -110,9 +110,9 @@ def test_the_calls_are_found() -> None:
     assert {("create", "jobs.batch"), ("get", "configmaps"), ("update", f"{PLURAL}.{GROUP}/status")} <= found
 
 
-def test_whatever_is_asked_for_is_granted(rights: set[Right]) -> None:
+def test_each_right_that_is_used_is_granted(rights: set[Right]) -> None:
     assert sorted(asked() - rights) == []
 
 
-def test_nothing_is_granted_that_nobody_asks_for(rights: set[Right]) -> None:
+def test_each_right_that_is_granted_is_used(rights: set[Right]) -> None:
     assert sorted(rights - asked()) == []

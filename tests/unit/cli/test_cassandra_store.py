@@ -1,4 +1,4 @@
-"""What the command line takes from a Cassandra that an author names, and what it tells of a refusal."""
+"""What the command line takes from a Cassandra that an author names, and how it reports a refusal."""
 
 from __future__ import annotations
 

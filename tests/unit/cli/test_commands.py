@@ -20,15 +20,15 @@ def world() -> World:
 
 
 def test_the_fence_row_is_shown_with_its_lag_against_kafka(world: World) -> None:
-    told = world.json("fence", "show", "shop/orders")
-    assert (told["pipeline"], told["epoch"], told["driver"]) == (ROW, 2, "pod-2")
-    assert told["partitions"] == [
+    printed = world.json("fence", "show", "shop/orders")
+    assert (printed["pipeline"], printed["epoch"], printed["driver"]) == (ROW, 2, "pod-2")
+    assert printed["partitions"] == [
         {"partition": "orders/0", "committed": 12, "planned": 12, "end": 15, "lag": 3, "leaderEpoch": None}
     ]
-    assert (told["lag"], told["endsFrom"]) == (3, "kafka")
+    assert (printed["lag"], printed["endsFrom"]) == (3, "kafka")
 
 
-def test_a_person_reads_the_same(world: World) -> None:
+def test_a_terminal_shows_the_same(world: World) -> None:
     ended = world.run("fence", "show", "orders", "-n", "shop")
     assert ended.exit_code == 0
     assert "pod-2" in ended.stdout
@@ -38,8 +38,8 @@ def test_a_person_reads_the_same(world: World) -> None:
 
 def test_without_kafka_the_ends_are_those_that_the_driver_saw(world: World) -> None:
     world.log = CliError("Kafka at kafka:9092 did not answer", remedy="look")
-    told = world.json("fence", "show", "shop/orders")
-    assert (told["lag"], told["endsFrom"]) == (2, "fence")
+    printed = world.json("fence", "show", "shop/orders")
+    assert (printed["lag"], printed["endsFrom"]) == (2, "fence")
     assert "driver last saw" in world.run("fence", "show", "shop/orders").stderr
 
 
@@ -77,7 +77,7 @@ def test_the_history_of_several_hours_is_read_as_far_as_it_is_asked_for() -> Non
     assert [(change["kind"], change["contiguous"]) for change in late] == [("commit", True), ("claim", True)]
 
 
-def test_a_history_without_an_end_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_is_too_long_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fencepost_cli.history.reading, "MOST", 3)
     ended = world.run("fence", "history", "shop/orders", "--limit", "0")
     assert (ended.exit_code, ended.stdout) == (2, "")
@@ -85,30 +85,30 @@ def test_a_history_without_an_end_is_told(world: World, monkeypatch: pytest.Monk
 
 
 def test_an_honest_history_and_a_full_sink_verify(world: World) -> None:
-    told = world.json("fence", "verify", "shop/orders", "--exact")
-    assert (told["ok"], told["findings"]) == (True, [])
-    assert told["history"] == {
+    printed = world.json("fence", "verify", "shop/orders", "--exact")
+    assert (printed["ok"], printed["findings"]) == (True, [])
+    assert printed["history"] == {
         "changes": 8, "commits": 3, "takeovers": 2, "rewinds": 0, "firstEpoch": 0, "lastEpoch": 2, "gaps": 0,
         "complete": True,
     }  # fmt: skip
-    (part,) = told["sinks"][0]["partitions"]
+    (part,) = printed["sinks"][0]["partitions"]
     assert (part["from"], part["fromKnown"], part["until"], part["missing"], part["repeated"]) == (0, True, 12, 0, 0)
 
 
-def test_a_missing_row_is_told_and_with_exact_it_is_an_error(world: World) -> None:
+def test_a_missing_row_is_reported_and_with_exact_it_is_an_error(world: World) -> None:
     world.positions_of["shop.orders"].remove(("orders", 0, 4))
-    told = world.json("fence", "verify", "shop/orders")
-    assert told["sinks"][0]["partitions"][0]["missing"] == 1
-    assert told["sinks"][0]["partitions"][0]["holes"] == [{"from": 4, "until": 5}]
-    told = world.json("fence", "verify", "shop/orders", "--exact", code=1)
-    assert told["findings"] == ["sink orders, orders/0: 1 committed offsets have no row"]
+    printed = world.json("fence", "verify", "shop/orders")
+    assert printed["sinks"][0]["partitions"][0]["missing"] == 1
+    assert printed["sinks"][0]["partitions"][0]["holes"] == [{"from": 4, "until": 5}]
+    printed = world.json("fence", "verify", "shop/orders", "--exact", code=1)
+    assert printed["findings"] == ["sink orders, orders/0: 1 committed offsets have no row"]
     ended = world.run("fence", "verify", "shop/orders", "--exact")
     assert ended.exit_code == 1
     assert "no row: orders/0 [4, 5)" in ended.stdout
 
 
 def test_a_hole_of_any_size_is_passed_at_once() -> None:
-    """Injected: a committed offset that somebody wrote into the row by hand."""
+    """Injected: a committed offset that was written into the row by hand."""
     found = Offsets()
     for offset in (3, 2**40):
         found.add(offset)
@@ -117,8 +117,8 @@ def test_a_hole_of_any_size_is_passed_at_once() -> None:
 
 def test_a_row_beyond_what_was_planned_is_always_an_error(world: World) -> None:
     world.positions_of["shop.orders"].append(("orders", 0, 13))
-    told = world.json("fence", "verify", "shop/orders", code=1)
-    assert told["findings"] == ["sink orders, orders/0: 1 offsets have rows and were never planned"]
+    printed = world.json("fence", "verify", "shop/orders", code=1)
+    assert printed["findings"] == ["sink orders, orders/0: 1 offsets have rows and were never planned"]
 
 
 def test_rows_of_the_batch_in_progress_are_none_of_the_errors(world: World) -> None:
@@ -144,16 +144,16 @@ def test_a_sink_without_coordinates_is_named_and_not_compared(world: World) -> N
 def test_a_row_that_was_changed_by_hand_is_found(world: World) -> None:
     assert world.row is not None
     world.row = replace(world.row, offsets={"orders/0": 11})
-    told = world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)
-    assert "version 7: the fence row is not what the history recorded" in told["findings"][0]
+    printed = world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)
+    assert "version 7: the fence row is not what the history recorded" in printed["findings"][0]
 
 
 def test_offsets_that_go_back_are_found(world: World) -> None:
     rows = story()
     back = replace(rows[-1], version=8, clock=rows[-1].clock + 1, offsets={"orders/0": 8})
     world.row, world.records = back, history([*rows, back])
-    told = world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)
-    assert any("orders/0 went back from 12 to 8" in finding for finding in told["findings"])
+    printed = world.json("fence", "verify", "shop/orders", "--no-sinks", code=1)
+    assert any("orders/0 went back from 12 to 8" in finding for finding in printed["findings"])
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_offsets_that_go_back_are_found(world: World) -> None:
         ("TopicDeleted", 12, 14, {}),
     ],
 )
-def test_a_claim_that_goes_on_without_an_accepted_loss_is_no_finding(
+def test_a_claim_that_continues_after_an_accepted_loss_is_not_a_finding(
     world: World, reason: str, start: int, until: int, offsets: dict[str, int]
 ) -> None:
     rows = story()
@@ -182,8 +182,8 @@ def test_a_claim_that_goes_on_without_an_accepted_loss_is_no_finding(
 
 def test_a_last_change_that_is_not_on_record_is_a_gap_and_no_error(world: World) -> None:
     del world.records[-2:]
-    told = world.json("fence", "verify", "shop/orders", "--no-sinks")
-    assert (told["history"]["gaps"], told["history"]["complete"]) == (1, False)
+    printed = world.json("fence", "verify", "shop/orders", "--no-sinks")
+    assert (printed["history"]["gaps"], printed["history"]["complete"]) == (1, False)
 
 
 def test_two_clocks_at_the_turn_of_an_hour_do_not_make_a_finding() -> None:
@@ -208,7 +208,7 @@ def test_the_addresses_of_this_machine_replace_those_of_the_spec(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         (["offsets", "shop/nothing"], "pipeline shop/nothing not found"),
         (["offsets", "a/b/c"], "names no pipeline"),
@@ -218,17 +218,17 @@ def test_the_addresses_of_this_machine_replace_those_of_the_spec(world: World) -
         (["fence", "history", "shop/orders", "--since", "yesterday"], "neither an age nor a time"),
     ],
 )
-def test_a_failure_is_two_lines_and_exit_code_2(world: World, words: list[str], told: str) -> None:
+def test_a_failure_is_two_lines_and_exit_code_2(world: World, words: list[str], printed: str) -> None:
     ended = world.run(*words)
     assert ended.exit_code == 2
     assert ended.stdout == ""
     error, remedy = ended.stderr.splitlines()
     assert error.startswith("error: ")
-    assert told in error
+    assert printed in error
     assert remedy.startswith("remedy: ")
 
 
-def test_a_row_that_is_not_there_is_told_with_the_scope(world: World) -> None:
+def test_a_missing_row_is_reported_with_the_scope(world: World) -> None:
     world.row, world.scope = None, None
     ended = world.run("fence", "show", "shop/orders")
     assert ended.exit_code == 2
@@ -236,8 +236,8 @@ def test_a_row_that_is_not_there_is_told_with_the_scope(world: World) -> None:
     assert "pass --scope" in ended.stderr
 
 
-def test_an_error_of_the_program_is_no_traceback(world: World) -> None:
-    world.records = [replace(world.records[0], offsets=None)]  # type: ignore[arg-type]  # as nobody ever writes it
+def test_an_error_of_the_program_prints_no_traceback(world: World) -> None:
+    world.records = [replace(world.records[0], offsets=None)]  # type: ignore[arg-type]  # as no writer stores it
     ended = world.run("fence", "history", "shop/orders")
     assert ended.exit_code == 2
     assert "Traceback" not in ended.output

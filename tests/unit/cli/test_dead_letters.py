@@ -1,4 +1,4 @@
-"""`fencepost dead-letters`: pages, what a person sees of hostile content, and retries that are stopped in between."""
+"""`fencepost dead-letters`: pages, what a terminal shows of hostile content, and retries that stop midway."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def world() -> World:
 
 
 def test_letters_are_listed_by_place_and_page(world: World) -> None:
-    told = world.json("dead-letters", "list", "shop/orders")
-    assert [one["offset"] for one in told["deadLetters"]] == [2, 5, 9]
-    assert told["next"] is None
+    printed = world.json("dead-letters", "list", "shop/orders")
+    assert [one["offset"] for one in printed["deadLetters"]] == [2, 5, 9]
+    assert printed["next"] is None
     first = world.json("dead-letters", "list", "shop/orders", "--limit", "2")
     assert ([one["offset"] for one in first["deadLetters"]], first["next"]) == ([2, 5], "orders/0@5")
     second = world.json("dead-letters", "list", "shop/orders", "--limit", "2", "--after", first["next"])
@@ -68,11 +68,11 @@ def test_letters_outlive_the_fence_row_of_a_partition_that_is_named(world: World
 def test_a_search_that_finds_nothing_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: more letters than one command reads, none of them in the time that is asked for."""
     monkeypatch.setattr(dead_letters, "MOST_LOOKED_AT", 2)
-    told = world.json("dead-letters", "list", "shop/orders", "--before", "90d")
-    assert (told["deadLetters"], told["next"]) == ([], "orders/0@5")
+    printed = world.json("dead-letters", "list", "shop/orders", "--before", "90d")
+    assert (printed["deadLetters"], printed["next"]) == ([], "orders/0@5")
 
 
-def test_a_fence_row_of_too_many_partitions_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fence_row_of_too_many_partitions_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "MOST_PARTITIONS", 0)
     ended = world.run("dead-letters", "list", "shop/orders")
     assert ended.exit_code == 2
@@ -80,9 +80,9 @@ def test_a_fence_row_of_too_many_partitions_is_told(world: World, monkeypatch: p
 
 
 def test_one_letter_is_shown_whole(world: World) -> None:
-    told = world.json("dead-letters", "show", "shop/orders", "orders", "0", "5")
-    assert told["value"] == {"encoding": "utf-8", "data": '{"n": 1}'}
-    assert told["headers"] == [{"key": "trace", "value": {"encoding": "base64", "data": "AP8="}}]
+    printed = world.json("dead-letters", "show", "shop/orders", "orders", "0", "5")
+    assert printed["value"] == {"encoding": "utf-8", "data": '{"n": 1}'}
+    assert printed["headers"] == [{"key": "trace", "value": {"encoding": "base64", "data": "AP8="}}]
     shown = world.run("dead-letters", "show", "shop/orders", "orders", "0", "5").stdout
     assert '    File "job.py"' in shown
     assert "Header trace: 2 bytes, in hexadecimal" in shown
@@ -120,8 +120,8 @@ def retry(*words: str) -> list[str]:
 
 
 def test_a_retried_record_says_where_it_comes_from_and_the_letter_where_it_went(world: World) -> None:
-    told = world.json(*retry("--from-offset", "5", "--until-offset", "9"))
-    (one,) = told["deadLetters"]
+    printed = world.json(*retry("--from-offset", "5", "--until-offset", "9"))
+    (one,) = printed["deadLetters"]
     assert (one["offset"], one["to"], one["leftOut"]) == (5, "orders/0@100", None)
     (sent,) = world.produced
     assert sent == NewRecord(
@@ -175,8 +175,12 @@ def test_what_kafka_refuses_is_not_marked(world: World) -> None:
 
 
 def test_a_dry_run_sends_and_marks_nothing(world: World) -> None:
-    told = world.json("dead-letters", "retry", "shop/orders", "--all", "--dry-run")
-    assert [(one["offset"], one["to"]) for one in told["deadLetters"]] == [(2, "orders"), (5, "orders"), (9, "orders")]
+    printed = world.json("dead-letters", "retry", "shop/orders", "--all", "--dry-run")
+    assert [(one["offset"], one["to"]) for one in printed["deadLetters"]] == [
+        (2, "orders"),
+        (5, "orders"),
+        (9, "orders"),
+    ]
     assert world.produced == []
 
 
@@ -192,36 +196,36 @@ def test_a_dry_run_sends_and_marks_nothing(world: World) -> None:
 def test_what_cannot_be_sent_is_left_out_with_the_reason(world: World, change: dict[str, object], why: str) -> None:
     world.kept_letters.clear()
     world.keep(replace(made(5), **change))  # type: ignore[arg-type]
-    told = world.json(*retry("--all"), code=1)
-    assert why in told["deadLetters"][0]["leftOut"]
+    printed = world.json(*retry("--all"), code=1)
+    assert why in printed["deadLetters"][0]["leftOut"]
     assert world.produced == []
 
 
 def test_a_topic_that_is_no_longer_read_needs_another_one(world: World) -> None:
     kafka = {"bootstrapServers": "kafka:9092", "topics": ["others"]}
     world.spec_changes = {"source": {"kafka": kafka}}
-    told = world.json(*retry("--topic", "orders", "--partition", "0"), code=1)
-    assert "no longer reads topic orders" in told["deadLetters"][0]["leftOut"]
+    printed = world.json(*retry("--topic", "orders", "--partition", "0"), code=1)
+    assert "no longer reads topic orders" in printed["deadLetters"][0]["leftOut"]
     world.json(*retry("--topic", "orders", "--partition", "0", "--to-topic", "others"))
     assert {(one.topic, one.partition) for one in world.produced} == {("others", None)}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         (["--yes"], "nothing says which dead letters"),
         (["--all"], "cannot ask for confirmation without a terminal"),
         (["--all", "--yes", "--kafka", "x"], "is not an address"),
     ],
 )
-def test_nothing_is_sent_by_mistake(world: World, words: list[str], told: str) -> None:
+def test_nothing_is_sent_by_mistake(world: World, words: list[str], printed: str) -> None:
     ended = world.run("dead-letters", "retry", "shop/orders", *words)
     assert ended.exit_code == 2
-    assert told in ended.stderr
+    assert printed in ended.stderr
     assert world.produced == []
 
 
-def test_a_record_of_a_topic_that_was_recreated_goes_there_only_when_a_person_says_so(world: World) -> None:
+def test_a_record_of_a_topic_that_was_recreated_is_sent_there_only_on_request(world: World) -> None:
     """Injected: Kafka has another topic of that name; an offset of the old one says nothing about the new one."""
     world.kept_letters.clear()
     world.keep(made(500, topic_id="deleted"))
@@ -241,7 +245,7 @@ def test_a_retry_asks_kafka_for_the_topic_and_not_the_fence_row(world: World) ->
     assert world.produced == []
 
 
-def test_letters_of_two_topics_of_one_name_are_told_apart(world: World) -> None:
+def test_letters_of_two_topics_of_one_name_are_distinguished(world: World) -> None:
     world.keep(made(5, topic_id="deleted", value=b"old"))
     first = world.json("dead-letters", "list", "shop/orders", "--limit", "2")
     assert [(one["offset"], one["topicId"]) for one in first["deadLetters"]] == [(2, "id"), (5, "deleted"), (5, "id")]

@@ -108,8 +108,8 @@ def returned(address: tuple[str, int], sent: bytes) -> bytes:
 
 
 def test_connections_reach_the_pod_and_come_back_whole(server: PortForwardServer) -> None:
-    told = list[str]()
-    with PortForwards(server.configuration, "shop", told.append) as forwards:
+    messages = list[str]()
+    with PortForwards(server.configuration, "shop", messages.append) as forwards:
         dial = forwards.dial("spec.checkpoint.cassandra.contactPoints", "--cassandra")
         assert dial("localhost", 9042) == ("localhost", 9042)
         address = dial(NAME, 9042)
@@ -118,19 +118,19 @@ def test_connections_reach_the_pod_and_come_back_whole(server: PortForwardServer
         many = [os.urandom(3_000_000) for _ in range(4)]
         with ThreadPoolExecutor() as pool:
             assert list(pool.map(lambda sent: returned(address, sent), many)) == many
-    assert told == [f"{NAME}:9042 is reached through the API server, in pod data/db-0"]
+    assert messages == [f"{NAME}:9042 is reached through the API server, in pod data/db-0"]
     assert set(server.opened) == {("db-0", 9043)}
     assert server.bearers == {"Bearer a-token"}
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
 
 
-def test_a_pod_that_refuses_is_told_and_ends_the_connection(server: PortForwardServer) -> None:
+def test_a_pod_that_refuses_is_reported_and_ends_the_connection(server: PortForwardServer) -> None:
     server.behind.clear()
-    told = list[str]()
-    with PortForwards(server.configuration, "shop", told.append) as forwards:
+    messages = list[str]()
+    with PortForwards(server.configuration, "shop", messages.append) as forwards:
         assert returned(forwards.dial("spec.x", "--cassandra")(NAME, 9042), b"hello") == b""
-    assert told[1:] == ["a connection to Service data/db, port 9042, ended: connection refused"]
+    assert messages[1:] == ["a connection to Service data/db, port 9042, ended: connection refused"]
 
 
 @pytest.mark.parametrize("forbidden", ["services", "pods", "portforward"])

@@ -34,8 +34,8 @@ def restore(*words: str) -> list[str]:
 
 def test_what_was_there_is_noted_and_restored(world: World) -> None:
     before = {topic: dict(settings) for topic, settings in world.retention.items()}
-    told = world.json(*extend("--to", "14d"))
-    assert [one["settings"] for one in told["topics"]] == [
+    printed = world.json(*extend("--to", "14d"))
+    assert [one["settings"] for one in printed["topics"]] == [
         {TIME: {"from": DAY, "to": 14 * DAY}}, {TIME: {"from": 7 * DAY, "to": 14 * DAY}},
     ]  # fmt: skip
     assert world.retention["returns"][TIME] == Setting(14 * DAY, True)
@@ -63,13 +63,13 @@ def test_the_first_value_stays_noted_when_it_is_extended_twice(world: World) -> 
 @pytest.mark.parametrize("setting", [-1, 30 * DAY])
 def test_nothing_is_ever_shortened(world: World, setting: int) -> None:
     world.retention["orders"][TIME] = Setting(setting, True)
-    told = world.json(*extend("--to", "7d", "--topic", "orders"))
-    assert "as long already" in told["topics"][0]["leftOut"]
+    printed = world.json(*extend("--to", "7d", "--topic", "orders"))
+    assert "as long already" in printed["topics"][0]["leftOut"]
     assert world.retention["orders"][TIME] == Setting(setting, True)
     assert world.annotations == {}
 
 
-def test_a_limit_by_size_is_told_and_lifted_when_asked_for(world: World) -> None:
+def test_a_limit_by_size_is_reported_and_lifted_on_request(world: World) -> None:
     world.retention["orders"][SIZE] = Setting(1_000_000, True)
     assert "--lift-size" in world.run(*extend("--to", "7d", "--topic", "orders")).stderr
     world.json(*extend("--to", "7d", "--topic", "orders", "--lift-size"))
@@ -94,8 +94,8 @@ def test_what_is_stopped_in_between_can_be_continued_and_restored(world: World, 
 def test_another_owners_change_stays(world: World) -> None:
     world.json(*extend("--to", "14d"))
     world.retention["orders"][TIME] = Setting(5 * DAY, True)
-    told = world.json(*restore(), code=1)
-    assert "it was changed since" in told["topics"][0]["leftOut"]
+    printed = world.json(*restore(), code=1)
+    assert "it was changed since" in printed["topics"][0]["leftOut"]
     assert world.retention == {"orders": {TIME: Setting(5 * DAY, True), SIZE: Setting(-1, False)}, "returns": {}}
     assert list(json.loads(world.annotations[ANNOTATION])) == ["orders"]
     world.json(*restore("--force"))
@@ -130,7 +130,7 @@ def test_unread_records_whose_age_is_not_known_are_not_given_up(world: World) ->
     assert "does not say how old" in ended.stderr
 
 
-def test_what_somebody_set_between_two_extensions_is_restored(world: World) -> None:
+def test_a_setting_of_a_user_between_two_extensions_is_restored(world: World) -> None:
     world.json(*extend("--to", "14d", "--topic", "orders"))
     world.retention["orders"][TIME] = Setting(30 * DAY, True)
     world.json(*extend("--to", "60d", "--topic", "orders"))
@@ -150,8 +150,8 @@ def test_a_dry_run_changes_nothing(world: World) -> None:
     world.json(*extend("--to", "14d", "--dry-run"))
     assert (world.annotations, world.retention["returns"]) == ({}, {})
     world.json(*extend("--to", "14d"))
-    told = world.json("retention", "restore", "shop/orders", "--dry-run")
-    assert told["topics"][0]["settings"] == {TIME: {"from": 14 * DAY, "to": DAY}}
+    printed = world.json("retention", "restore", "shop/orders", "--dry-run")
+    assert printed["topics"][0]["settings"] == {TIME: {"from": 14 * DAY, "to": DAY}}
     assert world.retention["orders"][TIME] == Setting(14 * DAY, True)
 
 
@@ -185,7 +185,7 @@ def test_a_note_of_a_stranger_is_refused(world: World, note: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         (["extend", "shop/orders"], "nothing says how long"),
         (["extend", "shop/orders", "--to", "7d", "--hours", "1"], "nothing says how long, or two things do"),
@@ -194,13 +194,13 @@ def test_a_note_of_a_stranger_is_refused(world: World, note: str) -> None:
         (["restore", "shop/orders", "--yes"], "nothing is noted of shop/orders"),
     ],
 )
-def test_a_wrong_command_is_told_what_to_do(world: World, words: list[str], told: str) -> None:
+def test_a_wrong_command_is_refused_with_what_to_do(world: World, words: list[str], printed: str) -> None:
     ended = world.run("retention", *words)
     assert ended.exit_code == 2
-    assert told in ended.stderr
+    assert printed in ended.stderr
 
 
-def test_a_person_is_asked_before_a_restore(world: World) -> None:
+def test_a_restore_asks_for_confirmation(world: World) -> None:
     world.json(*extend("--to", "14d"))
     ended = world.run("retention", "restore", "shop/orders")
     assert ended.exit_code == 2

@@ -41,10 +41,10 @@ def rewind(*words: str) -> list[str]:
     ],
 )
 def test_a_rewind_is_created_as_it_is_asked_for(world: World, words: list[str], spec: RewindSpec) -> None:
-    told = world.json(*rewind(*words))
+    printed = world.json(*rewind(*words))
     assert world.rewinds == [spec]
-    assert told["rewind"] == "shop/orders-x7d2q"
-    assert (told["status"] is None) == (not spec.dry_run)
+    assert printed["rewind"] == "shop/orders-x7d2q"
+    assert (printed["status"] is None) == (not spec.dry_run)
 
 
 @pytest.mark.parametrize("content", [{"orders/0": 7}, {"id": "x", "offsets": {"orders/0": 7}}])
@@ -75,7 +75,7 @@ def status(phase: str, *steps: tuple[str, StepState]) -> RewindStatus:
     return RewindStatus(phase=phase, message=f"it is {phase}", steps=made, target=target, records_to_repeat=5)
 
 
-def test_each_step_is_told_once_until_the_end(world: World) -> None:
+def test_each_step_is_printed_once_until_the_end(world: World) -> None:
     running, done = StepState.RUNNING, StepState.DONE
     world.rewind_statuses = [
         RewindStatus(), status("Stop", ("Stop", running)), status("Stop", ("Stop", running)),
@@ -83,8 +83,8 @@ def test_each_step_is_told_once_until_the_end(world: World) -> None:
     ]  # fmt: skip
     ended = world.run(*rewind("--to-snapshot", "before", "--watch"))
     assert ended.exit_code == 0, ended.output
-    told = [line.split()[:2] for line in ended.stdout.splitlines()]
-    assert told[:5] == [
+    printed = [line.split()[:2] for line in ended.stdout.splitlines()]
+    assert printed[:5] == [
         ["Stop", "Running"], ["Stop", "Done"], ["BackUp", "Running"], ["BackUp", "Done"], [],
     ]  # fmt: skip
     assert "records to repeat: 5" in ended.stdout
@@ -93,12 +93,12 @@ def test_each_step_is_told_once_until_the_end(world: World) -> None:
 
 def test_a_rewind_that_fails_is_exit_code_1(world: World) -> None:
     world.rewind_statuses = [status("Failed", ("Resolve", StepState.FAILED))]
-    told = world.json(*rewind("--to-snapshot", "before", "--watch"), code=1)
-    assert told["status"]["message"] == "it is Failed"
+    printed = world.json(*rewind("--to-snapshot", "before", "--watch"), code=1)
+    assert printed["status"]["message"] == "it is Failed"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         ([], "nothing says where to go back to"),
         (["--to-snapshot", "a", "--to-timestamp", "2026-01-31T12:00:00Z"], "or several things do"),
@@ -108,21 +108,21 @@ def test_a_rewind_that_fails_is_exit_code_1(world: World) -> None:
         (["--to-offsets", "/nothing/there"], "cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_creates_nothing(world: World, words: list[str], told: str) -> None:
+def test_what_cannot_be_meant_creates_nothing(world: World, words: list[str], printed: str) -> None:
     ended = world.run(*rewind(*words))
     assert ended.exit_code == 2
-    assert told in ended.stderr
+    assert printed in ended.stderr
     assert world.rewinds == []
 
 
-def test_a_person_is_asked_first(world: World) -> None:
+def test_a_rewind_asks_for_confirmation(world: World) -> None:
     ended = world.run("rewind", "shop/orders", "--to-snapshot", "a")
     assert ended.exit_code == 2
     assert "add --yes" in ended.stderr
     assert world.rewinds == []
 
 
-def test_one_that_is_deleted_or_late_is_told(world: World) -> None:
+def test_a_rewind_that_is_deleted_or_late_is_reported(world: World) -> None:
     world.rewind_statuses = [RewindStatus(), None]
     assert "was deleted" in world.run(*rewind("--to-snapshot", "a", "--watch")).stderr
     world.rewind_statuses = [RewindStatus(message="another rewind is first")]

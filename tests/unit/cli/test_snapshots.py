@@ -48,7 +48,7 @@ def test_a_wrong_name_never_reaches_the_pipeline(world: World) -> None:
     assert world.annotations == {}
 
 
-def test_an_operator_that_does_not_write_it_is_told_with_its_reason(world: World) -> None:
+def test_an_operator_that_does_not_write_a_snapshot_is_reported_with_its_reason(world: World) -> None:
     world.operator_answers = False
     ended = world.run("snapshots", "create", "shop/orders", "v2", "--timeout", "1")
     assert ended.exit_code == 2

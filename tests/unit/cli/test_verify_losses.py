@@ -1,4 +1,4 @@
-"""`fencepost fence verify` of a pipeline that lost records, as somebody accepted."""
+"""`fencepost fence verify` of a pipeline that lost records, which was accepted."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_records_that_retention_took_are_lost_and_not_missing() -> None:
     world = world_of(lives(("a", 0, 4), ("a", 7, 12)), range(12), loss(4, 7, Reason.OFFSET_OUT_OF_RANGE))
     for offset in (4, 5, 6):
         world.positions_of["shop.orders"].remove(("orders", 0, offset))
-    told = world.json("fence", "verify", "shop/orders", "--exact")
-    (part,) = told["sinks"][0]["partitions"]
-    assert (told["findings"], part["missing"], part["lost"], part["holes"]) == ([], 0, 3, [])
+    printed = world.json("fence", "verify", "shop/orders", "--exact")
+    (part,) = printed["sinks"][0]["partitions"]
+    assert (printed["findings"], part["missing"], part["lost"], part["holes"]) == ([], 0, 3, [])
     world.positions_of["shop.orders"].remove(("orders", 0, 7))
-    told = world.json("fence", "verify", "shop/orders", "--exact", code=1)
-    assert told["findings"] == ["sink orders, orders/0: 1 committed offsets have no row"]
-    assert told["sinks"][0]["partitions"][0]["holes"] == [{"from": 7, "until": 8}]
+    printed = world.json("fence", "verify", "shop/orders", "--exact", code=1)
+    assert printed["findings"] == ["sink orders, orders/0: 1 committed offsets have no row"]
+    assert printed["sinks"][0]["partitions"][0]["holes"] == [{"from": 7, "until": 8}]
     world.accepted_losses.clear()
     world.json("fence", "verify", "shop/orders", "--exact", code=1)
 
@@ -65,12 +65,12 @@ def test_records_that_retention_took_are_lost_and_not_missing() -> None:
 def test_rows_of_a_topic_that_was_recreated_are_of_an_earlier_log() -> None:
     recreated = loss(12, 14, Reason.TOPIC_RECREATED, "orders/0:4")
     world = world_of(lives(("a", 0, 12), ("b", 4, 6)), range(12), recreated)
-    told = world.json("fence", "verify", "shop/orders", "--exact")
-    (part,) = told["sinks"][0]["partitions"]
+    printed = world.json("fence", "verify", "shop/orders", "--exact")
+    (part,) = printed["sinks"][0]["partitions"]
     assert (part["from"], part["until"], part["before"], part["earlier"], part["beyond"]) == (4, 6, 4, 6, 0)
     world.positions_of["shop.orders"].append(("orders", 0, 14))
-    told = world.json("fence", "verify", "shop/orders", "--exact", code=1)
-    assert told["findings"] == ["sink orders, orders/0: 1 offsets have rows and were never planned"]
+    printed = world.json("fence", "verify", "shop/orders", "--exact", code=1)
+    assert printed["findings"] == ["sink orders, orders/0: 1 offsets have rows and were never planned"]
 
 
 def test_the_choice_of_an_offset_stands_where_the_history_has_expired() -> None:
@@ -105,14 +105,14 @@ def test_rows_of_a_topic_that_was_abandoned_are_of_an_earlier_log() -> None:
     world.row = type(gone)(
         **{**{name: getattr(gone, name) for name in gone.__dataclass_fields__}, "offsets": {}, "planned": {}}
     )
-    told = world.json("fence", "verify", "shop/orders", "--exact", code=1)  # the row itself was changed by hand here
-    assert not [finding for finding in told["findings"] if finding.startswith("sink")]
+    printed = world.json("fence", "verify", "shop/orders", "--exact", code=1)  # the row itself was changed by hand here
+    assert not [finding for finding in printed["findings"] if finding.startswith("sink")]
 
 
 @pytest.mark.parametrize("words", [["--max-rows", "3"], []])
-def test_a_table_that_is_too_large_or_too_wide_is_told(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_too_large_or_too_wide_is_reported(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: an author's table with an offset in each of many pieces."""
     monkeypatch.setattr(sink_rows, "MOST_CHUNKS", 4)
     world = world_of(lives(("a", 0, 12)), range(0, 100_000_000, 20_000_000))
-    told = world.json("fence", "verify", "shop/orders", *words)
-    assert ("--max-rows" if words else "spread over more than 4 pieces") in told["sinks"][0]["skipped"]
+    printed = world.json("fence", "verify", "shop/orders", *words)
+    assert ("--max-rows" if words else "spread over more than 4 pieces") in printed["sinks"][0]["skipped"]

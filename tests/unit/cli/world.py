@@ -147,7 +147,7 @@ class World:
     oldest: datetime | None = None
     lag: int | None = 0
     conflicts: int = 0
-    """How often somebody else changes the pipeline between a read and a write of ours."""
+    """How often another writer changes the pipeline between the command's read and its write."""
     rewinds: list[RewindSpec] = field(default_factory=list)
     rewind_statuses: list[RewindStatus | None] = field(default_factory=lambda: [RewindStatus(phase="Completed")])
     """What the operator says of a rewind, one after the other."""

@@ -71,7 +71,7 @@ def test_a_field_that_cannot_be_read_is_named(change: dict[str, Any], named: str
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "3", "[" * 5000, '{"contract_version": null}'], ids=lambda t: t[:5])
-def test_what_is_no_configuration_is_a_contract_error(text: str) -> None:
+def test_an_invalid_configuration_is_a_contract_error(text: str) -> None:
     with pytest.raises(ContractError):
         DriverConfig.from_json(text)
 

@@ -17,7 +17,7 @@ from generators.reference import ROOT
 SOURCES: Final = ("operator/src", "job-image/src", "cli/src")
 NAMES: Final = {reason.name for reason in Reason}
 WITHOUT_REMEDY: Final = {Reason.DURABLE, Reason.STOPPED}
-"""Good news among what needs a person."""
+"""Categories that need an action, with reasons that need none."""
 ACTED_ON: Final = {*Category} - {Category.STEADY, Category.PROGRESS, Category.OPERATOR}
 
 
@@ -62,7 +62,7 @@ def test_the_texts_fit_where_they_are_shown(reason: Reason) -> None:
     assert found.remedy[:1] == found.remedy[:1].lower(), "a message joins the remedy after others"
     assert not re.search(r"NAMESPACE|\bNAME\b", found.remedy), "a remedy is shown in conditions, without placeholders"
     if found.category in ACTED_ON and reason not in WITHOUT_REMEDY:
-        assert found.remedy, "say what a person does"
+        assert found.remedy, "say what the user does"
         assert found.steps or found.more, "a runbook has more than the message"
 
 

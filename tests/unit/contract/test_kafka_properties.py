@@ -150,8 +150,8 @@ def test_librdkafka_knows_every_key_of_the_lists(key: str) -> None:
     try:
         Consumer({"group.id": "g", key: "\x01"}).close()
     except KafkaException as error:
-        told: KafkaError = error.args[0]
-        assert "No such configuration property" not in told.str()
+        failure: KafkaError = error.args[0]
+        assert "No such configuration property" not in failure.str()
 
 
 @pytest.mark.parametrize("key", sorted({*ALLOWED, *READER}))

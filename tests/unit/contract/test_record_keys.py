@@ -1,4 +1,4 @@
-"""Which primary keys find the rows of an offset, and which of them may also tell pipelines apart."""
+"""Which primary keys find the rows of an offset, and which of them may also distinguish pipelines."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_a_key_finds_the_rows_of_an_offset(partition_key: list[str], clustering_
     assert finds_records(partition_key, clustering_key) is finds
 
 
-def test_another_column_of_the_partition_key_may_tell_pipelines_apart() -> None:
+def test_another_column_of_the_partition_key_may_distinguish_pipelines() -> None:
     assert is_of_records_alone(["topic", "partition"])
     assert not is_of_records_alone(["region", "topic", "partition"])

@@ -27,7 +27,7 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("field", ["message", "remedy"])
 @pytest.mark.parametrize("value", [["a"], 3, None, {"a": "b"}, True], ids=repr)
-def test_what_is_no_text_is_read_as_absent(field: str, value: object) -> None:
+def test_a_value_that_is_not_text_is_read_as_absent(field: str, value: object) -> None:
     found = read(**{field: value})
     assert found is not None
     assert getattr(found, field) == ""
@@ -35,7 +35,7 @@ def test_what_is_no_text_is_read_as_absent(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("field", ["epoch", "version"])
 @pytest.mark.parametrize("value", ["3", -1, 2**63, 1.5, True, [1]], ids=repr)
-def test_what_is_no_count_is_read_as_absent(field: str, value: object) -> None:
+def test_a_value_that_is_not_a_count_is_read_as_absent(field: str, value: object) -> None:
     found = read(**{field: value})
     assert found is not None
     assert getattr(found, field) is None
@@ -92,12 +92,12 @@ def test_fields_of_a_later_release_are_ignored() -> None:
 @pytest.mark.parametrize(
     "text", ["", "panic", "[" * 4000, "3", "[]", "null", "{}", '{"exit_code": 51}', "9" * 4096], ids=lambda t: t[:9]
 )
-def test_what_is_no_verdict_is_none(text: str) -> None:
+def test_text_without_a_verdict_is_read_as_none(text: str) -> None:
     assert Verdict.from_json(text) is None
 
 
 @pytest.mark.parametrize("code", [-1, 256, "51", None, 1e999, True], ids=repr)
-def test_an_exit_code_that_no_process_has_is_no_verdict(code: object) -> None:
+def test_an_impossible_exit_code_makes_a_verdict_invalid(code: object) -> None:
     assert Verdict.from_json(json.dumps({**GOOD, "exit_code": code}).replace("Infinity", "1e999")) is None
 
 
@@ -121,7 +121,7 @@ def test_no_json_yields_another_type(raw: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "loss", ["", None, 7, [], "3F0C5A9B7D21", "3f0c5a9b7d2", "3f0c5a9b7d21\n", "x" * 4000, {"id": 1}]
 )
-def test_a_loss_that_is_no_id_is_none(loss: object) -> None:
+def test_a_loss_that_is_not_an_id_is_left_out(loss: object) -> None:
     found = Verdict.from_json(json.dumps({"exit_code": 52, "reason": "DataLoss", "loss": loss}))
     assert found is not None
     assert found.loss == ""
@@ -150,7 +150,7 @@ def test_a_log_is_bounded_whoever_wrote_it() -> None:
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "\u4e2d", '"', "\\"])
-def test_the_log_gives_way_to_what_the_verdict_says(letter: str) -> None:
+def test_the_log_is_shortened_before_the_verdict(letter: str) -> None:
     """The kubelet keeps 4096 bytes, and cuts what is longer: then nothing could be read."""
     written = Verdict(
         exit_code=1, reason=Reason.FAILED, message=letter * 1000, remedy="r" * 300, batch={"t/0": (1, 2)},

@@ -124,13 +124,13 @@ def _set(value: Any, place: Place, given: Any) -> Any:
 def test_a_change_of_a_field_does_what_the_table_says(path: str) -> None:
     assert isinstance(BEFORE, Spec)
     references: dict[str, str | None] = {}
-    after, told = with_change(path), effect_of(path)
+    after, effect = with_change(path), effect_of(path)
     was, now = fingerprints(BEFORE, references), fingerprints(after, references)
     assert after != BEFORE
-    assert (now.cluster != was.cluster) is (told is Effect.NEW_CLUSTER)
-    assert (now.run != was.run) is (told in {Effect.NEW_CLUSTER, Effect.NEW_RUN})
-    if told is Effect.NEXT_RUN:
-        assert run_of(after) != run_of(BEFORE), "the next run is told"
+    assert (now.cluster != was.cluster) is (effect is Effect.NEW_CLUSTER)
+    assert (now.run != was.run) is (effect in {Effect.NEW_CLUSTER, Effect.NEW_RUN})
+    if effect is Effect.NEXT_RUN:
+        assert run_of(after) != run_of(BEFORE), "the configuration of the next run has it"
 
 
 def run_of(spec: Spec) -> object:

@@ -66,7 +66,7 @@ def test_a_rewinds_fields_are_looked_for() -> None:
     assert missing_fields(REWIND_PLURAL, older(REWIND_PLURAL, *paths)) == paths
 
 
-def test_what_a_newer_crd_has_besides_is_no_matter() -> None:
+def test_additional_fields_of_a_newer_crd_are_accepted() -> None:
     crd = copy.deepcopy(CRD)
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["later"] = {}
     assert missing_fields(PLURAL, crd) == ()

@@ -1,4 +1,4 @@
-"""The CRD by itself: structural, described, bounded, with defaults that fit."""
+"""The CRD alone: structural, described, bounded, with defaults that fit."""
 
 import json
 import re
@@ -106,7 +106,7 @@ def test_every_rule_says_what_to_do_about_which_field() -> None:
             assert re.search(r"must|remove|choose|give|set it back|put them|lower|name another", words), rule
 
 
-def test_a_status_that_nobody_wrote_is_older_than_any_spec() -> None:
+def test_the_default_status_is_older_than_any_spec() -> None:
     assert at("status")["default"] == {"observedGeneration": -1}
 
 

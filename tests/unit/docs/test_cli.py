@@ -40,8 +40,8 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs/cli.md").read_text()
-    told = World.usual().run("--help").stdout + "".join(World.usual().run(group, "--help").stdout for group in GROUPS)
-    commands = re.findall(r"^  ([a-z][a-z-]*)  ", told, re.MULTILINE)
+    listed = World.usual().run("--help").stdout + "".join(World.usual().run(group, "--help").stdout for group in GROUPS)
+    commands = re.findall(r"^  ([a-z][a-z-]*)  ", listed, re.MULTILINE)
     assert {"offsets", "show", "history", "verify"} <= set(commands)
     for command in commands:
         assert re.search(rf"fencepost ([a-z-]+ )?{command}\b", text), command

@@ -8,19 +8,19 @@ from fencepost.fence.cassandra.schema import migration_statements, table_stateme
 from generators.reference import ROOT
 
 
-def told(statement: str) -> str:
+def compact(statement: str) -> str:
     """Return the statement with one kind of space."""
     return re.sub(r"\s*([(){},<>=:])\s*", r"\1", " ".join(statement.split()))
 
 
 def documented(verb: str) -> list[str]:
     parts = re.sub(r"--.*", "", (ROOT / "docs/fence-schema.cql").read_text()).split(";")
-    return [statement for part in parts if (statement := told(part)).startswith(verb)]
+    return [statement for part in parts if (statement := compact(part)).startswith(verb)]
 
 
 def test_the_cql_in_the_docs_creates_the_tables_that_the_operator_creates() -> None:
-    assert documented("CREATE TABLE") == [told(statement) for statement in table_statements("fencepost")]
+    assert documented("CREATE TABLE") == [compact(statement) for statement in table_statements("fencepost")]
 
 
 def test_the_cql_in_the_docs_adds_the_columns_that_the_operator_adds() -> None:
-    assert documented("ALTER") == [told(statement) for statement in migration_statements("fencepost")]
+    assert documented("ALTER") == [compact(statement) for statement in migration_statements("fencepost")]

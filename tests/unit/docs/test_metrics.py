@@ -1,4 +1,4 @@
-"""docs/metrics.md and the dashboards are what the code makes now, and name no metric that nobody serves."""
+"""docs/metrics.md and the dashboards are what the code makes now, and name only metrics that are served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def unknown(text: str) -> set[str]:
-    """Names of metrics in a text that nobody serves."""
+    """Return the names of metrics in a text that are not served."""
     found = {name for name in NAME.findall(text) if name not in {"fencepost_operator", "fencepost_fence"}}
     return {name for name in found if name not in SERVED and re.sub("|".join(SUFFIXES), "", name) not in SERVED}
 

@@ -59,7 +59,7 @@ class FakeLog:
     leaderless: set[str] = field(default_factory=set)
     missing: float | None = None
     grown_again_from: dict[str, int] = field(default_factory=dict)
-    """Where a log was cut that has grown again since: a read under an older leader epoch finds that."""
+    """Where a log was truncated before it grew again: a read under an older leader epoch returns that offset."""
 
     def state(self) -> Watermarks:
         self.fault()

@@ -88,7 +88,7 @@ def test_after_a_batch_that_did_not_fit_the_next_one_is_as_careful_as_a_first_on
     world.assert_complete()
 
 
-def test_the_mirror_is_told_of_the_claim_and_of_each_commit() -> None:
+def test_the_mirror_receives_the_claim_and_each_commit() -> None:
     world = World()
     loop, _ = world.loop(world.take_over(), limit=20)
     loop.run()

@@ -48,23 +48,23 @@ def test_executors_that_end_now_and_then_are_no_loop() -> None:
         "EXITED (Command exited with code 143)",
     ],
 )
-def test_an_executor_that_runs_or_that_somebody_ended_is_no_crash(how: str) -> None:
+def test_an_executor_that_runs_or_was_removed_is_not_a_crash(how: str) -> None:
     assert CrashLoop(1, now=lambda: 0.0).see(ends(500, how)) is None
 
 
 def test_the_watch_shows_every_line_and_ends_the_run_once() -> None:
     looks: Iterator[list[str]] = iter([["WARN a"], ends(10), ["WARN b"]])
     shown: list[str] = []
-    told: list[BaseException] = []
+    failures: list[BaseException] = []
     loop = CrashLoop(1, now=lambda: 0.0)
-    watch_log(lambda: next(looks), show=shown.extend, judge=loop.see, end=told.append, sleep=lambda _: None)
-    assert (len(shown), [type(error) for error in told]) == (11, [NoExecutors])
+    watch_log(lambda: next(looks), show=shown.extend, judge=loop.see, end=failures.append, sleep=lambda _: None)
+    assert (len(shown), [type(error) for error in failures]) == (11, [NoExecutors])
 
 
 def test_a_jvm_that_is_gone_ends_the_watch_alone() -> None:
     def gone() -> list[str]:
         raise ConnectionRefusedError
 
-    told: list[BaseException] = []
-    watch_log(gone, show=lambda _: None, judge=lambda _: None, end=told.append, sleep=lambda _: None)
-    assert told == []
+    failures: list[BaseException] = []
+    watch_log(gone, show=lambda _: None, judge=lambda _: None, end=failures.append, sleep=lambda _: None)
+    assert failures == []

@@ -335,7 +335,7 @@ def test_log_lines_are_json_with_their_fields() -> None:
         ("org.apache.spark.SparkException: All masters are unresponsive! Giving up.", False),
     ],
 )
-def test_settings_that_spark_refuses_are_told_from_a_master_that_is_silent(words: str, *, refused: bool) -> None:
+def test_settings_that_spark_refuses_differ_from_a_silent_master(words: str, *, refused: bool) -> None:
     assert session.refuses_settings(RuntimeError(words)) is refused
 
 

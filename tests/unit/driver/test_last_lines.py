@@ -32,7 +32,7 @@ def test_the_newest_lines_are_kept_without_their_keys(log: tuple[logging.Logger,
     assert lines[-1].endswith("INFO fencepost.test: batch 49")
 
 
-def test_an_exception_is_told_without_the_pages_of_java(log: tuple[logging.Logger, LastLines]) -> None:
+def test_an_exception_is_logged_without_its_java_frames(log: tuple[logging.Logger, LastLines]) -> None:
     logger, kept = log
     java = "".join(f"\n\tat org.apache.spark.X.f(X.scala:{number})" for number in range(500))
     error = RuntimeError(f"Job aborted: ZeroDivisionError in line 7{java}\n\t... 12 more")

@@ -107,7 +107,7 @@ def test_the_interval_lies_between_the_starts_of_two_batches() -> None:
     assert world.row().offsets == {"t/0": 5}
 
 
-def test_stop_ends_after_the_batch_in_hand() -> None:
+def test_a_stop_finishes_the_batch_in_progress() -> None:
     world = World()
     loop, engine = world.loop(world.take_over())
     engine.midway = loop._stop.set

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -184,19 +185,24 @@ def test_a_stop_while_kafka_is_silent_ends_the_run_cleanly(look: int) -> None:
     assert loop.hand.is_empty
 
 
-def test_a_stop_while_kafka_is_down_is_no_error() -> None:
-    """Injected: asked to stop, the log gives up at once instead of at the end of its patience."""
-    world = World()
-    loop, _ = world.loop(world.take_over())
+def fails_after_the_claim(world: World, when: Callable[[], None] = lambda: None) -> None:
+    """Injected: Kafka is down from the second look at the log; `when` is called at each look that fails."""
     looks = Counter[str]()
 
     def down() -> None:
         looks["n"] += 1
         if looks["n"] > 1:
-            loop._stop.set()
+            when()
             raise DependencyDown("no broker")
 
     world.log.fault = down
+
+
+def test_a_stop_while_kafka_is_down_is_not_an_error() -> None:
+    """Injected: asked to stop, the log gives up at once instead of at the end of its patience."""
+    world = World()
+    loop, _ = world.loop(world.take_over())
+    fails_after_the_claim(world, loop._stop.set)
     loop.run()
     assert sum(world.row().offsets.values()) == 10
 
@@ -204,14 +210,7 @@ def test_a_stop_while_kafka_is_down_is_no_error() -> None:
 def test_kafka_down_while_writing_commits_then_ends() -> None:
     world = World()
     loop, _ = world.loop(world.take_over())
-    looks = Counter[str]()
-
-    def down() -> None:
-        looks["n"] += 1
-        if looks["n"] > 1:
-            raise DependencyDown("no broker")
-
-    world.log.fault = down
+    fails_after_the_claim(world)
     with pytest.raises(DependencyDown):
         loop.run()
     assert sum(world.row().offsets.values()) == 10

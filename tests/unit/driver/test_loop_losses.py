@@ -1,4 +1,4 @@
-"""What the loop does about records that Kafka does not have any more: it tells, and goes on as was accepted."""
+"""Records that Kafka no longer has: the loop reports them, and continues as was accepted."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavaila
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.history.checks import check_history
 from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
+
+
+def caught_up() -> World:
+    """A world whose first run has read everything."""
+    world = World()
+    first, _ = world.loop(world.take_over())
+    first.run()
+    return world
 
 
 def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
@@ -86,9 +94,7 @@ def losing(world: World) -> DataLoss:
 
 
 def test_a_loss_is_recorded_and_the_next_run_skips_what_is_accepted_of_it_and_no_more() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.ends = {"t/0": 90, "t/1": 80}
     world.log.begins = {"t/0": 40, "t/1": 25}
     loss = losing(world).loss
@@ -140,9 +146,7 @@ def test_an_offset_that_kafka_refuses_is_a_loss_only_where_the_log_says_so() -> 
 
 
 def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.ends["t/0"] = 60
     loop, engine = world.loop(world.take_over(), driver="pod-2")
     seen = Loss(reason=Reason.LOG_TRUNCATED, ranges={"t/0": (12, 30), "other/0": (0, 1)})
@@ -167,11 +171,9 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
 ACCEPTED = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_a_log_that_was_cut_and_has_not_grown_to_the_offset_is_lost_from_where_it_was_cut() -> None:
+def test_a_truncated_log_that_ends_before_the_offset_is_lost_from_its_truncation() -> None:
     """Found: the loss began at the log's end, so the new records before that were never read once it was accepted."""
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 20
     loss = losing(world).loss
     assert loss is not None
@@ -185,9 +187,7 @@ def test_a_log_that_was_cut_and_has_not_grown_to_the_offset_is_lost_from_where_i
 
 def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None:
     """Found: the claim forgot under which leader the accepted offset was reached."""
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
     loss = losing_at_the_first_batch(world).loss
     assert loss is not None
@@ -199,10 +199,8 @@ def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None
     assert more.ranges == {"t/0": (7, 12)}
 
 
-def test_a_begun_batch_beyond_a_log_that_was_cut_before_the_offset_is_lost_with_what_was_committed() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+def test_a_log_truncated_before_the_offset_loses_the_begun_batch_and_what_was_committed() -> None:
+    world = caught_up()
     world.log.ends["t/0"] = 40
     dying, engine = world.loop(world.take_over(), driver="old")
     crash_at(engine, "midway", 1)
@@ -215,10 +213,8 @@ def test_a_begun_batch_beyond_a_log_that_was_cut_before_the_offset_is_lost_with_
     assert loss.ranges == {"t/0": (12, 40)}
 
 
-def test_a_loss_is_not_recorded_before_kafka_has_said_where_the_log_was_cut() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+def test_a_loss_is_recorded_once_kafka_answers_where_the_log_was_truncated() -> None:
+    world = caught_up()
     world.log.epoch, world.log.ends["t/0"] = 5, 20
     loop, _ = world.loop(world.take_over(), driver="pod-2")
 
@@ -239,7 +235,7 @@ def losing_at_the_first_batch(world: World) -> DataLoss:
     return caught.value
 
 
-def test_a_log_that_was_cut_and_grew_again_while_a_run_idles_is_found_before_the_next_batch() -> None:
+def test_a_truncation_while_a_run_idles_is_found_before_the_next_batch_although_the_log_grew_again() -> None:
     """The tasks' consumers have seen the new leader by then, and librdkafka lets them read on."""
     world = World()
     loop, engine = world.loop(world.take_over())
@@ -257,9 +253,7 @@ def test_a_log_that_was_cut_and_grew_again_while_a_run_idles_is_found_before_the
 
 
 def test_another_leader_with_all_records_is_checked_once() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.epoch, world.log.ends["t/0"] = 5, 60
     loop, _ = world.loop(world.take_over(), driver="pod-2")
     loop.run()
@@ -270,9 +264,7 @@ def test_another_leader_with_all_records_is_checked_once() -> None:
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason in LOSSES or reason is Reason.DATA_LOSS])
 def test_a_loss_that_the_log_contradicts_is_a_failed_run_and_is_not_recorded(reason: Reason) -> None:
     """An author's code can raise any loss, of any ranges: its acceptance would skip records that Kafka holds."""
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.ends["t/0"] = 60
     loop, engine = world.loop(world.take_over(), driver="pod-2")
     claimed = Loss(reason=reason, ranges={"t/0": (12, 55)}, topics={"t": TopicChange("id", "other")}, committed_ms=1)
@@ -290,9 +282,7 @@ def test_a_loss_that_the_log_contradicts_is_a_failed_run_and_is_not_recorded(rea
 
 
 def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world = caught_up()
     world.log.ends["t/0"] = 60
     loop, engine = world.loop(world.take_over(), driver="pod-2")
 
@@ -308,7 +298,7 @@ def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("finishes", [False, True])
-def test_a_batch_that_ends_beyond_a_cut_log_is_a_loss_and_is_no_longer_open_once_that_is_accepted(
+def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that_is_accepted(
     finishes: bool,
 ) -> None:
     """Found: its records never come back, so the old code never finished it and the new code never started."""
@@ -334,7 +324,7 @@ def test_a_batch_that_ends_beyond_a_cut_log_is_a_loss_and_is_no_longer_open_once
     assert world.row().written_until == {"t/0": 3, "t/1": 5}
     again, _ = world.loop(world.take_over(), driver="pod-4", finish_until=left)
     again.run()
-    assert again._stop.is_set() is not finishes  # a run that finishes ends by itself
+    assert again._stop.is_set() is not finishes  # a run that finishes a batch ends without a stop
     assert world.row().written_until == {}
     assert world.row().offsets == (left or world.log.ends)
 
@@ -348,10 +338,8 @@ def test_a_batch_that_ends_beyond_a_cut_log_is_a_loss_and_is_no_longer_open_once
     ],
 )
 def test_a_loss_that_cannot_be_recorded(error: Exception, ends: type[Exception]) -> None:
-    """Without an answer the next run finds the loss again; without the table or the right a person must help first."""
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    """Without an answer the next run finds the loss again; without the table or the right the user acts first."""
+    world = caught_up()
     world.log.topic_id = "another"
     loop, _ = world.loop(world.take_over(), driver="pod-2")
 
@@ -367,10 +355,8 @@ def test_a_loss_that_cannot_be_recorded(error: Exception, ends: type[Exception])
         assert "fence_losses" in caught.value.remedy
 
 
-def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_no_data_loss() -> None:
-    world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_a_data_loss() -> None:
+    world = caught_up()
     looks = Counter[str]()
 
     def forget() -> None:
@@ -396,7 +382,7 @@ def accept_whatever_is_gone(world: World, lost: DataLoss) -> None:
 
 
 def expiring() -> World:
-    """A pipeline that has committed, and then fell behind a retention that goes on."""
+    """A pipeline that has committed, and then fell behind a retention that continues."""
     world = World(log=FakeLog(ends={f"t/{number}": 10 for number in range(5)}))
     loop, _ = world.loop(world.take_over(), driver="first", limit=100)
     loop.run()
@@ -450,7 +436,7 @@ def accepted_in(world: World) -> list[AcceptedLoss]:
 
 
 def test_an_open_acceptance_ends_where_the_log_ended_at_the_claim() -> None:
-    """Records that came after it are another loss, and nobody has accepted that one."""
+    """Records that came after it are another loss, which is not accepted."""
     world = expiring()
     accept_whatever_is_gone(world, losing(world))
     loop, engine = world.loop(world.take_over(), driver="next", limit=50)
@@ -509,7 +495,7 @@ def test_an_open_acceptance_survives_the_run_that_claimed_under_it(step: str, ba
 
 
 def test_a_rewind_ends_an_open_acceptance() -> None:
-    """What is read again was read before, and its rows are gone: nobody has accepted that it is lost."""
+    """What is read again was read before, and its rows are gone: that loss is not accepted."""
     world = expiring()
     accept_whatever_is_gone(world, losing(world))
     loop, engine = world.loop(world.take_over(), driver="next", limit=50)

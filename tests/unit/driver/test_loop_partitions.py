@@ -127,7 +127,7 @@ def test_a_claim_waits_for_a_new_topic_until_kafka_agrees_that_it_does_not_exist
     assert world.row().driver is None
 
 
-def test_a_claim_waits_for_the_leader_of_each_new_partition_and_not_for_ever() -> None:
+def test_a_claim_waits_for_the_leader_of_each_new_partition_for_a_limited_time() -> None:
     world = World(log=FakeLog(leaderless={"t/1"}))
     loop, _ = world.loop(world.take_over(), idle=1000)
     with pytest.raises(DependencyDown, match="t/1 has no leader"):

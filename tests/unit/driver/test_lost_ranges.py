@@ -1,4 +1,4 @@
-"""What is lost of the log, and how reading goes on once that is accepted."""
+"""What is lost of the log, and where reading continues once that is accepted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LOG = Watermarks(
 
 def claim(row: FenceRow, log: Watermarks, *reports: ReportedLoss, topics: tuple[str, ...] = ("t",)) -> Starting:
     """Return what a claim records, as the loop does it."""
-    going_on = lost_ranges.without_accepted(row, reports, log)
-    return starting(going_on.row, log, topics, StartingOffsets(position="latest"), 100, replaced=going_on.starts)
+    remaining = lost_ranges.without_accepted(row, reports, log)
+    return starting(remaining.row, log, topics, StartingOffsets(position="latest"), 100, replaced=remaining.starts)
 
 
 def loss_of(row: FenceRow, log: Watermarks, *reports: ReportedLoss) -> Loss:
@@ -100,7 +100,7 @@ def test_an_id_names_the_content_whatever_its_order() -> None:
     assert loss.committed_ms == int(AT.timestamp() * 1000)
 
 
-def test_after_retention_reading_goes_on_where_the_log_begins_and_the_planned_batch_is_cut() -> None:
+def test_after_retention_reading_continues_where_the_log_begins_and_the_planned_batch_is_cut() -> None:
     log = replace(LOG, begins={"t/0": 15, "t/1": 30})
     start = claim(ROW, log, accepted(loss_of(ROW, log)))
     assert start.offsets == {"t/0": 15, "t/1": 30}
@@ -151,7 +151,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_with_nothing_of_the_old_on
     assert start.log_ends == {"t/0": end}
 
 
-def test_a_recreated_topic_goes_on_at_a_map_and_elsewhere_at_its_beginning() -> None:
+def test_a_recreated_topic_continues_at_the_accepted_offsets_and_elsewhere_at_its_beginning() -> None:
     log = replace(LOG, begins={"t/0": 1, "t/1": 2}, topic_ids={"t": "new"})
     loss = loss_of(ROW, log)
     assert claim(ROW, log, accepted(loss, "t/0:12")).offsets == {"t/0": 12, "t/1": 2}
@@ -279,7 +279,7 @@ def test_a_held_partition_starts_after_its_accepted_loss_and_is_still_held() -> 
     assert claim(reached, log).offsets == {"t/0": 30, "t/1": 6}
 
 
-def test_a_truncated_partition_does_not_hold_new_ones_for_ever() -> None:
+def test_a_truncated_partition_does_not_hold_new_ones_forever() -> None:
     row = replace(ROW, offsets={"t/0": 10}, planned={}, growth_barrier={"t/0": 30, "t/1": 0})
     loss = loss_of(row, replace(LOG, ends={"t/0": 7, "t/1": 50}))
     assert claim(row, replace(LOG, ends={"t/0": 7, "t/1": 50}), accepted(loss)).offsets == {"t/0": 7, "t/1": 0}

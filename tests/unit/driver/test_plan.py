@@ -115,7 +115,7 @@ def test_what_the_log_lost(offsets: dict[str, int], ids: dict[str, str], reason:
     assert caught.value.reason == reason
 
 
-def test_an_offset_beyond_the_last_stable_one_is_no_truncated_log() -> None:
+def test_an_offset_beyond_the_last_stable_one_is_not_a_truncated_log() -> None:
     """Injected: read_uncommitted reached 12, then read_committed found an open transaction at 10: LogTruncated."""
     log = replace(LOG, high={"a/0": 15, "a/1": 25})
     row = replace(ROW, offsets={"a/0": 12, "a/1": 25}, planned={"a/0": 14, "a/1": 25}, topic_ids={"a": "id-a"})
@@ -151,7 +151,7 @@ def test_the_start_of_a_new_topic_waits_for_kafka_to_agree_and_for_every_leader(
     assert unresolved(replace(ROW, topic_ids={"a": "id-a"}), part, ["a"]) == ""
 
 
-def test_a_partition_without_a_leader_is_left_out_and_named_and_the_others_go_on() -> None:
+def test_a_partition_without_a_leader_is_left_out_and_named_and_the_others_continue() -> None:
     log = replace(LOG, begins={"a/1": 5}, ends={"a/1": 25}, leaderless=frozenset({"a/0"}))
     plan = after(Position(offsets={"a/0": 3, "a/1": 9}, barrier={}), {"a": "id-a"}, log, ["a"], 100)
     assert plan.batch.spans() == {"a/1": (9, 25)}

@@ -151,8 +151,8 @@ def test_poison_is_set_aside_and_everything_else_is_written() -> None:
     scene.assert_complete()
     row = scene.world.row()
     assert (row.dead_letters, row.last_dead_letter) == (4, "t/1@19")
-    told = [report.dead_letter for report in scene.world.reports if report.dead_letter]
-    assert told == ["t/0@3", "t/0@4", "t/1@0", "t/1@19"]
+    reported = [report.dead_letter for report in scene.world.reports if report.dead_letter]
+    assert reported == ["t/0@3", "t/0@4", "t/1@0", "t/1@19"]
     assert scene.letters is not None
     assert scene.letters.kept["t/0", 3] == "t/0@3 is bad"
 
@@ -189,7 +189,7 @@ def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
     assert sum(scene.world.row().offsets.values()) == 0
 
 
-def test_the_only_record_there_is_cannot_be_told_from_failing_code() -> None:
+def test_the_only_record_cannot_be_distinguished_from_failing_code() -> None:
     scene = Scene(world=World(log=FakeLog(ends={"t/0": 1})), poison={("t/0", 0)})
     loop, _ = scene.loop()
     with pytest.raises(RecordFailed, match="no other record is left to compare"):
@@ -200,7 +200,7 @@ def test_the_only_record_there_is_cannot_be_told_from_failing_code() -> None:
     scene.assert_complete()
 
 
-def test_a_record_that_passes_when_it_is_tried_again_is_no_poison() -> None:
+def test_a_record_that_passes_when_it_is_tried_again_is_not_poison() -> None:
     scene = Scene(poison={("t/0", 3)})
     steps = Counter[str]()
 
@@ -216,8 +216,8 @@ def test_a_record_that_passes_when_it_is_tried_again_is_no_poison() -> None:
 
 
 @pytest.mark.parametrize("error", [DependencyDown("Kafka is down"), OutOfMemory("no memory")], ids=["outage", "memory"])
-def test_whatever_else_happens_during_an_isolation_is_no_poison(error: DriverError) -> None:
-    """It happens at each step in turn; the run ends as that, and the next run goes on."""
+def test_another_failure_during_an_isolation_is_not_poison(error: DriverError) -> None:
+    """It happens at each step in turn; the run ends with that error, and the next run continues."""
     at = 0
     while True:
         scene = Scene(poison={("t/0", 3), ("t/1", 2)})
@@ -252,7 +252,7 @@ def only_swaps(step: Step) -> Step:
     st.lists(st.integers(1, 60), max_size=3),
     st.sampled_from([7, 10, 100]),
 )
-def test_killed_at_any_step_the_successor_goes_on_and_nothing_is_lost_or_doubled(
+def test_killed_at_any_step_the_successor_continues_and_nothing_is_lost_or_doubled(
     poison: set[Place], deaths: list[int], limit: int
 ) -> None:
     scene = Scene(poison=poison)
@@ -307,7 +307,7 @@ def test_many_bad_records_in_a_row_are_no_matter_of_single_records() -> None:
     loop, _ = scene.loop(limit=400)
     with pytest.raises(PoisonRecord, match="as many records as it may") as caught:
         loop.run()
-    assert caught.value.record == ("t/0", 110), "the pipeline waits for a person there; a new run would set 100 aside"
+    assert caught.value.record == ("t/0", 110), "the pipeline waits for the user there; a new run would set 100 aside"
     assert scene.letters is not None
     assert len(scene.letters.kept) == LETTERS_AT_ONCE == scene.world.row().dead_letters
 

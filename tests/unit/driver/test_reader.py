@@ -399,7 +399,7 @@ def test_a_refusal_that_comes_with_no_record_is_found_by_asking(read: Any, state
 def test_a_kafka_that_is_down_is_given_up_within_one_request_after_the_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However many topics there are: one that is not answered for tells enough."""
+    """However many topics there are: one without an answer is enough."""
     consumer = Consumer([], is_down=True)
     client = reader._Client(consumer, consumer.complaints)  # type: ignore[arg-type]
     monkeypatch.setattr(reader, "_client", lambda _properties, _fetch_bytes: client)

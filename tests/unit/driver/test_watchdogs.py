@@ -92,7 +92,9 @@ def test_a_row_that_is_deleted_ends_the_run(held: Held, clock: Clock, ends: list
     assert [type(error) for error in ends] == [FenceMissing]
 
 
-def test_a_fence_that_does_not_answer_is_no_reason_to_end(held: Held, clock: Clock, ends: list[BaseException]) -> None:
+def test_a_fence_that_does_not_answer_does_not_end_the_driver(
+    held: Held, clock: Clock, ends: list[BaseException]
+) -> None:
     def down(_call: str) -> None:
         raise FenceUnavailable("down")
 
@@ -154,14 +156,14 @@ def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: lis
 
 
 class LongBatch:
-    """A batch that began at second 0 on version 3 and whose work is told second by second."""
+    """A batch that began at second 0 on version 3 and whose work is reported second by second."""
 
     def __init__(self, clock: Clock, done: Callable[[float], int]) -> None:
         self.clock = clock
         self._done = done
         row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=3)
         self.now: InProgress | None = InProgress(batch=EMPTY, row=row, since=0.0)
-        self.told: list[tuple[float, int, int]] = []
+        self.reported: list[tuple[float, int, int]] = []
 
     def watch(self, *, until: float, fails_at: float | None = None) -> list[tuple[float, int, int]]:
         """Watch until that second and return (second, version, done) of each report."""
@@ -177,7 +179,7 @@ class LongBatch:
         def report(batch: InProgress, done: int) -> None:
             if self.clock.now == fails_at:
                 raise FenceUnavailable("down")
-            self.told.append((self.clock.now, batch.row.version, done))
+            self.reported.append((self.clock.now, batch.row.version, done))
 
         with pytest.raises(Over):
             watch_progress(
@@ -187,7 +189,7 @@ class LongBatch:
                 now=lambda: self.clock.now,
                 sleep=sleep,
             )
-        return self.told
+        return self.reported
 
 
 def test_a_long_batch_reports_its_progress_every_five_seconds(clock: Clock) -> None:
@@ -217,7 +219,7 @@ def test_a_report_that_fails_is_made_up_for_by_the_next_one(clock: Clock) -> Non
 
 def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clock: Clock) -> None:
     """Four signs fit into a stall timeout of 20 s; before the claim there is no row to give them for."""
-    told: list[tuple[float, int]] = []
+    reported: list[tuple[float, int]] = []
 
     class Over(BaseException):
         pass
@@ -228,7 +230,7 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
         return None if second < 10 else (FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=version), looks)
 
     def sign(row: FenceRow) -> None:
-        told.append((clock.now, row.version))
+        reported.append((clock.now, row.version))
         if clock.now == 20.0:
             raise FenceUnavailable("down")
 
@@ -239,7 +241,7 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
 
     with pytest.raises(Over):
         watch_life(life, sign=sign, stall_timeout=20.0, sleep=sleep)
-    assert told == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
+    assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
 
 
 def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -250,6 +252,6 @@ def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest
 
     with caplog.at_level("INFO", logger="fencepost.driver.watchdogs"):
         watch_resources(measure, sleep=clock.sleep)
-    told = [record.fields for record in caplog.records if record.message == "resources"]  # type: ignore[attr-defined]
-    assert told == [{"heap_mib": 100}, {"heap_mib": 120}]
+    reported = [record.fields for record in caplog.records if record.message == "resources"]  # type: ignore[attr-defined]
+    assert reported == [{"heap_mib": 100}, {"heap_mib": 120}]
     assert "cannot be read" in caplog.messages[-1]

@@ -119,7 +119,7 @@ def test_the_day_of_a_departure_follows_from_the_clock(spark: "SparkSession", de
     assert found == [(delay, departed_at) for _, _, delay, departed_at in CLOCKS]
 
 
-def test_a_record_that_is_no_json_stops_the_batch(spark: "SparkSession", departures: ModuleType) -> None:
+def test_a_record_that_is_not_json_stops_the_batch(spark: "SparkSession", departures: ModuleType) -> None:
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - as the session
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as the session
 

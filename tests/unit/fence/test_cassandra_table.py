@@ -42,7 +42,7 @@ OPEN = [
     IsBootstrappingErrorMessage(code=0x1002, message="bootstrapping", info=None),
     ServerError(code=0, message="java.lang.NullPointerException", info=None),
     OperationTimedOut(),
-    NoHostAvailable("nobody", {"h": ConnectionException("down")}),
+    NoHostAvailable("no host", {"h": ConnectionException("down")}),
 ]
 
 
@@ -183,7 +183,7 @@ def test_a_connection_that_died_under_a_change_that_lost_is_fenced(
     [
         *((error, FenceUnavailable) for error in OPEN),
         (Unauthorized("no"), FenceUnauthorized),
-        (NoHostAvailable("nobody", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
+        (NoHostAvailable("no host", {"h": AuthenticationFailed("no")}), FenceCredentialsRejected),
         (InvalidRequest("Key may not be empty"), FenceSchemaInvalid),
         (refused(DISK_FULL), FenceUnavailable),
         (refused(QUOTING[-1]), FenceSchemaInvalid),
@@ -262,7 +262,7 @@ def committed_row(table: CassandraFenceTable, *offsets: int) -> FenceRow:
     return row
 
 
-def test_leader_epochs_are_read_back_as_long_as_nobody_else_moved_the_offsets(table: CassandraFenceTable) -> None:
+def test_leader_epochs_are_read_back_until_another_writer_moves_the_offsets(table: CassandraFenceTable) -> None:
     row = committed_row(table, 5, 9)
     assert table.read("p") == row
     assert row.leader_epochs == {"t/0": 4}

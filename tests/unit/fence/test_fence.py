@@ -102,7 +102,7 @@ def test_a_new_row_is_at_epoch_zero_and_creating_it_twice_keeps_it() -> None:
     first = fence(table).create(OWNER)
     assert (first.epoch, first.version, first.driver) == (0, 0, None)
     fence(table).take_over(first, owner=OWNER)
-    assert fence(table).create("somebody else").epoch == 1
+    assert fence(table).create("another owner").epoch == 1
 
 
 def test_a_takeover_moves_epoch_and_clock_and_drops_the_driver() -> None:
@@ -192,7 +192,7 @@ def test_a_commit_moves_version_and_offsets() -> None:
 
 
 def test_a_commit_takes_the_clock_along_with_the_wall_time() -> None:
-    """A row that somebody deletes by hand, at the wall time, comes back with the next batch that holds it."""
+    """A row that was deleted by hand, at the wall time, returns with the next batch that holds it."""
     table = MemoryFenceTable()
     row = claimed(table)
     deleted_at = row.clock + 3_600_000_000
@@ -324,32 +324,29 @@ def faults() -> Iterator[tuple[str, frozenset[int]]]:
                 yield place, frozenset({first, second})
 
 
-STEPS: dict[str, Callable[[MemoryFenceTable, FenceRow], FenceRow]] = {
-    "take_over": lambda table, row: fence(table).take_over(row, owner=OWNER),
-    "commit": lambda table, row: commit(table, row, 10),
+def taken(table: MemoryFenceTable) -> FenceRow:
+    return fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
+
+
+STEPS: dict[str, tuple[Callable[[MemoryFenceTable], FenceRow], Callable[[MemoryFenceTable, FenceRow], FenceRow]]] = {
+    "take_over": (claimed, lambda table, row: fence(table).take_over(row, owner=OWNER)),
+    "claim": (taken, lambda table, _: fence(table).claim(epoch=1, driver="pod-a", code="image", start=at_zero)),
+    "commit": (claimed, lambda table, row: commit(table, row, 10)),
 }
+"""What makes the row before a step, and the step."""
 
 
 @pytest.mark.parametrize(("place", "at"), list(faults()))
 @pytest.mark.parametrize("step", sorted(STEPS))
 def test_a_change_is_applied_exactly_once_whatever_answers_are_lost(step: str, place: str, at: frozenset[int]) -> None:
     table = MemoryFenceTable()
-    row = claimed(table)
+    before, change = STEPS[step]
+    row = before(table)
     setattr(table, place, Faults(at))
-    after = STEPS[step](table, row)
+    after = change(table, row)
     assert table.rows[PIPELINE] == after
     assert after.version == row.version + 1
-    assert [change.version for change in table.history] == list(range(after.version + 1))
-
-
-@pytest.mark.parametrize(("place", "at"), list(faults()))
-def test_a_claim_is_applied_exactly_once_whatever_answers_are_lost(place: str, at: frozenset[int]) -> None:
-    table = MemoryFenceTable()
-    row = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
-    setattr(table, place, Faults(at))
-    after = fence(table).claim(epoch=1, driver="pod-a", code="image", start=at_zero)
-    assert table.rows[PIPELINE] == after
-    assert after.version == row.version + 1
+    assert [changed.version for changed in table.history] == list(range(after.version + 1))
 
 
 @pytest.mark.parametrize(("place", "at"), list(faults()))
@@ -442,7 +439,7 @@ def test_a_pipeline_that_is_created_again_adopts_the_released_row_and_starts_at_
 
 
 def test_a_zombie_of_a_deleted_pipeline_neither_commits_nor_claims_in_the_new_one() -> None:
-    """Injected: epochs used to restart at 0, so that the zombie's epoch came up again, with nothing to tell it by."""
+    """Injected: epochs used to restart at 0, so that the zombie's epoch was given again."""
     table = MemoryFenceTable()
     zombie = claimed(table)
     fence(table).release(zombie)
@@ -459,7 +456,7 @@ def test_a_zombie_of_a_deleted_pipeline_neither_commits_nor_claims_in_the_new_on
 def test_a_claim_names_its_owner_and_an_empty_owner_is_not_checked() -> None:
     for owner in (OWNER, "", None):
         table = MemoryFenceTable()
-        row = fence(table).take_over(fence(table).create(OWNER), owner=OWNER)
+        row = taken(table)
         claim = fence(table).claim(epoch=row.epoch, driver="pod-a", code="image", start=at_zero, owner=owner)
         assert claim.driver == "pod-a"
 
@@ -510,7 +507,8 @@ def test_a_driver_that_commits_faster_than_a_pass_takes_is_fenced() -> None:
         commit(table, zombie, 1000)
 
 
-def test_a_takeover_that_is_always_outrun_gives_up_after_the_patience() -> None:
+def outrun_takeover(seconds: float, other: Callable[[MemoryFenceTable], object]) -> FenceRow:
+    """Take over with a patience of 10 s; before each request, `seconds` pass and `other` changes the row."""
     table = MemoryFenceTable()
     row = claimed(table)
     time = Time()
@@ -518,31 +516,23 @@ def test_a_takeover_that_is_always_outrun_gives_up_after_the_patience() -> None:
     def outrun(call: str) -> None:
         if call == "swap":
             table.before = lambda _call: None
-            time.seconds += 1
-            commit(table, table.rows[PIPELINE], 10)
+            time.seconds += seconds
+            other(table)
             table.before = outrun
 
     table.before = outrun
-    chaser = Fence(table, PIPELINE, patience=10, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+    late = Fence(table, PIPELINE, patience=10, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
+    return late.take_over_epoch(row.epoch, owner=OWNER)
+
+
+def test_a_takeover_that_is_always_outrun_gives_up_after_the_patience() -> None:
     with pytest.raises(FenceUnavailable, match="before each of our requests"):
-        chaser.take_over_epoch(row.epoch, owner=OWNER)
+        outrun_takeover(1, lambda table: commit(table, table.rows[PIPELINE], 10))
 
 
 def test_a_takeover_that_another_one_outruns_as_its_patience_ends_is_fenced() -> None:
-    table = MemoryFenceTable()
-    row = claimed(table)
-    time = Time()
-
-    def outrun(call: str) -> None:
-        if call == "swap":
-            table.before = lambda _call: None
-            time.seconds += 11
-            fence(table).take_over(table.rows[PIPELINE], owner="rival")
-
-    table.before = outrun
-    late = Fence(table, PIPELINE, patience=10, now=time.micros, monotonic=time.monotonic, sleep=time.sleep)
     with pytest.raises(Fenced):
-        late.take_over_epoch(row.epoch, owner=OWNER)
+        outrun_takeover(11, lambda table: fence(table).take_over(table.rows[PIPELINE], owner="rival"))
 
 
 def test_a_takeover_of_an_epoch_that_is_over_is_refused_and_of_no_row_too() -> None:
@@ -702,7 +692,7 @@ def test_a_takeover_by_an_operator_whose_clock_is_ahead_works_at_the_database_s_
     assert after.clock == SERVER
 
 
-def test_progress_is_told_beside_the_row_which_stays_as_it_is() -> None:
+def test_progress_is_reported_beside_the_row_which_stays_as_it_is() -> None:
     table = MemoryFenceTable()
     row = claimed(table)
     fence(table).report_progress(row, 41)

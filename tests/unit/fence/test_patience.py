@@ -1,4 +1,4 @@
-"""A dependency that answers slowly is no process that was frozen."""
+"""A dependency that answers slowly is not mistaken for a frozen process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fencepost.fence.patience import Deadline, Patience
 
 
 class Clock:
-    """Passes when somebody sleeps or asks."""
+    """Advances at each sleep and each reading."""
 
     def __init__(self) -> None:
         self.time = 0.0

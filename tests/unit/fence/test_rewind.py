@@ -1,4 +1,4 @@
-"""Setting a row back: once or not at all, whatever answers are lost, and nobody who came before can write over it."""
+"""Setting a row back: once or not at all, whatever answers are lost, and no older writer can change it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACK = {"flights/0": 4}
 
 
 def stopped(table: MemoryFenceTable) -> FenceRow:
-    """A row that nobody drives, with offsets 10."""
+    """A row without a driver, with offsets 10."""
     return fence(table).take_over(commit(table, claimed(table), 10), owner=OWNER)
 
 
@@ -87,7 +87,7 @@ def test_without_an_answer_it_gives_up_and_can_be_asked_again() -> None:
     assert table.rows[before.pipeline].offsets == BACK
 
 
-def test_the_history_tells_where_the_first_commit_began() -> None:
+def test_the_history_has_where_the_first_commit_began() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     base = FenceRow(pipeline="p", owner=OWNER, epoch=2, version=8, offsets={"a/0": 4}, planned={"a/0": 4})
     claim = replace(base, version=9, driver="pod", planned={"a/0": 6})

@@ -1,4 +1,4 @@
-"""Rows of losses that somebody else wrote: what is no loss of a driver is none."""
+"""Rows of losses from another writer: what a driver cannot have written is ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fence row that somebody wrote by hand is refused by the column's name."""
+"""A fence row that was written by hand is refused by the column's name."""
 
 from __future__ import annotations
 
