@@ -47,7 +47,7 @@ class SimulatedPager:
                 self.receipts[mark] = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
         return PagingFacts(receivers=(RECEIVER,), receipts=tuple(self.receipts.values()))
 
-    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+    def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
         del key
         self.due = tuple(pages)
         told = {(page.reason, page.opened_at) for page in pages}

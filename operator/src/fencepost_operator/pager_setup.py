@@ -1,4 +1,4 @@
-"""The parts that tell people, put together: the pager, its metrics, and the heartbeat."""
+"""Composes what alerts people: the pager, its metrics, and the heartbeat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fencepost_operator.settings import Settings
 
 @dataclass(slots=True, kw_only=True)
 class Pages:
-    """All of it. The loops get `pager`; it sends while `sent` lasts."""
+    """The loops get `pager`; it sends while the context `sent` lasts."""
 
     api: ApiServer
     objects: KubernetesObjects
@@ -66,7 +66,7 @@ class Pages:
 
     @asynccontextmanager
     async def sent(self, wake: Callable[[ObjectKey], None]) -> AsyncIterator[None]:
-        """Send pages and beat while the context lasts; `wake` has a pipeline's loop record what was told."""
+        """Send pages and beat while the context lasts; `wake` has a pipeline's loop record the receipts."""
         self.pager.wake = wake
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_beside(kept_running(self.pager), name="pager"))
@@ -75,7 +75,7 @@ class Pages:
             yield
 
     def _heartbeat(self) -> Heartbeat:
-        """Return what calls the dead man's switch; its URL is read each time, so that a new one needs no restart."""
+        """Return the heartbeat; its URL is read for each beat, so that a new one needs no restart."""
         settings, place = self.settings, ObjectKey(self.settings.namespace, "")
 
         async def address() -> str:
@@ -92,7 +92,9 @@ class Pages:
     def _troubles(self) -> Troubles:
         now, passes = self.clock.now(), self.metrics.passes
         return Troubles(
-            stuck=passes.stuck(now, bound=STUCK_AFTER), failing=passes.failing(now), unheard=self.pager.unheard()
+            stuck=passes.stuck(now, bound=STUCK_AFTER),
+            failing=passes.failing(now),
+            undelivered=self.pager.undelivered(),
         )
 
 

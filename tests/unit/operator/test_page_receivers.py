@@ -77,10 +77,10 @@ def test_a_line_may_select_namespaces_and_a_severity() -> None:
     line = f"{ROUTING_KEY} minSeverity=critical namespaceSelector=bank,team-*"
     (found,) = parse_receivers(own, {"pagerduty": line}).receivers
     assert found.target == ROUTING_KEY
-    assert [found.hears_of(name) for name in ("bank", "team-a", "banking", "shop")] == [True, True, False, False]
-    assert (found.hears("critical"), found.hears("warning")) == (True, False)
+    assert [found.covers(name) for name in ("bank", "team-a", "banking", "shop")] == [True, True, False, False]
+    assert (found.accepts("critical"), found.accepts("warning")) == (True, False)
     (usual,) = parse_receivers(own, {"pagerduty": ROUTING_KEY}).receivers
-    assert (usual.id, usual.hears_of("shop"), usual.hears("warning")) == (found.id, True, True)
+    assert (usual.id, usual.covers("shop"), usual.accepts("warning")) == (found.id, True, True)
 
 
 @pytest.mark.parametrize(

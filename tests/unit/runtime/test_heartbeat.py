@@ -100,7 +100,7 @@ async def test_it_says_why_it_does_not(switch: Switch) -> None:
     ("troubles", "said"),
     [
         (Troubles(failing={ObjectKey("shop", "orders"): 301.0}), "no pass over shop/orders succeeded for 301 s"),
-        (Troubles(unheard=301.0), "a page has waited for 301 s, and none of the operator's receivers has it"),
+        (Troubles(undelivered=301.0), "a page has waited for 301 s, and none of the operator's receivers has it"),
     ],
     ids=["failing passes", "a page that nobody has"],
 )
@@ -112,7 +112,7 @@ async def test_it_says_what_no_page_can_say(switch: Switch, troubles: Troubles, 
 
 
 async def test_a_page_that_has_just_begun_to_wait_is_no_failure(switch: Switch) -> None:
-    assert await Operator(switch.url, troubles=Troubles(unheard=299.0)).beats() == ["delivered"]
+    assert await Operator(switch.url, troubles=Troubles(undelivered=299.0)).beats() == ["delivered"]
 
 
 async def test_a_replica_that_waits_says_nothing(switch: Switch) -> None:

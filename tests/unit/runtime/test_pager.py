@@ -128,7 +128,7 @@ async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
     )
     async with running(world, config=PagerConfig(allowed_endpoints=("team:443",), reserved=("10.0.0.1",))) as pager:
         assert pager.facts(KEY).receivers is None, "not known yet"
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert sorted(url for url, _ in world.sent) == ["http://own", "http://team"]
         facts = pager.facts(KEY)
@@ -136,7 +136,7 @@ async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
         assert {receipt.sent.receiver for receipt in facts.receipts} == set(facts.receivers)
         assert world.woken.count(KEY) >= 2
         recorded = replace(page(), sent=tuple(receipt.sent for receipt in facts.receipts))
-        pager.tell(KEY, [recorded])
+        pager.set_pages(KEY, [recorded])
         assert pager.facts(KEY).receipts == ()
         await settle(pager, world, seconds=3600)
         assert len(world.sent) == 2, "nobody is told twice"
@@ -165,7 +165,7 @@ async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_add
     )
     config = PagerConfig(reserved=("10.0.0.1",))
     async with running(world, config=config, cluster=FoundAddresses(found)) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
     reserved = [each.reserved for each in world.allowances if not each.trusted]
     assert reserved == ([("10.0.0.1", *found)] if found is not None else [])
@@ -176,7 +176,7 @@ async def test_a_new_operator_tells_only_who_was_not_told() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))})
     known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     async with running(world) as pager:
-        pager.tell(KEY, [replace(page(), sent=(known,))])
+        pager.set_pages(KEY, [replace(page(), sent=(known,))])
         await settle(pager, world)
     assert [url for url, _ in world.sent] == ["http://b"]
 
@@ -184,13 +184,13 @@ async def test_a_new_operator_tells_only_who_was_not_told() -> None:
 async def test_the_end_of_an_incident_is_told_too() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         over = replace(page(), resolved_at=NOW)
-        pager.tell(KEY, [over])
+        pager.set_pages(KEY, [over])
         await settle(pager, world)
         assert [receipt.sent.outcome for receipt in pager.facts(KEY).receipts] == [PageState.OPENED, PageState.RESOLVED]
-        pager.tell(KEY, [])
+        pager.set_pages(KEY, [])
         assert pager.facts(KEY).receipts == ()
     assert [title for _, title in world.sent] == ["[critical] shop/orders BadSpec", "shop/orders BadSpec"]
 
@@ -199,7 +199,7 @@ async def test_a_receiver_without_an_answer_is_tried_again_with_backoff() -> Non
     replies = [DOWN, DOWN, replace(DOWN, status=429, retry_after=100.0), DELIVERED]
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: replies[len(world.sent) - 1])
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert len(world.sent) == 1
         await settle(pager, world, seconds=1.0)
@@ -222,8 +222,8 @@ async def test_whose_receiver_was_not_told_is_counted_apart() -> None:
         reply=lambda message: DELIVERED if message.url == "http://own" else DOWN,
     )
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
-        pager.tell(ObjectKey("calm", "orders"), [page(key=ObjectKey("calm", "orders"))])
+        pager.set_pages(KEY, [page()])
+        pager.set_pages(ObjectKey("calm", "orders"), [page(key=ObjectKey("calm", "orders"))])
         await settle(pager, world, seconds=400)
         assert unsent(pager) == {"operator": 0, "shop": 400}, "a namespace without a page that waits has no series"
 
@@ -245,30 +245,30 @@ async def test_a_page_that_nobody_can_get_waits(state: str) -> None:
     broken = Receivers(problems=(PagingProblem(reason="ReceiverInvalid", message=state),))
     world = World(secrets={"": broken}, unreadable=state == "unreadable")
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=400)
         assert unsent(pager) == {"operator": 400}
-        assert pager.unheard() == 400
+        assert pager.undelivered() == 400
         world.secrets[""], world.unreadable = Receivers(receivers=(receiver("own"),)), False
         await settle(pager, world, seconds=21)
         assert unsent(pager) == {"operator": 0}
-        assert pager.unheard() == 0
+        assert pager.undelivered() == 0
 
 
 async def test_without_a_secret_of_the_operators_nobody_waits_for_it() -> None:
     world = World()
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=400)
         assert unsent(pager) == {"operator": 0}
-        assert pager.unheard() == 0
+        assert pager.undelivered() == 0
 
 
 async def test_what_the_status_says_was_told_does_not_wait_for_an_unreadable_secret() -> None:
     known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     world = World(unreadable=True)
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
-        pager.tell(KEY, [replace(page(), sent=(known,))])
+        pager.set_pages(KEY, [replace(page(), sent=(known,))])
         await settle(pager, world, seconds=400)
         assert unsent(pager) == {"operator": 0}
 
@@ -279,34 +279,34 @@ async def test_a_page_that_one_receiver_has_is_heard() -> None:
         reply=lambda message: DELIVERED if message.url == "http://a" else DOWN,
     )
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         await settle(pager, world, seconds=400)
-        assert (pager.oldest_unsent(), pager.unheard()) == (400, 0)
+        assert (pager.oldest_unsent(), pager.undelivered()) == (400, 0)
         world.reply = lambda _m: DOWN
-        pager.tell(KEY, [page(), page("NotReady")])
+        pager.set_pages(KEY, [page(), page("NotReady")])
         await settle(pager, world, seconds=350)
-        assert pager.unheard() == 350
+        assert pager.undelivered() == 350
 
 
 async def test_an_operator_that_has_just_started_had_no_time_to_tell_what_is_old() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
         await settle(pager, world)
-        pager.tell(KEY, [replace(page(), opened_at=NOW - timedelta(hours=1))])
+        pager.set_pages(KEY, [replace(page(), opened_at=NOW - timedelta(hours=1))])
         await settle(pager, world, seconds=60)
-        assert (pager.oldest_unsent(), pager.unheard()) == (3660, 60)
+        assert (pager.oldest_unsent(), pager.undelivered()) == (3660, 60)
 
 
 async def test_a_page_that_was_silenced_waits_from_the_end_of_the_silence_on() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
-        pager.tell(KEY, [])
+        pager.set_pages(KEY, [])
         await settle(pager, world, seconds=7200)
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=10)
         assert pager.oldest_unsent() == 10
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=10)
         assert pager.oldest_unsent() == 20
 
@@ -316,7 +316,7 @@ async def test_what_a_burst_defers_is_not_late() -> None:
     keys = [ObjectKey("shop", f"p{n}") for n in range(BURST + 120)]
     async with running(world) as pager:
         for key in keys:
-            pager.tell(key, [page(f"Reason{key.name}", key)])
+            pager.set_pages(key, [page(f"Reason{key.name}", key)])
         for _ in range(40):
             await settle(pager, world, seconds=10)
             assert max(pager.unsent_by_namespace().values(), default=0) <= 10
@@ -330,7 +330,7 @@ async def test_a_receiver_that_does_not_answer_is_late_with_each_page_of_a_burst
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
         for n in range(2 * BURST):
-            pager.tell(ObjectKey("shop", f"p{n}"), [page(key=ObjectKey("shop", f"p{n}"))])
+            pager.set_pages(ObjectKey("shop", f"p{n}"), [page(key=ObjectKey("shop", f"p{n}"))])
         for _ in range(40):
             await settle(pager, world, seconds=10)
         assert pager.oldest_unsent() == 400
@@ -339,7 +339,7 @@ async def test_a_receiver_that_does_not_answer_is_late_with_each_page_of_a_burst
 async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
     world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))}, reply=lambda _m: WRONG)
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         await settle(pager, world, seconds=300)
         assert len(world.sent) == 1
@@ -347,7 +347,7 @@ async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
         assert problem.reason == "PageFailed"
         assert "shop/fencepost-pages, key apprise, line 1, answers with HTTP status 401" in problem.message
         world.reply = lambda _m: DELIVERED
-        pager.tell(KEY, [page(), page("NotReady")])
+        pager.set_pages(KEY, [page(), page("NotReady")])
         await settle(pager, world)
         assert len(world.sent) == 2, "another page does not wait for the refused one"
         await settle(pager, world, seconds=REFUSED_WAIT * 1.3)
@@ -363,7 +363,7 @@ async def test_a_page_that_some_have_is_tried_rarely_under_the_same_key_and_name
     secrets = {"": Receivers(receivers=(own,)), "shop": Receivers(receivers=(receiver("a", "shop"),))}
     world = World(secrets=secrets, reply=lambda _m: Answer(outcome=Outcome.PARTLY, status=503))
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         await settle(pager, world, seconds=REFUSED_WAIT * 0.7)
         assert len(world.sent) == 2, "each receiver once"
@@ -387,7 +387,7 @@ async def test_a_receiver_that_takes_nothing_is_named(caplog: pytest.LogCaptureF
         reply=lambda _m: Answer(outcome=Outcome.FAILED),
     )
     async with running(world) as pager:
-        pager.tell(KEY, [page(), page("NotReady")])
+        pager.set_pages(KEY, [page(), page("NotReady")])
         await settle(pager, world)
         await settle(pager, world, seconds=10)
         await settle(pager, world, seconds=30)
@@ -409,9 +409,9 @@ async def test_a_receiver_that_takes_nothing_is_named(caplog: pytest.LogCaptureF
 async def test_one_attempt_that_fails_names_nobody_however_long_ago() -> None:
     world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
-        pager.tell(KEY, [page(), page("NotReady")])
+        pager.set_pages(KEY, [page(), page("NotReady")])
         await settle(pager, world)
-        pager.tell(KEY, [])
+        pager.set_pages(KEY, [])
         await settle(pager, world, seconds=3600)
         assert not pager.facts(KEY).problems
 
@@ -421,7 +421,7 @@ async def test_a_burst_waits_and_nothing_is_dropped() -> None:
     pages = {ObjectKey("shop", f"p{n}"): n for n in range(BURST + 15)}
     async with running(world) as pager:
         for key in pages:
-            pager.tell(key, [page(f"Reason{key.name}", key)])
+            pager.set_pages(key, [page(f"Reason{key.name}", key)])
         for _ in range(10):
             await settle(pager, world)
         assert len(world.sent) == BURST
@@ -436,7 +436,7 @@ async def test_a_step_of_the_wall_clock_neither_fills_a_bucket_nor_holds_it_up(s
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
     async with running(world) as pager:
         for key in (ObjectKey("shop", f"p{n}") for n in range(BURST + 15)):
-            pager.tell(key, [page(f"Reason{key.name}", key)])
+            pager.set_pages(key, [page(f"Reason{key.name}", key)])
         await settle(pager, world)
         world.ahead = step
         for _ in range(10):
@@ -457,7 +457,7 @@ async def test_many_of_a_kind_share_a_message(kind: Kind) -> None:
     keys = list(storm("shop", 400))
     async with running(world) as pager:
         for key in keys:
-            pager.tell(key, [page("NotReady", key)])
+            pager.set_pages(key, [page("NotReady", key)])
         await settle(pager, world)
         (body,) = world.bodies
         assert "p000, p001" in body
@@ -465,7 +465,7 @@ async def test_many_of_a_kind_share_a_message(kind: Kind) -> None:
         assert all(pager.facts(key).receipts for key in keys), "each is told"
         for key in keys:
             receipts = pager.facts(key).receipts
-            pager.tell(key, [replace(page("NotReady", key), sent=tuple(each.sent for each in receipts))])
+            pager.set_pages(key, [replace(page("NotReady", key), sent=tuple(each.sent for each in receipts))])
         await settle(pager, world, seconds=3600)
         assert len(world.bodies) == 1
 
@@ -475,10 +475,10 @@ async def test_pagerduty_ends_what_was_told_together_with_the_last_of_it() -> No
     keys = list(storm("shop", 6))
     async with running(world) as pager:
         for key in keys:
-            pager.tell(key, [page("NotReady", key)])
+            pager.set_pages(key, [page("NotReady", key)])
         await settle(pager, world)
         for number, key in enumerate(keys):
-            pager.tell(key, [replace(page("NotReady", key), resolved_at=world.moment)])
+            pager.set_pages(key, [replace(page("NotReady", key), resolved_at=world.moment)])
             await settle(pager, world, seconds=5)
             ends = [json.loads(body)["dedup_key"] for body in world.bodies[1:]]
             own = [f"fencepost/c/{each}/NotReady" for each in keys[: number + 1]]
@@ -492,7 +492,7 @@ async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selec
     world = World(secrets={"": Receivers(receivers=(critical, bank))})
     warning = replace(page("FallingBehind"), severity="warning")
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
-        pager.tell(KEY, [page(), warning])
+        pager.set_pages(KEY, [page(), warning])
         await settle(pager, world, seconds=600)
         assert world.sent == [("http://night", "[critical] shop/orders BadSpec")]
         facts = pager.facts(KEY)
@@ -500,7 +500,7 @@ async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selec
         assert facts.critical_only == frozenset({critical.id})
         assert pager.oldest_unsent() == 0, "nobody is to be told of the warning"
         other = ObjectKey("bank", "orders")
-        pager.tell(other, [replace(warning, key=other)])
+        pager.set_pages(other, [replace(warning, key=other)])
         await settle(pager, world)
         assert [url for url, _ in world.sent[1:]] == ["http://bank"]
 
@@ -508,9 +508,9 @@ async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selec
 async def test_what_no_receiver_selects_waits_for_nobody() -> None:
     world = World(secrets={"": Receivers(receivers=(replace(receiver("bank"), namespaces=("bank",)),))})
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=600)
-        assert (pager.facts(KEY).receivers, pager.oldest_unsent(), pager.unheard()) == ((), 0, 0)
+        assert (pager.facts(KEY).receivers, pager.oldest_unsent(), pager.undelivered()) == ((), 0, 0)
 
 
 async def test_a_namespace_that_pages_all_day_is_told_in_a_few_hundred_messages() -> None:
@@ -521,10 +521,10 @@ async def test_a_namespace_that_pages_all_day_is_told_in_a_few_hundred_messages(
             keys = [ObjectKey("evil", f"p{n}") for n in range(20)]
             for key in keys:
                 told = replace(page(f"Reason{key.name}", key), opened_at=world.moment)
-                pager.tell(key, [told])
+                pager.set_pages(key, [told])
             await settle(pager, world, seconds=300)
             if minute == 240:
-                pager.tell(KEY, [page()])
+                pager.set_pages(KEY, [page()])
                 await settle(pager, world)
                 assert "shop/orders BadSpec" in world.sent[-1][1], "other namespaces have budgets of their own"
         assert BUDGET <= len(world.sent) <= BUDGET + 6 * BUDGET_PER_HOUR + 1
@@ -535,10 +535,10 @@ async def test_a_critical_page_waits_behind_no_storm_of_warnings() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
     async with running(world) as pager:
         for key, each in storm("shop", 400).items():
-            pager.tell(key, [each])
+            pager.set_pages(key, [each])
         await settle(pager, world, seconds=60)
         assert world.sent
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world, seconds=1)
         assert "shop/orders BadSpec" in world.sent[-1][1] or "shop/orders BadSpec" in world.sent[-2][1]
 
@@ -549,9 +549,9 @@ async def test_a_critical_page_waits_behind_no_storm_of_another_namespace() -> N
     world.held = asyncio.Event()
     async with running(world) as pager:
         for key, each in storm("noisy", 40).items():
-            pager.tell(key, [each])
+            pager.set_pages(key, [each])
         await settle(pager, world)
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         world.held.set()
         await settle(pager, world)
         own = [title for _, title in world.sent]
@@ -563,9 +563,9 @@ async def test_a_namespace_with_many_critical_pages_keeps_no_tokens_from_the_nex
     world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
     async with running(world) as pager:
         for key, each in storm("noisy", 400, "critical").items():
-            pager.tell(key, [each])
+            pager.set_pages(key, [each])
         await settle(pager, world, seconds=60)
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert any("shop/orders BadSpec" in title for _, title in world.sent)
 
@@ -583,13 +583,13 @@ async def test_a_namespace_that_hangs_delays_neither_others_nor_the_operator() -
     async with running(world) as pager:
         for namespace in hostile:
             key = ObjectKey(namespace, "x")
-            pager.tell(key, [page(key=key)])
+            pager.set_pages(key, [page(key=key)])
         for _ in range(60):
             await settle(pager, world, seconds=0.5)
         world.hanging = {f"http://hole-{n}" for n in range(50)}
         await settle(pager, world, seconds=200)
         world.sent.clear()
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         await settle(pager, world)
     assert {url for url, title in world.sent if "shop/orders" in title} == {"http://own", "http://team"}
@@ -600,15 +600,15 @@ async def test_a_namespace_with_many_receivers_has_one_turn_like_the_others() ->
     secrets = greedy | {"shop": (receiver("team", "shop"),)}
     world = World(secrets={name: Receivers(receivers=each) for name, each in secrets.items()})
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         for name in greedy:
-            pager.tell(ObjectKey(name, "x"), [])
+            pager.set_pages(ObjectKey(name, "x"), [])
         await settle(pager, world, seconds=1)
         world.sent.clear()
         for name in greedy:
-            pager.tell(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
-        pager.tell(KEY, [page("NotReady")])
+            pager.set_pages(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
+        pager.set_pages(KEY, [page("NotReady")])
         await settle(pager, world)
     assert [url for url, _ in world.sent].index("http://team") < 4
 
@@ -622,7 +622,7 @@ async def test_a_receiver_that_answers_slowly_shares_the_place_of_the_silent() -
     )
     async with running(world) as pager:
         for name in hostile:
-            pager.tell(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
+            pager.set_pages(ObjectKey(name, "x"), [page(key=ObjectKey(name, "x"))])
         world.held = asyncio.Event()
         await settle(pager, world)
         for _ in range(6):
@@ -634,9 +634,9 @@ async def test_a_receiver_that_answers_slowly_shares_the_place_of_the_silent() -
         world.held = None
         world.hanging = {each.target for each in hostile.values()}
         for name in hostile:
-            pager.tell(ObjectKey(name, "x"), [page("NotReady", ObjectKey(name, "x"))])
+            pager.set_pages(ObjectKey(name, "x"), [page("NotReady", ObjectKey(name, "x"))])
         await settle(pager, world, seconds=100)
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
     assert world.sent[-1][0] == "http://team"
 
@@ -645,7 +645,7 @@ async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
     pages = [page(), page("NotReady")]
     async with running(world) as pager:
-        pager.tell(KEY, pages)
+        pager.set_pages(KEY, pages)
         await settle(pager, world)
         assert len(world.sent) == 1, "one message tells both"
         receipts = pager.facts(KEY).receipts
@@ -673,13 +673,13 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
     async with running(world) as pager:
         for n in range(120):
             key = ObjectKey("shop", f"p{n}")
-            pager.tell(key, [page(key=key)])
+            pager.set_pages(key, [page(key=key)])
         await settle(pager, world)
         assert [len(each) for each in posts] == [50, 50, 20], "one message spends one token"
         waited = 0
         for n in range(20):
             late = ObjectKey("shop", f"late{n}")
-            pager.tell(late, [page(key=late)])
+            pager.set_pages(late, [page(key=late)])
             before = len(posts)
             await settle(pager, world, seconds=30)
             waited += all(page(key=late).dedup_key not in told for told in posts[before:])
@@ -696,12 +696,12 @@ async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
     open_, new = ({f"{name}{n}": ObjectKey(name, f"p{n}") for n in range(30)} for name in ("a", "b"))
     async with running(world) as pager:
         for key in open_.values():
-            pager.tell(key, [page(key=key)])
+            pager.set_pages(key, [page(key=key)])
         await settle(pager, world)
         posts.clear()
         world.moment += REPEAT
         for key in new.values():
-            pager.tell(key, [page(key=key)])
+            pager.set_pages(key, [page(key=key)])
         await settle(pager, world)
     first = [key for told in posts[:2] for key in told]
     assert {page(key=key).dedup_key for key in new.values()} <= set(first[:50]), "another namespace's as well"
@@ -711,7 +711,7 @@ async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
 async def test_a_refused_repeat_waits_for_the_next_turn() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         world.reply = lambda _m: WRONG
         await settle(pager, world, seconds=REPEAT.total_seconds())
@@ -727,7 +727,7 @@ async def test_one_receiver_of_many_namespaces_takes_one_place() -> None:
     async with running(world) as pager:
         for namespace in ("a", "b", "c"):
             key = ObjectKey(namespace, "x")
-            pager.tell(key, [page(key=key)])
+            pager.set_pages(key, [page(key=key)])
         await settle(pager, world)
         assert len(world.allowances) == 1, "three namespaces, one process"
         world.secrets[""] = Receivers(receivers=(slow, fast))
@@ -741,7 +741,7 @@ async def test_a_corrected_account_is_used_at_once(answer: Answer) -> None:
     account = receiver("am", "shop", kind=Kind.ALERTMANAGER)
     world = World(secrets={"shop": Receivers(receivers=(account,))}, reply=lambda _m: answer)
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert len(world.sent) == 1
         world.reply = lambda _m: DELIVERED
@@ -758,7 +758,7 @@ async def test_an_answer_to_the_old_account_does_not_delay_the_new_one() -> None
     replies = iter([WRONG, DELIVERED])
     world.reply = lambda _m: next(replies)
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         world.secrets["shop"] = Receivers(receivers=(replace(account, options={"token": "new"}),))
         await settle(pager, world, seconds=21)
@@ -772,7 +772,7 @@ async def test_an_answer_to_the_old_account_does_not_delay_the_new_one() -> None
 async def test_an_unreadable_secret_is_not_an_empty_one() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, unreadable=True)
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert pager.facts(KEY).receivers is None
         world.unreadable = False
@@ -787,7 +787,7 @@ async def test_a_corrected_secret_is_noticed_while_something_is_open() -> None:
     problem = PagingProblem(reason="ReceiverInvalid", message="line 1")
     world = World(secrets={"shop": Receivers(problems=(problem,))})
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
         assert pager.facts(KEY).problems == (problem,)
         world.secrets["shop"] = Receivers(receivers=(receiver("team", "shop"),))
@@ -803,7 +803,7 @@ async def test_without_the_lease_nobody_is_told() -> None:
 
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
     async with running(world, may_write=refuse) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
     assert not world.sent
 
@@ -812,9 +812,9 @@ async def test_without_the_lease_nobody_is_told() -> None:
 async def test_what_is_forgotten_is_told_to_nobody(*, gone: bool) -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
-        pager.tell(KEY, [page()])
+        pager.set_pages(KEY, [page()])
         await settle(pager, world)
-        pager.forget(KEY) if gone else pager.tell(KEY, [])
+        pager.forget(KEY) if gone else pager.set_pages(KEY, [])
         await settle(pager, world, seconds=3600)
         assert len(world.sent) == 1
         assert not pager.receivers() or pager.receivers() == {"apprise": 1}

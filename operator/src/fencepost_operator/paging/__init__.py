@@ -1,1 +1,1 @@
-"""Pages: what somebody is told, whom, and how it is sent."""
+"""Pages: their receivers, their messages, and how these are sent."""

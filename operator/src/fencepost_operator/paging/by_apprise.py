@@ -21,9 +21,9 @@ _ANSWER_LIMIT: Final = 65_536
 _answers: list[Answer] = []
 """What web services answered to the message."""
 _accepted: list[bool] = []
-"""One for each recipient that took the message, and more; empty if it reached nobody."""
-_tells: list[Callable[[Answer], None]] = []
-"""Whoever wants to know at once that one did."""
+"""At least one item for each recipient that accepted the message."""
+_reports: list[Callable[[Answer], None]] = []
+"""Called as soon as the first recipient has accepted."""
 
 
 def prepare() -> None:
@@ -73,21 +73,21 @@ def prepare() -> None:
 
 
 def _note_accepted() -> None:
-    """Say at the first recipient that somebody has the message: this process may be killed before the last."""
+    """Report the first recipient that accepts the message: this process may be killed before the last."""
     if not _accepted:
-        for tell in _tells:
-            tell(Answer(outcome=Outcome.PARTLY))
+        for report in _reports:
+            report(Answer(outcome=Outcome.PARTLY))
     _accepted.append(True)
 
 
-def send(message: Message, tell: Callable[[Answer], None]) -> Answer:
-    """Send a message; a URL that is none, or a service that says no, is refused.
+def send(message: Message, report: Callable[[Answer], None]) -> Answer:
+    """Send a message; REFUSED where the URL is invalid or the service rejects the message.
 
-    `tell` hears of the first recipient that takes it: a retry tells all of them again.
+    `report` is called when the first recipient accepts it: a retry sends it to all recipients again.
     """
     _answers.clear()
     _accepted.clear()
-    _tells[:] = [tell]
+    _reports[:] = [report]
     asset = apprise.AppriseAsset(async_mode=False, secure_logging=True, storage_mode="memory")
     service = apprise.Apprise.instantiate(message.url, asset=asset)
     if service is None:

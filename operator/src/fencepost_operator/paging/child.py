@@ -15,8 +15,8 @@ from fencepost_operator.paging import delivery, sandbox
 from fencepost_operator.paging.delivery import Answer, Message, Outcome
 from fencepost_operator.paging.http_post import post
 
-Tell: TypeAlias = Callable[[Answer], None]
-"""Answers to a message; the last answer counts."""
+Report: TypeAlias = Callable[[Answer], None]
+"""Reports the answer to a message; the last one counts."""
 
 
 def main() -> None:
@@ -25,12 +25,12 @@ def main() -> None:
     if len(text) > delivery.REQUEST_LIMIT:
         raise SystemExit("the request is too large")
     messages, allowance = delivery.from_json(text.decode())
-    # What libraries print is nobody's business; the answers have a descriptor of their own.
+    # What libraries print is discarded; the answers have a descriptor of their own.
     answers = os.dup(sys.stdout.fileno())
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
-    send_by_apprise: Callable[[Message, Tell], Answer] = _post
+    send_by_apprise: Callable[[Message, Report], Answer] = _post
     if any(message.apprise for message in messages):
         from fencepost_operator.paging import by_apprise  # noqa: PLC0415 - takes a second, and 30 MB
 
@@ -38,31 +38,31 @@ def main() -> None:
         send_by_apprise = by_apprise.send
     sandbox.Sandbox(sandbox.policy_of(allowance)).enter()
     for number, message in enumerate(messages):
-        tell = partial(_tell, answers, number)
-        tell(_sent(send_by_apprise if message.apprise else _post, message, tell))
+        report = partial(_report, answers, number)
+        report(_sent(send_by_apprise if message.apprise else _post, message, report))
 
 
-def _tell(descriptor: int, number: int, answer: Answer) -> None:
-    """Answer to a message, at once: this process may be killed the next moment."""
+def _report(descriptor: int, number: int, answer: Answer) -> None:
+    """Write the answer to a message at once: this process may be killed the next moment."""
     os.write(descriptor, delivery.answer_line(number, answer).encode())
 
 
-def _post(message: Message, _tell: Tell) -> Answer:
+def _post(message: Message, _report: Report) -> Answer:
     return post(message)
 
 
-def _sent(send: Callable[[Message, Tell], Answer], message: Message, tell: Tell) -> Answer:
-    """Send one message; whatever goes wrong says only that there was no answer, or what was told before it."""
+def _sent(send: Callable[[Message, Report], Answer], message: Message, report: Report) -> Answer:
+    """Send one message; return FAILED after any error, or the answer that was reported before it."""
     answered = Answer(outcome=Outcome.FAILED)
 
     def note(answer: Answer) -> None:
         nonlocal answered
         answered = answer
-        tell(answer)
+        report(answer)
 
     try:
         return send(message, note)
-    except Exception:  # noqa: BLE001 - what a service, or its address, made a library raise must not be told apart
+    except Exception:  # noqa: BLE001 - tenants must not learn which error a service, or its address, causes
         return answered
 
 

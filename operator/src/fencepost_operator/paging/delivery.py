@@ -17,15 +17,15 @@ SEND_TIMEOUT: Final = 6.0
 
 
 class Outcome(StrEnum):
-    """What became of a message."""
+    """Whether a message was delivered."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
     """No answer, or one that may change: it is tried again soon."""
     PARTLY = "partly"
-    """Some recipients of the URL have it, and others do not: another try tells all of them."""
+    """Some recipients of the URL have it, and others do not: a retry sends it to all of them."""
     REFUSED = "refused"
-    """An answer that does not change by itself: the key, the address or the message is wrong."""
+    """A permanent error: the key, the address or the message is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a message: `status` is HTTP's, 0 without one; `retry_after` is in seconds."""
+    """How a receiver answered a message: `status` is HTTP's, 0 without one; `retry_after` is in seconds."""
 
     outcome: Outcome
     status: int = 0

@@ -15,7 +15,7 @@ _LONGEST_WAIT: Final = 600.0
 
 
 def post(message: Message) -> Answer:
-    """Send a message. Raises OSError, http.client.HTTPException and ValueError where there is no answer."""
+    """Send a message. Raises OSError, http.client.HTTPException or ValueError without an answer."""
     url = urlsplit(message.url)
     host = url.hostname or ""
     if url.scheme == "https":
@@ -34,7 +34,7 @@ def post(message: Message) -> Answer:
 
 
 def answer_of(status: int, retry_after: str | None) -> Answer:
-    """Return what a status means; a redirect is an answer that does not change by itself."""
+    """Return what a status means; a redirect is a permanent error."""
     if 200 <= status < 300:  # noqa: PLR2004 - HTTP's classes
         return Answer(outcome=Outcome.DELIVERED, status=status)
     if status in _TRY_AGAIN or status >= 500:  # noqa: PLR2004

@@ -1,6 +1,6 @@
 """What is due to one receiver from one namespace, and when it may be sent: retries and token buckets.
 
-A lane of a receiver that does not answer waits by itself, so that one namespace never delays another.
+Each lane waits for its own receiver only, so that one namespace never delays another.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BUDGET_PER_HOUR: Final = 6.0
 BUDGET_RESERVED: Final = 20
 """Of the budget, those that only critical pages use."""
 REFUSED_WAIT: Final = 600.0
-"""Seconds until a message that was refused is tried again, or one that only some have: somebody has to correct
-something, and who has it is told once more."""
+"""Seconds until a message is retried that was refused, or that only some recipients have: a user has to correct
+something first, and each retry repeats the message to the recipients that have it."""
 CORRECT: Final = "Correct the key, the account or the address."
 PARTLY: Final = (
     "takes pages, and does not confirm that all its recipients have them. "
@@ -40,15 +40,15 @@ PARTLY: Final = (
 )
 LONGEST_WAIT: Final = 120.0
 """Seconds between two attempts on a receiver that does not answer."""
-SILENCE: Final = timedelta(minutes=2)
-"""For how long a receiver takes nothing until somebody is told."""
+UNREACHABLE_AFTER: Final = timedelta(minutes=2)
+"""For how long a receiver must accept nothing before this is reported."""
 
 Incident: TypeAlias = tuple[str, datetime]
 """Dedup key, and when it began."""
 
 
 class Due(NamedTuple):
-    """What there is to tell now: `repeats` only where `fresh` leaves room."""
+    """What to send now: `repeats` only where `fresh` leaves room."""
 
     fresh: list[Notice]
     """Urgent ones come first, then those that waited longest."""
@@ -84,7 +84,7 @@ class Lane:
     refused: dict[Incident, datetime] = field(default_factory=dict)
     """When a page that was refused is tried again."""
     repeated: dict[Incident, datetime] = field(default_factory=dict)
-    """When an open alert of Alertmanager was last told, or refused."""
+    """When an open alert was last sent to Alertmanager, or refused."""
     deferred: dict[Incident, datetime] = field(default_factory=dict)
     """When the bucket last had no token for a page."""
 
@@ -93,7 +93,7 @@ class Lane:
         self.budget = Bucket(BUDGET, BUDGET_PER_HOUR / 3600, self.monotonic)
 
     def due(self, pages: list[Page], delivered: set[tuple[Incident, str]], now: datetime) -> Due:
-        """Return what there is to tell now; `told` are incidents with what was delivered since they were recorded."""
+        """Return what to send now; `delivered` is what receivers have and the status does not record yet."""
         if self.is_busy or (self.retry_at is not None and now < self.retry_at):
             return Due([], [])
         fresh = [page for page in pages if self._is_fresh(page, delivered, now)]
@@ -106,26 +106,26 @@ class Lane:
         return Due(affordable, self._repeats(pages, delivered, now))
 
     def lacks(self, page: Page, delivered: set[tuple[Incident, str]]) -> bool:
-        """Return whether the receiver was not told yet, due or not."""
-        return self.receiver.hears(page.severity) and not self._knows(page, delivered)
+        """Return whether the receiver does not have the page yet, due or not."""
+        return self.receiver.accepts(page.severity) and not self._has(page, delivered)
 
     def due_since(self, page: Page, since: datetime) -> datetime:
-        """Return from when on a page that waits `since` then could be sent: a burst is no fault of the receiver."""
+        """Return when a page that waits `since` then could first be sent: a receiver is not late during a burst."""
         return max(since, self.deferred.get(incident_of(page), since))
 
     @property
-    def is_silent(self) -> bool:
-        """Whether others should not wait for it."""
+    def is_failing(self) -> bool:
+        """Whether its last message failed or was slow, so that other receivers come first."""
         return self.failures > 0 or self.is_slow
 
     def trouble(self, now: datetime) -> str:
-        """Return what somebody has to correct, '' for nothing.
+        """Return what a user has to correct, '' for nothing.
 
-        Neither the text nor the moment depends on how an attempt failed: it tells tenants nothing of the network.
+        Neither the text nor the moment depends on how an attempt failed: tenants learn nothing about the network.
         """
         if self.refusal:
             return f"The receiver in Secret {self.receiver.where}, {self.refusal}"
-        if self.failures > 1 and self.failing_since is not None and now - self.failing_since >= SILENCE:
+        if self.failures > 1 and self.failing_since is not None and now - self.failing_since >= UNREACHABLE_AFTER:
             where = self.receiver.where
             return f"The receiver in Secret {where}, takes no messages, or may not be contacted. {CORRECT}"
         return ""
@@ -173,14 +173,14 @@ class Lane:
         again = self.refused.get(incident_of(page))
         return self.lacks(page, delivered) and (again is None or now >= again)
 
-    def _knows(self, page: Page, delivered: set[tuple[Incident, str]]) -> bool:
+    def _has(self, page: Page, delivered: set[tuple[Incident, str]]) -> bool:
         return page.is_reported_to(self.receiver.id) or (incident_of(page), page.wanted) in delivered
 
     def _repeats(self, pages: list[Page], delivered: set[tuple[Incident, str]], now: datetime) -> list[Page]:
         """Return the alerts to repeat: once one has to be, all that are halfway there, so that messages are few."""
         if self.receiver.kind is not Kind.ALERTMANAGER:
             return []
-        known = [page for page in pages if page.resolved_at is None and self._knows(page, delivered)]
+        known = [page for page in pages if page.resolved_at is None and self._has(page, delivered)]
         since = {incident_of(page): self._since_repeat(page, now) for page in known}
         if max(since.values(), default=timedelta()) < REPEAT:
             return []
@@ -210,15 +210,15 @@ class Lane:
 
     @property
     def _has_budget(self) -> bool:
-        """Whether people of the platform read what the namespace causes; Alertmanager has limits of its own."""
+        """Whether the platform's team reads what the namespace causes; Alertmanager has limits of its own."""
         return self.receiver.is_trusted and self.receiver.kind is not Kind.ALERTMANAGER
 
     def _alarms(self, notice: Notice) -> bool:
-        """Whether a person notices the message: PagerDuty ends an incident silently."""
+        """Whether the message alerts its readers: PagerDuty resolves an incident silently."""
         return self.receiver.kind is not Kind.PAGERDUTY or not notice.is_end
 
     def spend(self, fresh: Sequence[Notice]) -> None:
-        """Take the messages that tell these off the buckets; a repeat costs nothing."""
+        """Take the messages of these notices off the buckets; a repeat costs nothing."""
         alertmanager = self.receiver.kind is Kind.ALERTMANAGER
         self.rate.spend(min(len(fresh), 1) if alertmanager else len(fresh))
         self.budget.spend(sum(map(self._alarms, fresh)))
@@ -232,5 +232,5 @@ def _refusal(answer: Answer) -> str:
 
 
 def incident_of(page: Page) -> Incident:
-    """Return what tells a page from others of its lane."""
+    """Return what identifies a page's incident in its lane."""
     return page.dedup_key, page.opened_at

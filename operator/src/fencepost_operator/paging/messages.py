@@ -20,7 +20,7 @@ from fencepost_operator.paging.page import Page
 from fencepost_operator.paging.receivers import Kind, Receiver
 
 LAPSE: Final = timedelta(minutes=10)
-"""An alert of Alertmanager ends by itself when it is not repeated for that long, as when the operator is dead."""
+"""Alertmanager resolves an alert that is not repeated for that long, as when the operator is dead."""
 REPEAT: Final = timedelta(minutes=2)
 BATCH: Final[Mapping[Kind, int]] = {Kind.APPRISE: 10, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 50}
 """Pages that one process sends."""
@@ -33,7 +33,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 def messages_of(receiver: Receiver, notices: Sequence[Notice], *, pagerduty: str, now: datetime) -> list[list[Message]]:
-    """Return the messages that tell a receiver these notices: for each its own, or one for all (Alertmanager)."""
+    """Return the messages for these notices: for each its own, or one for all (Alertmanager)."""
     match receiver.kind:
         case Kind.APPRISE:
             return [[_by_apprise(receiver, notice)] for notice in notices]
@@ -77,7 +77,7 @@ def _to_pagerduty(receiver: Receiver, notice: Notice, url: str) -> Iterator[Mess
     if page.runbook:
         event["links"] = [{"href": page.runbook, "text": "Runbook"}]
     yield Message(url=url, body=json.dumps(event), headers=_JSON)
-    if notice.is_last:  # also what was told together is over; PagerDuty ignores a key that it does not know
+    if notice.is_last:  # resolves the shared incident too; PagerDuty ignores a key that it does not know
         yield Message(url=url, body=json.dumps(event | {"dedup_key": _dedup_key(page.shared_key)}), headers=_JSON)
 
 
@@ -94,7 +94,7 @@ def _summary(notice: Notice) -> str:
 
 
 def _details(notice: Notice) -> dict[str, str]:
-    """Return what a person reads first; of many pages, which they are, and the first one as an example."""
+    """Return the details in the order of reading; of many pages, their names, and the first one as an example."""
     first = dict(notice.pages[0].details)
     if len(notice.pages) == 1:
         return first
@@ -153,5 +153,5 @@ def _alert(page: Page, now: datetime) -> dict[str, Any]:
 
 
 def harmless(text: str) -> str:
-    """Return a text that calls nobody in a chat."""
+    """Return a text that mentions no user or channel of a chat."""
     return _CALLS.sub(lambda found: _HARMLESS[found[0]], text)

@@ -1,4 +1,4 @@
-"""One incident as its receivers are told it, and what is known of the telling."""
+"""One incident as its receivers get it, and which of them have it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fencepost_operator.api import ObjectKey, PageSent, PageState
 class Page:
     """One incident of a pipeline.  All text is bounded and on one line each.
 
-    `dedup_key` stays the same for a reason of a pipeline: whoever receives a page twice can see that.  `details` has
-    what a person reads first, in that order.  `sent` is what the status says of who was told.
+    `dedup_key` stays the same for a reason of a pipeline, so that a page that arrives twice is recognized.  `details`
+    are in the order of reading.  `sent` are the receivers that have it, as the status records them.
     """
 
     key: ObjectKey
@@ -31,12 +31,12 @@ class Page:
 
     @property
     def wanted(self) -> PageState:
-        """What each receiver is to be told."""
+        """The state that each receiver should have."""
         return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
     @property
     def shared_key(self) -> str:
-        """The key under which incidents of this reason in this namespace are told together."""
+        """The key under which incidents of this reason in this namespace share a message."""
         prefix = self.dedup_key.removesuffix(f"{self.key}/{self.reason}")
         return f"{prefix}{self.key.namespace}/*/{self.reason}"
 
@@ -46,13 +46,13 @@ class Page:
         return self.severity == "critical" and self.resolved_at is None
 
     def is_reported_to(self, receiver: str) -> bool:
-        """Whether the status says that the receiver knows how it is."""
+        """Whether the status records that the receiver has the current state."""
         return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """A receiver was told about the incident of `reason` that began at `opened_at`."""
+    """A receiver has a page about the incident of `reason` that began at `opened_at`."""
 
     reason: str
     opened_at: datetime
@@ -61,7 +61,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagingProblem:
-    """Why a receiver of the pipeline's namespace is not told; the message names Secret, key and line."""
+    """Why a receiver of the pipeline's namespace gets no pages; the message names Secret, key and line."""
 
     reason: str
     message: str
@@ -73,35 +73,35 @@ class PagingFacts:
 
     receivers: tuple[str, ...] | None = ()
     critical_only: frozenset[str] = frozenset()
-    """Those of them that are not told of warnings."""
+    """Those of them that get no warnings."""
     receipts: tuple[Receipt, ...] = ()
     problems: tuple[PagingProblem, ...] = ()
 
 
 class Pager(Protocol):
-    """Tells receivers, beside the loops: nothing here waits."""
+    """Sends pages concurrently with the loops: no method waits."""
 
     def facts(self, key: ObjectKey) -> PagingFacts:
-        """Return who is to be told of a pipeline, and who was."""
+        """Return the receivers of a pipeline, and which pages they have."""
         ...
 
-    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
-        """Replace what there is to tell of a pipeline; all of it is in its status."""
+    def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+        """Replace the pages of a pipeline; all of them are in its status."""
         ...
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what there was to tell of a pipeline that is gone."""
+        """Drop the pages of a pipeline that is gone."""
         ...
 
 
 class NoPager:
-    """Tells nobody."""
+    """Sends nothing."""
 
     def facts(self, key: ObjectKey) -> PagingFacts:  # noqa: ARG002 - a port
-        """Return that nobody is to be told."""
+        """Return no receivers."""
         return PagingFacts()
 
-    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+    def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
         """Do nothing."""
 
     def forget(self, key: ObjectKey) -> None:

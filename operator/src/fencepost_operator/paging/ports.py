@@ -1,4 +1,4 @@
-"""What the pager needs of the world: who is told, and a process that sends."""
+"""The pager's ports: the receivers, and a process that sends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReservedAddresses(Protocol):
 
 
 class NothingReserved:
-    """Knows no addresses: where there is no cluster."""
+    """Reserves no addresses: for use outside a cluster."""
 
     async def addresses(self) -> Sequence[str]:
         """Return none."""

@@ -1,4 +1,4 @@
-"""Receivers, read from a Secret: who is told, and what is wrong with it.
+"""Receivers of pages, read from a Secret, and its mistakes.
 
 Pure; no message repeats the Secret's content.
 """
@@ -37,7 +37,7 @@ _PLAIN: Final = re.compile(r"[!-~]+")
 
 
 class Kind(StrEnum):
-    """How a receiver is told."""
+    """The protocol of a receiver."""
 
     APPRISE = "apprise"
     PAGERDUTY = "pagerduty"
@@ -62,7 +62,7 @@ class SecretSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Somebody who is told. `target` is a URL or a key, and secret."""
+    """A receiver of pages. `target` is a URL or a key, and secret."""
 
     id: str
     kind: Kind
@@ -80,11 +80,11 @@ class Receiver:
         """Whether it is the operator's own."""
         return not self.namespace
 
-    def hears_of(self, namespace: str) -> bool:
+    def covers(self, namespace: str) -> bool:
         """Whether it gets pages of a namespace."""
         return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
-    def hears(self, severity: str) -> bool:
+    def accepts(self, severity: str) -> bool:
         """Whether it gets pages of a severity."""
         return severity == "critical" or self.min_severity != "critical"
 
@@ -140,7 +140,7 @@ def _wrong_options(source: SecretSource, data: Mapping[str, str]) -> Iterator[tu
     if (name := ALERTMANAGER_OPTIONS[3]) in data and (
         "-----BEGIN CERTIFICATE-----" not in data[name] or len(data[name]) > LONGEST_CA
     ):
-        yield name, "is no certificate in PEM"
+        yield name, "is not a certificate in PEM"
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -173,7 +173,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _check_apprise(line: str) -> str:
     schema, separator, rest = line.partition("://")
     if not separator or not rest or not _PLAIN.fullmatch(line):
-        return "is no URL of Apprise, such as mailtos://user:password@example.com"
+        return "is not a URL of Apprise, such as mailtos://user:password@example.com"
     if schema.lower() not in SCHEMAS:
         return "names a service of Apprise that is not offered; docs/pages.md has those that are"
     return ""
@@ -181,7 +181,9 @@ def _check_apprise(line: str) -> str:
 
 def _check_routing_key(line: str) -> str:
     return (
-        "" if _ROUTING_KEY.fullmatch(line) else "is no routing key of PagerDuty's Events API v2: 32 letters and digits"
+        ""
+        if _ROUTING_KEY.fullmatch(line)
+        else "is not a routing key of PagerDuty's Events API v2: 32 letters and digits"
     )
 
 
@@ -197,7 +199,7 @@ def _check_alertmanager(line: str) -> str:
     except ValueError:
         valid = False
     if not valid or not _PLAIN.fullmatch(line):
-        return "is no base URL such as http://alertmanager.monitoring:9093; an account belongs in alertmanager-username"
+        return "is not a base URL such as http://alertmanager.monitoring:9093; set an account in alertmanager-username"
     return ""
 
 

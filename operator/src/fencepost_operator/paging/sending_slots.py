@@ -21,14 +21,14 @@ LaneKey: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class SendingSlots:
-    """Who sends now: of the operator's receivers each once, of the namespaces each once, of the silent ones few."""
+    """Who sends now: each receiver of the operator once, each namespace once, and few of the failing ones."""
 
     own: set[str]
-    """Ids of receivers: one message may tell of many namespaces."""
+    """Ids of receivers: one message may have pages of many namespaces."""
     others: set[str]
     """Namespaces."""
-    silent: set[str]
-    """Receivers of the operator, and namespaces, that failed or answered slowly when they were told last."""
+    failing: set[str]
+    """Receivers of the operator, and namespaces, whose last message failed or was slow."""
 
     @classmethod
     def of(cls, lanes: Mapping[LaneKey, Lane]) -> SendingSlots:
@@ -37,11 +37,11 @@ class SendingSlots:
         return cls(
             own={key[0] for key, receiver in busy if receiver.is_trusted},
             others={key[1] for key, receiver in busy if not receiver.is_trusted},
-            silent={key[0] if lane.receiver.is_trusted else key[1] for key, lane in lanes.items() if lane.is_silent},
+            failing={key[0] if lane.receiver.is_trusted else key[1] for key, lane in lanes.items() if lane.is_failing},
         )
 
     def are_taken(self) -> bool:
-        """Whether nobody else may send."""
+        """Whether no slot is free."""
         return len(self.own) >= _OWN_SLOTS and len(self.others) >= _SLOTS
 
     def take(self, receiver: Receiver, namespace: str) -> bool:
@@ -51,7 +51,7 @@ class SendingSlots:
         )
         if len(users) >= most or name in users:
             return False
-        if name in self.silent and sum(user in self.silent for user in users) >= _FAILING_SLOTS:
+        if name in self.failing and sum(user in self.failing for user in users) >= _FAILING_SLOTS:
             return False
         users.add(name)
         return True

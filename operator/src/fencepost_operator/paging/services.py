@@ -1,7 +1,7 @@
 """The services of Apprise that a receiver may name: those that are reached over HTTPS, e-mail, and plain web hooks.
 
 Left out is what is on the operator's own machine (files, desktops, D-Bus, syslog), what needs a file of keys, what
-speaks another protocol, and what opens connections by itself.
+uses another protocol, and what opens connections on its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Since when each page waits to be told."""
+"""Since when each page waits to be sent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fencepost_operator.paging.page import Page
 
 @dataclass(slots=True)
 class WaitingSince:
-    """When this process was first asked to tell each page.
+    """When this process was first asked to send each page.
 
-    An incident that a silence deferred for hours is late only from the end of the silence on. What an operator that has
-    just started finds recorded has waited since it was recorded.
+    A page that a silence deferred for hours is late only from the end of the silence on. A page that an operator finds
+    in the status when it starts has waited since it was recorded.
     """
 
     _since: dict[ObjectKey, dict[tuple[str, datetime, str], datetime]] = field(default_factory=dict)
 
     def note(self, key: ObjectKey, pages: Sequence[Page], now: datetime) -> None:
-        """Note what there is to tell of a pipeline now, instead of what there was."""
+        """Replace the pages of a pipeline."""
         before = self._since.get(key)
         self._since[key] = {
             _state(page): _recorded(page) if before is None else before.get(_state(page), now) for page in pages

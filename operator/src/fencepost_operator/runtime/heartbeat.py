@@ -1,8 +1,8 @@
 """Calls a dead man's switch while the operator works, by the protocol of healthchecks.io.
 
-GET of the URL says that all is well, POST of the URL and `/fail` says why it is not: loops stand still, no pass
-succeeds, or a page reaches nobody.  Whoever answers that URL tells a person when neither comes: this process cannot,
-once it is dead.
+GET of the URL reports that all is well, POST of the URL and `/fail` reports why it is not: loops stand still, no pass
+succeeds, or a page reaches no receiver.  The service behind that URL alerts the administrator when neither arrives:
+this process cannot, once it is dead.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _URL: Final = re.compile(r"https?://[!-~]{1,2000}")
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=8, connect=5)
 _SHOWN: Final = 10
 """Pipelines that a failure names for one cause."""
-UNHEARD: Final = 300.0
-"""Seconds that a page waits, without having reached any of the operator's receivers, until that is told here."""
+UNDELIVERED_AFTER: Final = 300.0
+"""Seconds that a page waits, without having reached any of the operator's receivers, before a beat reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Troubles:
-    """What keeps the operator from its work; seconds by pipeline, and those of the oldest page that nobody has."""
+    """What keeps the operator from its work; seconds by pipeline, and those of the oldest page that no receiver has."""
 
     stuck: Mapping[ObjectKey, float] = field(default_factory=dict)
     failing: Mapping[ObjectKey, float] = field(default_factory=dict)
-    unheard: float = 0.0
+    undelivered: float = 0.0
 
     def lines(self) -> Sequence[str]:
-        """Return what to tell, nothing while all is well."""
+        """Return the lines of the report, none while all is well."""
         return [
             *_named("the loop of {} began no pass for {:.0f} s", self.stuck),
             *_named("no pass over {} succeeded for {:.0f} s; the operator's log says why", self.failing),
-            *([_UNHEARD.format(self.unheard)] if self.unheard > UNHEARD else []),
+            *([_UNDELIVERED.format(self.undelivered)] if self.undelivered > UNDELIVERED_AFTER else []),
         ]
 
 
-_UNHEARD: Final = (
+_UNDELIVERED: Final = (
     "a page has waited for {:.0f} s, and none of the operator's receivers has it; its log names the Secret"
 )
 
@@ -84,7 +84,7 @@ class Heartbeat:
         method, target, body = ("POST", f"{url}/fail", "\n".join(why)) if why else ("GET", url, None)
         try:
             async with session.request(method, target, data=body, allow_redirects=False) as answer:
-                if answer.status < 300:  # noqa: PLR2004 - a redirect is not followed, and reaches nobody
+                if answer.status < 300:  # noqa: PLR2004 - a redirect is not followed
                     return "delivered" if not why else "delivered_failure"
                 log.warning("the heartbeat was answered with HTTP status %s", answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:

@@ -1,8 +1,8 @@
-"""Tells receivers what the loops recorded, beside them: a slow receiver delays no loop and no other namespace.
+"""Sends the pages that the loops recorded, concurrently: a slow receiver delays no loop and no other namespace.
 
-What there is to tell comes from the statuses, and what was told goes back there by the pipeline's own loop: nothing
-that is kept here has to survive.  The operator's own receivers have places of their own; the others share a few, one
-for each namespace.  Those whose receivers do not answer share one place.
+Pages come from the statuses, and the pipeline's own loop records there which receivers have them: no state of this
+module has to survive.  The operator's own receivers have their own slots; the others share a few, one for each
+namespace.  Those whose receivers do not answer share one slot.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ log = logging.getLogger(__name__)
 OPERATOR: Final = ""
 """Whose Secret it is: no namespace has this name."""
 _TICK: Final = 0.5
-"""Seconds between two looks at what is due; what is new is looked at at once."""
+"""Seconds between two checks of what is due; a new page is checked at once."""
 _SLOW: Final = 5.0
-"""Seconds of a process, or one for each message if that is more; a namespace's receiver that takes longer is slow."""
+"""Seconds for a process, or one per message if that is more; a namespace's receiver that takes longer is slow."""
 _REFRESH: Final = 20.0
-"""Seconds between two reads of a Secret while there is something to tell."""
+"""Seconds between two reads of a Secret while pages exist."""
 _IDLE_REFRESH: Final = 300.0
-"""Seconds between two reads while there is nothing: what is wrong with a Secret is told before it is needed."""
+"""Seconds between two reads while none exist: a mistake in a Secret is reported before the Secret is needed."""
 _MOST_READS: Final = 8
 
 
 @dataclass(slots=True)
 class _Source:
-    """What a Secret said last: None before the first answer."""
+    """The content of a Secret when it was last read: None before the first answer."""
 
     found: Receivers | None = None
     read_at: datetime | None = None
@@ -55,11 +55,11 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A page that some receiver was not told, and since when it could be; with `is_unheard` none was."""
+    """A page that some receiver lacks, and since when it could have it; with `is_undelivered` no receiver has it."""
 
     page: Page
     since: datetime
-    is_unheard: bool
+    is_undelivered: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +82,13 @@ class QueuedPager:
     source: ReceiverSource
     sender: Sender
     cluster: ReservedAddresses = field(default_factory=NothingReserved)
-    """Where no namespace's receiver may lead, beside what the configuration reserves."""
+    """Addresses that no namespace's receiver may use, beside those that the configuration reserves."""
     metrics: PageMetrics
     clock: SteadyClock
     config: PagerConfig = field(default_factory=PagerConfig)
     may_write: Callable[[], None] = lambda: None
     wake: Callable[[ObjectKey], None] = lambda _key: None
-    """Has a pipeline's loop record what was told."""
+    """Has a pipeline's loop record the receipts."""
     _reported: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
     _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
     _waiting: WaitingSince = field(default_factory=WaitingSince)
@@ -100,14 +100,14 @@ class QueuedPager:
     _something: asyncio.Event = field(default_factory=asyncio.Event)
 
     def facts(self, key: ObjectKey) -> PagingFacts:
-        """Return who is to be told of a pipeline, and who was.
+        """Return the receivers of a pipeline, and which pages they have.
 
-        The operator is to have receivers, so a Secret without any says nothing; a namespace may have none.
+        The operator should have receivers, so its Secret without any counts as unknown; a namespace may have none.
         """
         own, others = self._sources[OPERATOR].found, self._source(key).found
         if own is not None and not own.receivers and self.config.has_own_secret:
             own = None
-        known = None if own is None or others is None else _hearing(key.namespace, own, others)
+        known = None if own is None or others is None else _accepting(key.namespace, own, others)
         problems = list(others.problems) if others is not None else []
         for receiver in others.receivers if others is not None else ():
             lane = self._lanes.get((receiver.id, key.namespace))
@@ -115,13 +115,13 @@ class QueuedPager:
                 problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=trouble))
         return PagingFacts(
             receivers=None if known is None else tuple(receiver.id for receiver in known),
-            critical_only=frozenset(receiver.id for receiver in known or () if not receiver.hears("warning")),
+            critical_only=frozenset(receiver.id for receiver in known or () if not receiver.accepts("warning")),
             receipts=tuple(self._receipts.get(key, ())),
             problems=tuple(problems),
         )
 
-    def tell(self, key: ObjectKey, pages: Sequence[Page]) -> None:
-        """Replace what there is to tell of a pipeline; all of it is in its status."""
+    def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
+        """Replace the pages of a pipeline; all of them are in its status."""
         self._source(key)
         self._keys.setdefault(key.namespace, set()).add(key)
         self._waiting.note(key, pages, self.clock.now())
@@ -142,7 +142,7 @@ class QueuedPager:
         self._something.set()
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what there was to tell of a pipeline that is gone."""
+        """Drop the pages of a pipeline that is gone."""
         self._reported.pop(key, None)
         self._receipts.pop(key, None)
         self._waiting.forget(key)
@@ -155,46 +155,46 @@ class QueuedPager:
                 del self._lanes[lane]
 
     def oldest_unsent(self) -> float:
-        """Return for how many seconds a page waits that some receiver of the operator's was not told, 0 for none."""
+        """Return for how many seconds the oldest page waits that a receiver of the operator lacks, 0 for none."""
         now = self.clock.now()
         return max((_seconds(now, wait.since) for wait in self._unsent(own=True)), default=0.0)
 
     def unsent_by_namespace(self) -> dict[str, float]:
-        """Return the same of receivers that namespaces name themselves, for those in which a page waits."""
+        """Return the same per namespace for the receivers that it names itself, where a page waits."""
         now, found = self.clock.now(), dict[str, float]()
         for wait in self._unsent(own=False):
             namespace = wait.page.key.namespace
             found[namespace] = max(found.get(namespace, 0.0), _seconds(now, wait.since))
         return found
 
-    def unheard(self) -> float:
-        """Return for how many seconds an open page waits that none of the operator's receivers was told, 0 for none.
+    def undelivered(self) -> float:
+        """Return for how many seconds an open page waits that no receiver of the operator has, 0 for none.
 
         This process has tried for at least as long.
         """
         now = self.clock.now()
         began = self._began_at or now
-        unheard = [wait for wait in self._unsent(own=True) if wait.is_unheard and wait.page.resolved_at is None]
-        return max((_seconds(now, max(began, wait.since)) for wait in unheard), default=0.0)
+        found = [wait for wait in self._unsent(own=True) if wait.is_undelivered and wait.page.resolved_at is None]
+        return max((_seconds(now, max(began, wait.since)) for wait in found), default=0.0)
 
     def _unsent(self, *, own: bool) -> Iterator[_Wait]:
-        """Yield each page that a receiver was not told; without any, all that the operator itself should tell."""
+        """Yield each page that a receiver lacks; without receivers of the operator, all that they should have."""
         found = self._sources[OPERATOR].found
         lacks_receivers = own and self.config.has_own_secret and not (found is not None and found.receivers)
         for key, pages in self._reported.items():
             lanes = [lane for lane in self._lanes_of(key.namespace) if lane.receiver.is_trusted is own]
             for page in pages:
                 since = self._waiting.since(page)
-                hearing = [lane for lane in lanes if lane.receiver.hears(page.severity)]
+                accepting = [lane for lane in lanes if lane.receiver.accepts(page.severity)]
                 late = [
                     lane.due_since(page, since)
-                    for lane in hearing
+                    for lane in accepting
                     if lane.lacks(page, self._delivered(key, lane.receiver))
                 ]
                 if late:
-                    yield _Wait(page, min(late), is_unheard=len(late) == len(hearing))
+                    yield _Wait(page, min(late), is_undelivered=len(late) == len(accepting))
                 elif lacks_receivers and not _is_known(page):
-                    yield _Wait(page, since, is_unheard=True)
+                    yield _Wait(page, since, is_undelivered=True)
 
     def receivers(self) -> dict[str, int]:
         """Return how many receivers the operator itself has, by kind."""
@@ -252,7 +252,7 @@ class QueuedPager:
             self._changed(namespace, source.found)
 
     def _changed(self, namespace: str, found: Receivers) -> None:
-        """Follow a Secret that changed: what is wrong with the operator's own is told in its log alone."""
+        """Follow a Secret that changed: mistakes in the operator's own are reported in its log alone."""
         if namespace == OPERATOR:
             for problem in found.problems:
                 log.error("%s", problem.message, extra={"reason": problem.reason})
@@ -274,19 +274,19 @@ class QueuedPager:
         for whose in (OPERATOR, namespace):
             source = self._sources.get(whose)
             for receiver in (
-                _hearing(namespace, source.found) if source is not None and source.found is not None else ()
+                _accepting(namespace, source.found) if source is not None and source.found is not None else ()
             ):
                 yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver, self.clock.monotonic))
 
     def _send_pages(self) -> None:
-        """Begin what is due and has a place: receivers that fail come last, and what is urgent first."""
+        """Start to send what is due and has a slot: urgent pages first, failing receivers last."""
         slots = SendingSlots.of(self._lanes)
         if slots.are_taken():
             return
         now = self.clock.now()
         due = list(self._due(now))
         last = turns(self._lanes)
-        due.sort(key=lambda each: (each[0].is_silent, not each[2].is_urgent, *last(each[0], each[1])))
+        due.sort(key=lambda each: (each[0].is_failing, not each[2].is_urgent, *last(each[0], each[1])))
         for lane, namespace, found in due:
             if slots.are_taken():
                 return
@@ -295,7 +295,7 @@ class QueuedPager:
                 self._begin(self._send(lane.receiver, _batch([(lane, found), *along], now)))
 
     def _due(self, now: datetime) -> Iterator[tuple[Lane, str, Due]]:
-        """Yield each lane with something to tell now."""
+        """Yield each lane with something to send now."""
         namespaces: dict[str, list[ObjectKey]] = {}
         for key in self._reported:
             namespaces.setdefault(key.namespace, []).append(key)
@@ -310,7 +310,7 @@ class QueuedPager:
                     yield lane, namespace, found
 
     async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Notice]]]) -> None:
-        """Send a batch, and have the loops record what was told."""
+        """Send a batch, and have the loops record the receipts."""
         now = self.clock.now()
         parts = [messages_of(receiver, notices, pagerduty=self.config.pagerduty, now=now) for _, notices in batch]
         try:
@@ -326,14 +326,14 @@ class QueuedPager:
         for (lane, notices), part in zip(batch, parts, strict=True):
             lane.is_slow = not receiver.is_trusted and took > max(_SLOW, len(messages))
             outcomes = [_worst([next(answers) for _ in notice]) for notice in part]
-            # One message may tell all of a lane's notices.
+            # One message may hold all of a lane's notices.
             self._answered(
                 lane, receiver, notices, outcomes * len(notices) if len(outcomes) < len(notices) else outcomes
             )
         self._something.set()
 
     def _answered(self, lane: Lane, receiver: Receiver, notices: list[Notice], answers: list[Answer]) -> None:
-        """Note the answers to the messages of one lane, which its receiver got as it was then."""
+        """Note the answers to the messages of one lane; `receiver` is the one that they were sent to."""
         now = self.clock.now()
         for notice, answer in zip(notices, answers, strict=True):
             self.metrics.sent(str(receiver.kind), str(answer.outcome))
@@ -348,14 +348,14 @@ class QueuedPager:
                 log.error("%s", trouble, extra={"reason": Reason.PAGE_FAILED})
 
     def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
-        """Keep that a receiver was told, until the status says so."""
+        """Keep a receipt until the status records it."""
         known = (incident_of(page), page.wanted) in self._delivered(page.key, receiver)
         if known or page.is_reported_to(receiver.id) or page.key not in self._reported:
-            return  # recorded already, as for an alert that is repeated; or nobody asks any more
+            return  # recorded already, as for an alert that is repeated, or the pipeline is gone
         sent = PageSent(receiver=receiver.id, at=now.replace(microsecond=0), outcome=page.wanted)
         receipt = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
         self._receipts.setdefault(page.key, []).append(receipt)
-        log.info("%s: %s was told that %s is %s", page.key, receiver.id, page.reason, page.wanted)
+        log.info("%s: sent to %s that %s is %s", page.key, receiver.id, page.reason, page.wanted)
         self.wake(page.key)
 
     def _delivered(self, key: ObjectKey, receiver: Receiver) -> set[tuple[tuple[str, datetime], str]]:
@@ -367,7 +367,7 @@ class QueuedPager:
         }
 
     async def _sent(self, receiver: Receiver, messages: Sequence[Message]) -> Sequence[Answer]:
-        """Send messages; to a namespace's receiver only when it is known where it may not lead."""
+        """Send messages; to a namespace's receiver only while the reserved addresses are known."""
         try:
             allowance = await self._allowance(receiver)
         except PortError as error:
@@ -390,8 +390,8 @@ class QueuedPager:
         task.add_done_callback(self._tasks.discard)
 
 
-def _hearing(namespace: str, *found: Receivers) -> list[Receiver]:
-    return [receiver for each in found for receiver in each.receivers if receiver.hears_of(namespace)]
+def _accepting(namespace: str, *found: Receivers) -> list[Receiver]:
+    return [receiver for each in found for receiver in each.receivers if receiver.covers(namespace)]
 
 
 def _seconds(now: datetime, since: datetime) -> float:
@@ -399,7 +399,7 @@ def _seconds(now: datetime, since: datetime) -> float:
 
 
 def _is_known(page: Page) -> bool:
-    """Return whether a receiver of the operator knows how it is, as the status says."""
+    """Return whether a receiver of the operator has the current state, as the status records."""
     return any(page.is_reported_to(sent.receiver) for sent in page.sent if sent.receiver.startswith(OPERATORS))
 
 
@@ -414,7 +414,7 @@ def _worst(answers: Sequence[Answer]) -> Answer:
 
 
 def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[Notice]]]:
-    """Return what one process sends of some lanes' pages, and note that they are being sent."""
+    """Return what one process sends of some lanes' pages, and mark these lanes as busy."""
     left = BATCH[due[0][0].receiver.kind]
     parts: list[list[Notice]] = [[] for _ in due]
     for part, (lane, found) in zip(parts, due, strict=True):
@@ -432,12 +432,12 @@ def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[
 
 
 async def kept_running(pager: QueuedPager) -> None:
-    """Run the pager, and again after an error that nobody expected; it never leaves the operator without pages."""
+    """Run the pager, and restart it after an unexpected error, so that the operator always has one."""
     while True:
         try:
             await pager.run()
         except asyncio.CancelledError:
             raise
-        except Exception:  # whatever it is, pages must go on
-            log.exception("the pager failed, and goes on", extra={"reason": Reason.CRASHED})
+        except Exception:  # any error: paging must continue
+            log.exception("the pager failed, and is restarted", extra={"reason": Reason.CRASHED})
             await asyncio.sleep(jittered(1.0))

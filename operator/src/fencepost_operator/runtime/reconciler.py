@@ -211,7 +211,7 @@ class Reconciler:
         """Hand the pages that are due to the pager, now that they are recorded; it sends them beside the loops."""
         now, status = self.ports.clock.now(), decision.status
         due = due_pages(pipeline, status, now)
-        self.ports.pager.tell(
+        self.ports.pager.set_pages(
             pipeline.key, [page_of(pipeline, status, page, decision.backlog, self.config, now) for page in due]
         )
 
