@@ -18,7 +18,7 @@ RULE_TESTS: Final = tuple(
         "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
         "lost_records", "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness",
         "restart_budget", "rollback_rules", "rules", "shared_cluster", "node_silence", "throughput", "timeouts",
-        "told_failures", "unproven_death",
+        "reported_failures", "unproven_death",
     )
 )  # fmt: skip
 REWIND_TESTS: Final = tuple(

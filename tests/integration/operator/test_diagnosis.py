@@ -104,7 +104,7 @@ RUNS: Final[Mapping[str, Case]] = {
     "killed": Case(reason=Reason.KILLED, says="SIGKILL", command="exit 137"),
     "bad spec": Case(reason=Reason.BAD_SPEC, says="not valid", command="exit 51"),
 }
-"""Driver Jobs. The kubelets of the testbed evict nothing: `test_told_failures` has what theirs would say."""
+"""Driver Jobs. The kubelets of the testbed evict nothing: `test_reported_failures` has what theirs would say."""
 
 
 async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespace: str, testbed: Environment) -> None:

@@ -91,7 +91,7 @@ RECORDED = ClusterStatus(
 )  # fmt: skip
 COMMITTED = CommittedStatus(version=8, since=LONG_AGO, observable_since=LONG_AGO, offsets={"orders/0": 50})
 FAILED = FailureStatus(
-    count=2, epoch=2, at=NOW, reason=Reason.RUN_FAILED, message="it failed", remedy="mend it",
+    count=2, epoch=2, at=NOW, reason=Reason.RUN_FAILED, message="it failed", remedy="fix it",
     next_attempt_at=NOW + timedelta(seconds=2), spec_hash=PRINTS.run,
 )  # fmt: skip
 READY = Condition(

@@ -97,7 +97,7 @@ def test_the_status_counts_no_more_than_the_api_server_takes() -> None:
     ranges = {f"t/{number}": (0, 2**63 - 1) for number in range(3)}
     lost = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges=ranges, topics={"t": TopicChange("id", "id")})
     report = ReportedLoss(loss=lost, epoch=1, at=NOW, acceptance=Acceptance(by="kim", choice="", at=NOW))
-    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="nobody looked")
+    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="not observed")
     seen = Observation(
         now=NOW,
         references=unseen,

@@ -110,7 +110,7 @@ def test_a_batch_or_a_mirror_that_cannot_be_is_a_violation_of_its_field(change: 
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "1d", "1m 30s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
@@ -123,7 +123,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Mi", "1 Gi", "1gi", "x"])
-def test_what_is_no_quantity(text: str) -> None:
+def test_text_that_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 

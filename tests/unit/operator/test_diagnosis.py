@@ -67,7 +67,7 @@ def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, cat
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "category"),
+    ("code", "reported", "category"),
     [
         (52, Reason.LOG_TRUNCATED, Reason.LOG_TRUNCATED),
         (52, Reason.TOPIC_DELETED, Reason.TOPIC_DELETED),
@@ -75,14 +75,14 @@ def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, cat
         (1, Reason.LOG_TRUNCATED, Reason.RUN_FAILED),
     ],
 )
-def test_a_loss_has_the_reason_that_the_driver_tells(code: int, told: Reason, category: Reason) -> None:
-    verdict = Verdict(exit_code=code, reason=told, message="m", remedy="", loss="3f0c5a9b7d21")
+def test_a_loss_has_the_reason_that_the_driver_reports(code: int, reported: Reason, category: Reason) -> None:
+    verdict = Verdict(exit_code=code, reason=reported, message="m", remedy="", loss="3f0c5a9b7d21")
     found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=code, verdict=verdict)), RUN.name)
     assert (found.category, found.loss) == (category, "3f0c5a9b7d21" if code == 52 else "")
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_a_program_that_cannot_be_started_is_no_failure_of_the_run(reason: str) -> None:
+def test_a_program_that_cannot_be_started_is_a_container_config_error(reason: str) -> None:
     pod = replace(POD, exit_code=128, termination_reason=reason, log=('exec: "/no-such-program": no such file',))
     found = diagnose_end(replace(RUN, pod=pod), RUN.name)
     assert found.category is Reason.CONTAINER_CONFIG_ERROR
@@ -113,7 +113,7 @@ def test_a_driver_that_disappeared_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "category", "counts"),
+    ("code", "reported", "category", "counts"),
     [
         (54, Reason.SPARK_UNREACHABLE, Reason.SPARK_UNREACHABLE, False),
         (54, Reason.KAFKA_UNREACHABLE, Reason.DEPENDENCY_DOWN, False),
@@ -126,13 +126,13 @@ def test_a_driver_that_disappeared_is_lost() -> None:
     ],
 )
 def test_the_drivers_reason_says_more_than_its_exit_code(
-    code: int, told: Reason, category: Reason, counts: bool
+    code: int, reported: Reason, category: Reason, counts: bool
 ) -> None:
-    verdict = Verdict(exit_code=code, reason=told, message="m", remedy="do that", log=("a", "b"))
+    verdict = Verdict(exit_code=code, reason=reported, message="m", remedy="do that", log=("a", "b"))
     pod = replace(POD, exit_code=code, verdict=verdict, log=verdict.log)
     found = diagnose_end(replace(RUN, pod=pod), RUN.name)
     assert (found.category, found.is_environment) == (category, not counts)
-    assert found.detail == f"{told}: m"
+    assert found.detail == f"{reported}: m"
     assert (found.remedy, found.log) == ("do that", ("a", "b"))
 
 
@@ -167,10 +167,10 @@ def test_who_ended_the_driver_is_named(reason: str, category: Reason, code: int 
     assert (found.category, found.is_environment) == (category, True)
     assert "low on ephemeral-storage" in found.message
     gone = diagnose_end(None, RUN.name, disruption=reason)
-    assert gone.category is category, "its pod was gone when somebody looked"
+    assert gone.category is category, "its pod was gone when it was observed"
 
 
-def test_a_driver_that_failed_by_itself_was_not_disrupted() -> None:
+def test_a_driver_that_failed_before_its_disruption_was_not_disrupted() -> None:
     pod = replace(POD, exit_code=51, disruption="EvictionByEvictionAPI")
     assert diagnose_end(replace(RUN, pod=pod), RUN.name).category is Reason.BAD_SPEC
     pod = replace(POD, exit_code=137, termination_reason="OOMKilled", disruption="EvictionByEvictionAPI")
@@ -181,7 +181,7 @@ KILL = MemoryKill(pod="orders-g1-worker-0", at=NOW, limit="1Gi")
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "category"),
+    ("code", "reported", "category"),
     [
         (1, Reason.BATCH_FAILED, Reason.OUT_OF_MEMORY),
         (1, Reason.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
@@ -191,10 +191,10 @@ KILL = MemoryKill(pod="orders-g1-worker-0", at=NOW, limit="1Gi")
     ],
 )
 def test_a_worker_that_the_kernel_killed_is_why_its_executor_was_lost(
-    code: int, told: Reason, category: Reason
+    code: int, reported: Reason, category: Reason
 ) -> None:
     """The kernel ends all processes of a container at once, so that nothing in it can say why."""
-    verdict = Verdict(exit_code=code, reason=told, message="Remote RPC client disassociated", remedy="")
+    verdict = Verdict(exit_code=code, reason=reported, message="Remote RPC client disassociated", remedy="")
     pod = replace(POD, exit_code=code, verdict=verdict)
     found = diagnose_end(replace(RUN, pod=pod), RUN.name, kills=[KILL])
     assert found.category is category

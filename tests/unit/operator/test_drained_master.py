@@ -100,7 +100,7 @@ def test_a_run_whose_master_is_another_pod_now_moves(cluster: SparkCluster, acti
 @pytest.mark.parametrize(
     "world", [pending(WELL, NO_ROOM), pending(WELL.said(cluster=replace(RECORDED, ready_at=None)))]
 )
-def test_a_run_goes_on_where_another_cluster_would_be_no_better_off(world: World) -> None:
+def test_a_run_continues_where_another_cluster_would_not_help(world: World) -> None:
     assert world.decide().action is None
 
 

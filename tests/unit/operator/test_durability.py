@@ -1,4 +1,4 @@
-"""Which settings are at risk, when they are read, and what is told of them."""
+"""Which settings are at risk, when they are read, and how they are reported."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_three_replicas_and_a_quorum_are_safe_with_the_default_commit_log() -> N
             {},
             {"cassandra.replication_factor": "1", "cassandra.commitlog_sync": "periodic"},
         ),
-        # Strategies that nobody here knows, and what is no number, say nothing.
+        # An unknown strategy, and a factor that is not a number, say nothing.
         (replace(SAFE, keyspaces={"k": KeyspaceSettings(replication={"class": "LocalStrategy"})}), {}, {}),
         (replicated(datacenter1="many"), {}, {}),
         (replicated(datacenter1="9" * 5000), {}, {}),
@@ -292,17 +292,17 @@ async def test_each_weak_setting_is_named_while_the_pipeline_is_ready() -> None:
     assert "kafka.replication.factor of topic orders is 1, not 3" in message
     assert "min.insync.replicas=2" in message
     assert next(c.status for c in stage.pipeline.status.conditions if c.type == "Ready") == "True"
-    told = [event for event in stage.world.events if event[0] == "DurabilityAtRisk"]
-    assert len(told) == 1
+    reported = [event for event in stage.world.events if event[0] == "DurabilityAtRisk"]
+    assert len(reported) == 1
     await stage.run(20)
-    assert [event for event in stage.world.events if event[0] == "DurabilityAtRisk"] == told
+    assert [event for event in stage.world.events if event[0] == "DurabilityAtRisk"] == reported
 
 
-async def test_a_check_is_made_once_a_day_and_after_a_change_of_the_spec() -> None:
+async def test_a_check_is_made_once_per_day_and_after_a_change_of_the_spec() -> None:
     stage = await running(topic_settings=replace(DURABLE_TOPIC, replicas=1))
     first = stage.pipeline.status.durability
     assert first is not None
-    stage._operator = None  # a restart asks nobody
+    stage._operator = None  # a restart does not check again
     stage.world.topic_settings = DURABLE_TOPIC
     await stage.run(30)
     assert stage.pipeline.status.durability == first

@@ -121,7 +121,7 @@ FENCES: Final[Mapping[str, Change]] = {
     "held by a twin": lambda world: world.seen(fence=replace(ROW, driver="twin")),
     "free": lambda world: world.seen(fence=replace(ROW, driver=None)),
     "taken over": lambda world: world.seen(fence=replace(ROW, epoch=3, driver=None)),
-    "claimed anew": lambda world: world.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
+    "claimed again": lambda world: world.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
     "older": lambda world: world.seen(fence=replace(ROW, epoch=1)),
     "of another cluster": lambda world: world.seen(fence=replace(ROW, owner="cluster-2/uid-9")),
     "gone": lambda world: world.seen(fence=None),
@@ -240,7 +240,7 @@ def check(world: World, decision: Decision) -> None:
 
 
 def nothing_dangerous_while_stalled(world: World, decision: Decision) -> None:
-    """A pipeline that waits for a person starts, fences and installs nothing, so that it never loops."""
+    """A pipeline that waits for the user starts, fences and installs nothing, so that it never loops."""
     if decision.status.state is State.STALLED and not world.pipeline.refused:
         assert not isinstance(decision.action, DANGEROUS)
 

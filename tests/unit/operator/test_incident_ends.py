@@ -31,7 +31,7 @@ def only_page(story: Story) -> PageStatus:
 def test_a_condition_that_flaps_is_one_incident(bad: tuple[Condition, ...]) -> None:
     story = Story()
     story.goes(bad)
-    story.told()
+    story.delivered()
     opened = story.now
     for _ in range(20):
         story.goes(ready_since(story))
@@ -39,7 +39,7 @@ def test_a_condition_that_flaps_is_one_incident(bad: tuple[Condition, ...]) -> N
         story.goes(bad, after=HOLD - SECOND)
         page = only_page(story)
         assert (page.opened_at, page.quiet_since, page.resolved_at) == (opened, None, None)
-        assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "nobody is told again"
+        assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "no receiver gets it again"
     story.goes(ready_since(story))
     calm = story.status.conditions
     story.goes(calm, after=HOLD - SECOND)
@@ -51,10 +51,10 @@ def test_a_condition_that_flaps_is_one_incident(bad: tuple[Condition, ...]) -> N
 
 
 def test_a_stall_is_not_over_while_the_pipeline_is_not_ready_for_another_cause() -> None:
-    """And that cause is told in its time: the first one was believed to be gone."""
+    """And that cause is reported later: the first one was believed to be gone."""
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.goes(ready_since(story))
     story.goes(on_its_way(Reason.KAFKA_UNREACHABLE))
     story.goes(on_its_way(Reason.KAFKA_UNREACHABLE), after=HOLD)
@@ -101,7 +101,7 @@ def test_an_event_does_not_wait_twice() -> None:
     assert story.over() == [Reason.DEAD_LETTER_WRITTEN]
 
 
-def test_what_ends_in_silence_is_told_to_nobody_when_the_silence_ends() -> None:
+def test_what_ends_in_silence_is_not_reported_when_the_silence_ends() -> None:
     story = Story()
     silenced(story, at(story.now + timedelta(minutes=3)))
     story.goes(stalled())
@@ -113,7 +113,7 @@ def test_what_ends_in_silence_is_told_to_nobody_when_the_silence_ends() -> None:
 def test_a_pause_lets_the_time_pass() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.goes(ready())
     story.pipeline = replace(story.pipeline, annotations={PAUSED_ANNOTATION: "true"})
     story.goes(ready(), after=HOLD)

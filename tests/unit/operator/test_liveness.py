@@ -130,7 +130,7 @@ CASES: dict[str, Case] = {
     "no pod, Job deleted as we asked, row unknown": Case(
         UNKNOWN, run=replace(UNSEEN, stop_requested_at=NOW), fence=SILENT
     ),
-    "no pod, Job deleted by somebody": Case(UNKNOWN, run=UNSEEN, fence=Known(FREE)),
+    "no pod, Job deleted by a user": Case(UNKNOWN, run=UNSEEN, fence=Known(FREE)),
     "no pod, Job failed without one": Case(
         DEAD, run=UNSEEN, job=replace(JOB, pod=None, finished=True, had_pod=False), fence=Known(FREE)
     ),

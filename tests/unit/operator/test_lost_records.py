@@ -1,4 +1,4 @@
-"""After a run that found records lost: when its pipeline waits for an acceptance, records one, or goes on."""
+"""After a run that found records lost: when its pipeline waits for an acceptance, records one, or continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accepted(by: str = "kim", choice: str = "") -> ReportedLoss:
 
 
 CASES: Final[dict[str, tuple[World, str, type | None]]] = {
-    "nobody has accepted it": (WAITS, "OffsetOutOfRange", None),
+    "it is not accepted": (WAITS, "OffsetOutOfRange", None),
     "it is accepted": (WAITS.with_pipeline(annotations=GIVEN), "LossAccepted", AcceptLoss),
     "the acceptance is about another one": (
         WAITS.with_pipeline(annotations={ACCEPT_LOSS_ANNOTATION: "0123456789ab by=kim"}), "OffsetOutOfRange", None,
@@ -38,7 +38,7 @@ CASES: Final[dict[str, tuple[World, str, type | None]]] = {
     "its acceptance is recorded, and still annotated": (
         WAITS.with_pipeline(annotations=GIVEN).seen(loss=accepted()), "Fenced", TakeOverFence,
     ),
-    "somebody else's acceptance is recorded": (
+    "another user's acceptance is recorded": (
         WAITS.with_pipeline(annotations=GIVEN).seen(loss=accepted("lee")), "LossAccepted", AcceptLoss,
     ),
     "another choice is recorded": (

@@ -48,7 +48,7 @@ def quiet(world: World, seconds: float, **facts: Any) -> World:
         ({"node-1"}, 31, True),
         ({"node-1"}, 19, False),  # a commit may still come
         ({"node-3", "node-4"}, 31, True),
-        ({"node-3"}, 31, False),  # the other worker goes on
+        ({"node-3"}, 31, False),  # the other worker continues
         ({"node-2"}, 31, False),  # a run that has executors needs no master
         ({"node-7"}, 31, False),
         (set(), 31, False),

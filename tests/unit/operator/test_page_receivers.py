@@ -61,7 +61,7 @@ def test_each_line_is_a_receiver() -> None:
     assert not found.receivers[0].is_trusted
 
 
-def test_an_id_is_stable_and_tells_nothing() -> None:
+def test_an_id_is_stable_and_reveals_nothing() -> None:
     (one,) = parse_receivers(SOURCE, {"pagerduty": ROUTING_KEY}).receivers
     (again,) = parse_receivers(SOURCE, {"pagerduty": f"\n\n{ROUTING_KEY}"}).receivers
     (other,) = parse_receivers(replace(SOURCE, key="uid-10"), {"pagerduty": ROUTING_KEY}).receivers
@@ -150,9 +150,9 @@ def test_what_else_is_wrong() -> None:
     found = parse_receivers(SOURCE, data)
     assert len(found.receivers) == MOST_LINES + 1
     assert found.receivers[-1].options == {}, "what is wrong is not used"
-    told = " ".join(problem.message for problem in found.problems)
+    messages_of_problems = " ".join(problem.message for problem in found.problems)
     for part in ("has more than 16 lines", "key pager_duty", "key alertmanager-token", "key alertmanager-ca"):
-        assert part in told
+        assert part in messages_of_problems
     assert not parse_receivers(replace(SOURCE, ignored=frozenset({"heartbeat"})), {"heartbeat": "https://x"}).problems
 
 
@@ -197,7 +197,7 @@ def test_alertmanager_gets_alerts_that_lapse() -> None:
     assert second["endsAt"] == (NOW + timedelta(minutes=3)).isoformat()
 
 
-def test_apprise_gets_text_that_calls_nobody() -> None:
+def test_apprise_gets_text_without_mentions() -> None:
     (message,) = messages(receiver(Kind.APPRISE, "slack://a/b/c"), PAGE)
     assert (message.apprise, message.title) == ("failure", "[critical] shop/orders BadSpec: it cannot work")
     assert "@everyone" not in message.body
@@ -252,14 +252,14 @@ def test_what_is_not_answered_has_failed(text: str) -> None:
 
 
 def test_answers_are_read_back() -> None:
-    told: list[Any] = [Answer(outcome=Outcome.FAILED, status=429, retry_after=7.0), Answer(outcome=Outcome.DELIVERED)]
-    lines = [answer_line(0, Answer(outcome=Outcome.PARTLY)), *(answer_line(*each) for each in enumerate(told))]
-    assert answers("".join(lines) + "more\n", 2) == told, "the last one counts"
+    read: list[Any] = [Answer(outcome=Outcome.FAILED, status=429, retry_after=7.0), Answer(outcome=Outcome.DELIVERED)]
+    lines = [answer_line(0, Answer(outcome=Outcome.PARTLY)), *(answer_line(*each) for each in enumerate(read))]
+    assert answers("".join(lines) + "more\n", 2) == read, "the last one counts"
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # of one of its services
 def test_apprise_knows_each_service_that_is_allowed() -> None:
-    """A name that it does not know would be refused only when somebody is to be paged."""
+    """A name that it does not know would be refused only when a page is due."""
     details = Apprise().details()["schemas"]
     known = {name for one in details for kind in ("protocols", "secure_protocols") for name in one[kind] or ()}
     assert sorted(SCHEMAS - known) == []

@@ -41,7 +41,7 @@ from unit.operator.scenes import GOOD, NOW, POLICY, RUN
 
 ONE: Final = PagingFacts(receivers=("operator/pagerduty/1",))
 UNKNOWN: Final = PagingFacts(receivers=None)
-NOBODY: Final = PagingFacts()
+NO_RECEIVERS: Final = PagingFacts()
 MINUTE: Final = timedelta(minutes=1)
 HOLD: Final = timedelta(seconds=POLICY.page_resolve_after)
 
@@ -90,12 +90,12 @@ class Story:
         return found
 
     def recovers(self, conditions: tuple[Condition, ...] | None = None) -> None:
-        """The pipeline is ready until nobody waits for the fault to come back."""
+        """The pipeline is ready until its fault counts as gone."""
         self.goes(conditions or ready())
         self.goes(conditions or ready(), after=HOLD)
 
-    def told(self, outcome: PageState = PageState.OPENED) -> None:
-        """All receivers were told of all pages; the next decision records it."""
+    def delivered(self, outcome: PageState = PageState.OPENED) -> None:
+        """All pages reached all receivers; the next decision records it."""
         sent = [PageSent(receiver=name, at=self.now, outcome=outcome) for name in self.facts.receivers or ()]
         receipts = [
             Receipt(reason=page.reason, opened_at=page.opened_at, sent=each)
@@ -170,7 +170,7 @@ def test_a_weak_setting_pages_after_an_hour(kind: str, reason: Reason) -> None:
         on_its_way(),
     ],
 )
-def test_what_nobody_is_paged_for(conditions: tuple[Condition, ...]) -> None:
+def test_a_pipeline_that_needs_no_action_sends_no_page(conditions: tuple[Condition, ...]) -> None:
     story = Story()
     story.goes(conditions)
     assert not story.status.pages
@@ -192,42 +192,42 @@ def test_an_unknown_reason_of_another_release_pages() -> None:
     assert page_of(story.pipeline, story.status, page, None, POLICY, NOW).summary
 
 
-def test_a_retry_that_fails_is_no_recovery() -> None:
+def test_a_retry_that_fails_is_not_a_recovery() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.goes(on_its_way())
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
     story.goes(stalled())
     (page,) = story.status.pages
     assert page.opened_at == NOW + MINUTE
-    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "nobody is told again"
+    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "no receiver gets it again"
 
 
 def test_another_reason_to_stall_takes_the_place_of_the_first() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.recovers(stalled(Reason.TRANSFORM_INVALID))
     assert (story.open(), story.over()) == ([Reason.TRANSFORM_INVALID], [Reason.ENTRYPOINT_NOT_FOUND])
 
 
-def test_recovery_resolves_and_the_page_goes_when_everybody_knows() -> None:
+def test_recovery_resolves_a_page_which_is_removed_once_each_receiver_knows() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.recovers()
     (page,) = story.status.pages
     assert page.resolved_at == story.now
     assert not page.is_reported_to("operator/pagerduty/1")
     story.goes(ready())
-    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "not everybody knows"
-    story.told(PageState.RESOLVED)
+    assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND], "a receiver does not know"
+    story.delivered(PageState.RESOLVED)
     story.goes(ready())
     assert not story.status.pages
 
 
-def test_an_incident_that_ends_before_anybody_was_told_is_told_all_the_same() -> None:
+def test_an_incident_that_ends_before_its_page_was_sent_is_sent_nevertheless() -> None:
     story = Story()
     story.goes(stalled())
     story.recovers()
@@ -239,15 +239,15 @@ def test_two_operators_do_not_correct_each_other() -> None:
     """Found in seed 56 of the simulation: each kept a receipt of its own, and wrote it over the other's."""
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.goes(stalled())
     before = story.status.pages
     story.now += MINUTE
-    story.told()
+    story.delivered()
     story.goes(stalled())
     assert story.status.pages == before
     story.goes(ready())
-    story.told(PageState.RESOLVED)
+    story.delivered(PageState.RESOLVED)
     story.pipeline = replace(
         story.pipeline,
         status=replace(
@@ -259,21 +259,21 @@ def test_two_operators_do_not_correct_each_other() -> None:
         ),
     )
     story.facts = UNKNOWN
-    story.told()
+    story.delivered()
     story.goes(ready())
     assert all(sent.outcome is PageState.RESOLVED for sent in story.status.pages[0].sent), (
         "what it knows is not unlearned"
     )
 
 
-def test_who_is_told_is_forgotten_with_the_receiver() -> None:
+def test_a_receipt_is_forgotten_with_its_receiver() -> None:
     """Else a Secret that is created again each hour fills the status, until the API server refuses it."""
     story = Story()
     story.goes(stalled())
     for number in range(3):
         name = f"shop/apprise/{number}"
         story.facts = PagingFacts(receivers=(name,))
-        story.told()
+        story.delivered()
         story.goes(stalled())
         assert [each.receiver for each in story.status.pages[0].sent] == [name]
     story.facts = UNKNOWN
@@ -282,14 +282,14 @@ def test_who_is_told_is_forgotten_with_the_receiver() -> None:
 
 
 def test_a_namespaces_secret_that_is_gone_keeps_what_its_receivers_know() -> None:
-    """The operator's receiver was told all; the namespace's hears of the end when its Secret is back."""
+    """The operator's receiver got everything; the namespace's gets the end when its Secret is back."""
     story = Story(PagingFacts(receivers=("operator/pagerduty/1", "namespace/apprise/2")))
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.goes(stalled())
     story.facts = ONE
     story.recovers()
-    story.told(PageState.RESOLVED)
+    story.delivered(PageState.RESOLVED)
     story.goes(ready())
     (page,) = story.status.pages
     assert {each.receiver: each.outcome for each in page.sent} == {
@@ -297,7 +297,7 @@ def test_a_namespaces_secret_that_is_gone_keeps_what_its_receivers_know() -> Non
         "namespace/apprise/2": PageState.OPENED,
     }
     story.facts = PagingFacts(receivers=("operator/pagerduty/1", "namespace/apprise/2"))
-    story.told(PageState.RESOLVED)
+    story.delivered(PageState.RESOLVED)
     story.goes(ready())
     assert not story.status.pages
 
@@ -308,7 +308,7 @@ def test_a_warning_waits_for_no_receiver_of_critical_pages() -> None:
     story.recovers()
     assert not story.status.pages
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.recovers()
     assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND]
 
@@ -318,12 +318,12 @@ def test_unknown_receivers_are_not_absent() -> None:
     story.goes(stalled())
     story.recovers()
     assert story.over() == [Reason.ENTRYPOINT_NOT_FOUND]
-    story.facts = NOBODY
+    story.facts = NO_RECEIVERS
     story.goes(ready())
     assert not story.status.pages
 
 
-def test_nobody_is_told_for_ever_that_it_is_over() -> None:
+def test_the_end_of_an_incident_is_not_repeated_forever() -> None:
     story = Story()
     story.goes(stalled())
     story.recovers()
@@ -334,7 +334,7 @@ def test_nobody_is_told_for_ever_that_it_is_over() -> None:
 def test_the_same_reason_again_is_a_new_incident() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.recovers()
     story.goes(stalled())
     (page,) = story.status.pages
@@ -403,10 +403,10 @@ def test_runs_that_die_after_some_progress_each_page_at_the_fourth_within_half_a
     (page,) = story.status.pages
     assert (page.reason, page.severity) == (Reason.BACKING_OFF, "critical")
     assert "OutOfMemory" in page.message
-    story.told()
+    story.delivered()
     restarting(story, every=9 * MINUTE, times=20)
     (page,) = story.status.pages
-    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "one incident, told once"
+    assert [sent.outcome for sent in page.sent] == [PageState.OPENED], "one incident, sent once"
     assert len(story.status.restarted_at) == 4
     story.recovers()
     story.goes(ready(), after=30 * MINUTE)
@@ -417,7 +417,7 @@ def test_runs_that_die_after_some_progress_each_page_at_the_fourth_within_half_a
 @pytest.mark.parametrize(
     ("every", "reason"), [(11 * MINUTE, Reason.OUT_OF_MEMORY), (MINUTE, Reason.DRAINED)], ids=["seldom", "drained"]
 )
-def test_restarts_that_nobody_is_paged_for(every: timedelta, reason: Reason) -> None:
+def test_rare_and_planned_restarts_send_no_page(every: timedelta, reason: Reason) -> None:
     story = Story()
     restarting(story, every=every, times=12, reason=reason)
     assert not story.status.pages
@@ -432,7 +432,7 @@ def test_another_spec_begins_the_count_again_and_runs_without_progress_are_not_i
     assert restarted_at(before, replace(again, run=replace(RUN, spec_hash="another")), NOW) == ()
 
 
-def test_a_loop_that_a_person_stops_is_over() -> None:
+def test_a_restart_loop_ends_when_a_user_suspends_the_pipeline() -> None:
     story = Story()
     restarting(story, every=MINUTE, times=4)
     assert story.open() == [Reason.BACKING_OFF]
@@ -452,11 +452,11 @@ def test_an_event_pages_until_none_has_come_for_half_an_hour(reason: Reason) -> 
     assert story.over() == [reason]
 
 
-def test_a_pause_leaves_incidents_and_records_who_was_told() -> None:
+def test_a_pause_keeps_incidents_and_records_receipts() -> None:
     story = Story()
     story.goes(stalled())
     story.pipeline = replace(story.pipeline, annotations={PAUSED_ANNOTATION: "true"})
-    story.told()
+    story.delivered()
     story.goes(ready())
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
     assert story.status.pages[0].is_reported_to("operator/pagerduty/1")
@@ -469,11 +469,11 @@ def test_a_paused_pipeline_pages_when_its_data_expires_and_for_nothing_else() ->
     risk, slow = condition("RetentionRisk", Reason.DATA_EXPIRES_SOON), condition("FallingBehind", Reason.FALLING_BEHIND)
     story.goes((*stalled(), risk, slow))
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND, Reason.DATA_EXPIRES_SOON]
-    story.told()
+    story.delivered()
     story.goes(stalled())
     story.goes(stalled(), after=HOLD)
     assert story.over() == [Reason.DATA_EXPIRES_SOON]
-    story.told()
+    story.delivered()
     story.goes(stalled())
     assert story.open() == [Reason.ENTRYPOINT_NOT_FOUND]
 
@@ -489,7 +489,7 @@ def at(moment: datetime) -> str:
 def test_a_silence_defers_what_is_new_and_not_what_is_known() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     silenced(story, at(NOW + timedelta(hours=1)))
     story.goes((*stalled(), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)))
     assert [page.reason for page in due_pages(story.pipeline, story.status, story.now)] == ["EntrypointNotFound"]
@@ -514,10 +514,10 @@ def test_a_silence_without_a_proper_end_is_none(value: str) -> None:
     assert SILENCE_ANNOTATION in said.message
     assert len(said.message) <= 1024
     assert [event.reason for event in found.events] == [Reason.SILENCE_INVALID]
-    assert not story.goes(stalled()).events, "it is told once"
+    assert not story.goes(stalled()).events, "it is reported once"
 
 
-def test_a_bad_silence_is_told_beside_a_bad_receiver() -> None:
+def test_a_bad_silence_is_reported_beside_a_bad_receiver() -> None:
     story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL."),)))
     silenced(story, "tomorrow")
     (event,) = story.goes(ready()).events
@@ -526,7 +526,7 @@ def test_a_bad_silence_is_told_beside_a_bad_receiver() -> None:
     assert event.message.endswith("line 3 is no URL.")
 
 
-def test_a_bad_receiver_is_told_once_and_goes_with_its_correction() -> None:
+def test_a_bad_receiver_is_reported_once_until_it_is_corrected() -> None:
     story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL"),)))
     assert [event.message for event in story.goes(ready()).events] == ["line 3 is no URL"]
     assert not story.goes(ready()).events
@@ -537,7 +537,7 @@ def test_a_bad_receiver_is_told_once_and_goes_with_its_correction() -> None:
 def test_a_deletion_waits_for_the_last_words_but_not_for_long() -> None:
     story = Story()
     story.goes(stalled())
-    story.told()
+    story.delivered()
     story.pipeline = replace(story.pipeline, deleting_since=NOW)
     held = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer())
     assert (held.action, story.over()) == (None, [Reason.ENTRYPOINT_NOT_FOUND])
@@ -546,12 +546,12 @@ def test_a_deletion_waits_for_the_last_words_but_not_for_long() -> None:
     assert [event.reason for event in gone.events] == [Reason.PAGE_FAILED]
 
 
-def test_a_deletion_goes_on_as_soon_as_everybody_knows() -> None:
+def test_a_deletion_continues_as_soon_as_each_receiver_knows() -> None:
     story = Story()
     story.goes(stalled())
     story.pipeline = replace(story.pipeline, deleting_since=NOW)
     story.goes(on_its_way(Reason.DELETING))
-    story.told(PageState.RESOLVED)
+    story.delivered(PageState.RESOLVED)
     gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=timedelta(seconds=1))
     assert isinstance(gone.action, RemoveFinalizer)
     assert not gone.events

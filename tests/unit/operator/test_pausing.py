@@ -29,7 +29,7 @@ def test_nothing_is_done_and_one_condition_is_written(world: World) -> None:
     assert [event.reason for event in decision.events] == ["Paused"]
 
 
-def test_a_pause_is_written_and_told_once() -> None:
+def test_a_pause_is_written_and_reported_once() -> None:
     first = paused(WELL).decide()
     again = paused(WELL).said(conditions=first.status.conditions).decide()
     assert (again.status, again.events) == (first.status, ())
@@ -47,7 +47,7 @@ def test_a_pipeline_that_was_never_seen_is_not_ready() -> None:
     assert decision.status.observed_generation == Status().observed_generation
 
 
-def test_the_end_of_a_pause_is_told_and_its_condition_goes() -> None:
+def test_the_end_of_a_pause_is_reported_and_its_condition_is_removed() -> None:
     during = paused(WELL).decide().status
     after = WELL.said(conditions=during.conditions).decide()
     assert not [c for c in after.status.conditions if c.type == "Paused"]

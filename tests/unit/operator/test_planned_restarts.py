@@ -66,10 +66,10 @@ def test_whoever_has_a_permit_is_not_ahead_of_its_turn() -> None:
     assert "ahead" not in WELL.asked(**NEW_CONFIG, cluster={"workers": 3}).decide().status.message
 
 
-@pytest.mark.parametrize(("minutes", "goes_on"), [(9, True), (10, False), (600, False), (-5, False)])
-def test_a_permit_that_has_expired_does_not_cover_a_later_restart(minutes: int, goes_on: bool) -> None:
+@pytest.mark.parametrize(("minutes", "continues"), [(9, True), (10, False), (600, False), (-5, False)])
+def test_a_permit_that_has_expired_does_not_cover_a_later_restart(minutes: int, continues: bool) -> None:
     """The pipeline did not come up in time after the first one, so its status still names that."""
     before = NOW - timedelta(minutes=minutes)
     decision = WELL.said(planned_restart_since=before).asked(**NEW_CONFIG).decide()
     assert isinstance(decision.action, StopRun)
-    assert decision.status.planned_restart_since == (before if goes_on else NOW)
+    assert decision.status.planned_restart_since == (before if continues else NOW)

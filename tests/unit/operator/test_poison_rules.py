@@ -1,4 +1,4 @@
-"""From a batch that fails for what is in it to the poison record: what the next run is told, and what we say."""
+"""From a batch that fails for what is in it to the poison record: the configuration of the next run, and the status."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def prints(world: World) -> Fingerprints:
     return fingerprints(world.pipeline.spec, {})
 
 
-def test_a_run_is_told_for_how_long_dead_letters_are_kept() -> None:
+def test_a_run_knows_for_how_long_dead_letters_are_kept() -> None:
     assert started(FENCED).dead_letter_retention is None
     assert started(FENCED.asked(onPoison={"retention": "48h"})).dead_letter_retention is None
     kept = FENCED.asked(onPoison={"action": "deadLetter", "retention": "48h"})
@@ -95,7 +95,7 @@ def ended(record: dict[str, int]) -> World:
         exit_code=53,
         reason=Reason.POISON_RECORD,
         message="it fails alone",
-        remedy="mend it",
+        remedy="fix it",
         suspect=True,
         record=record,
     )
@@ -103,7 +103,7 @@ def ended(record: dict[str, int]) -> World:
     return WELL.seen(runs=(replace(JOB, pod=pod, finished=True),))
 
 
-def test_each_new_dead_letter_is_told_once() -> None:
+def test_each_new_dead_letter_is_reported_once() -> None:
     written = WELL.seen(fence=replace(ROW, dead_letters=3, last_dead_letter="orders/0@49"))
     decision = written.decide()
     assert decision.status.dead_letters == DeadLettersStatus(count=3, last="orders/0@49")

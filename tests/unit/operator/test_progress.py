@@ -80,7 +80,7 @@ def test_a_slow_batch_that_makes_progress_is_not_unresponsive() -> None:
 @pytest.mark.parametrize(
     "report", [replace(REPORT, version=8), replace(REPORT, epoch=1), replace(REPORT, done=0), None]
 )
-def test_a_report_that_says_nothing_new_about_this_batch_is_no_progress(report: BatchProgress | None) -> None:
+def test_a_report_without_news_of_this_batch_is_not_progress(report: BatchProgress | None) -> None:
     assert SLOW.seen(progress=report).decide().reason == "Unresponsive"
 
 
@@ -132,20 +132,20 @@ def test_the_report_of_unreadable_progress_stays_until_progress_is_read() -> Non
     """Progress is read only while a batch is planned, so most observations say nothing about it."""
     first = WELL.seen(fence=IN_BATCH, progress=DENIED).decide()
     between = replace(ROW, planned=ROW.offsets)
-    told = WELL.said(conditions=first.status.conditions).seen(fence=between)
+    reporting = WELL.said(conditions=first.status.conditions).seen(fence=between)
     for later in (
-        told,
-        told.seen(fence=SILENT, progress=SILENT),
-        told.seen(fence=DENIED, progress=DENIED),
-        told.seen(fence=IN_BATCH, progress=SILENT),
-        told.seen(fence=IN_BATCH, progress=DENIED),
-        told.asked(batchInterval="x"),
+        reporting,
+        reporting.seen(fence=SILENT, progress=SILENT),
+        reporting.seen(fence=DENIED, progress=DENIED),
+        reporting.seen(fence=IN_BATCH, progress=SILENT),
+        reporting.seen(fence=IN_BATCH, progress=DENIED),
+        reporting.asked(batchInterval="x"),
     ):
         decision = later.decide()
         assert unreadable(decision) == unreadable(first)
         assert "ProgressUnreadable" not in [str(event.reason) for event in decision.events]
-    assert unreadable(told.seen(fence=IN_BATCH, progress=REPORT).decide()) is None
-    assert unreadable(told.seen(fence=IN_BATCH, progress=None).decide()) is None
+    assert unreadable(reporting.seen(fence=IN_BATCH, progress=REPORT).decide()) is None
+    assert unreadable(reporting.seen(fence=IN_BATCH, progress=None).decide()) is None
 
 
 @pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
@@ -161,16 +161,16 @@ def test_snapshots_that_may_not_be_read_are_reported_until_they_are_read(refused
     assert "GRANT SELECT, MODIFY ON fencepost.snapshots TO" in found.message
     assert "wrong password" in found.message
     assert [str(event.reason) for event in decision.events] == ["SnapshotsUnreadable"]
-    told = WELL.said(conditions=decision.status.conditions)
-    for later in (told, told.seen(snapshots=SILENT), told.seen(fence=DENIED, snapshots=DENIED)):
+    reporting = WELL.said(conditions=decision.status.conditions)
+    for later in (reporting, reporting.seen(snapshots=SILENT), reporting.seen(fence=DENIED, snapshots=DENIED)):
         assert reported(later.decide()) == found
         assert "SnapshotsUnreadable" not in [str(event.reason) for event in later.decide().events]
-    assert reported(told.seen(snapshots=()).decide()) is None
+    assert reported(reporting.seen(snapshots=()).decide()) is None
     assert reported(WELL.seen(snapshots=SILENT).decide()) is None
     assert reported(WELL.seen(fence=DENIED, snapshots=DENIED).decide()) is None
 
 
-def test_a_pipeline_that_falls_behind_says_so_and_goes_on() -> None:
+def test_a_pipeline_that_falls_behind_says_so_and_continues() -> None:
     figures = ThroughputStatus(
         since=NOW, records=5, records_per_second=10, lag=10**6, growing_since=NOW - timedelta(minutes=6)
     )
@@ -236,8 +236,8 @@ def test_an_open_transaction_is_reported_when_it_lasts() -> None:
     assert (found.status, found.reason) == ("True", "TransactionStalled")
     assert "orders/0 at offset 50" in found.message
     assert [str(event.reason) for event in decision.events] == ["TransactionStalled"]
-    told = world.said(open_transactions=(old,), conditions=decision.status.conditions).decide()
-    assert told.events == ()
+    reporting = world.said(open_transactions=(old,), conditions=decision.status.conditions).decide()
+    assert reporting.events == ()
     moved = replace(old, offset=40)
     assert world.said(open_transactions=(moved,)).decide().status.open_transactions == (seen,)
     assert WELL.said(open_transactions=(old,)).decide().status.open_transactions == ()

@@ -46,7 +46,7 @@ def test_after_it_nothing_holds_the_deletion_up_and_a_warning_says_what_stays() 
         pruned(61).with_pipeline(deletion_policy=DeletionPolicy.RETAIN),
         pruned(5).with_pipeline(annotations={ABANDON_ANNOTATION: "true"}),
     ],
-    ids=["Retain", "a person gave it up"],
+    ids=["Retain", "the user gave it up"],
 )
 def test_who_wants_the_checkpoint_to_stay_is_not_warned(world: World) -> None:
     decision = world.decide()

@@ -39,7 +39,7 @@ def rewind() -> Rewind:
 
 def context() -> RunContext:
     one, spec = pipeline_and_spec("full")
-    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="nobody looked")
+    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="not observed")
     return RunContext(
         pipeline=one,
         status=one.status,
@@ -94,7 +94,7 @@ def test_what_no_second_pod_can_change_fails_the_job_at_once() -> None:
     assert {2, 51, 127} <= set(rule["onExitCodes"]["values"])
 
 
-def test_it_is_no_driver_and_goes_with_the_rewind() -> None:
+def test_a_purge_job_is_not_a_driver_and_is_deleted_with_the_rewind() -> None:
     action = start_purge(context(), rewind(), TARGET)
     for made in (action.job, action.config_map):
         (owner,) = made["metadata"]["ownerReferences"]
@@ -128,10 +128,10 @@ def test_a_purge_reaches_as_far_as_a_batch_that_was_cut_may_have_written() -> No
 def test_a_purge_reaches_what_was_begun_of_a_partition_that_stays_where_it_is() -> None:
     row = replace(ROW, log_ends={"orders/1": 900})
     assert ranges(row, Status(begun={"orders/1": 30}), TARGET)["orders/1"] == (8, 900)
-    told = FinishingStatus(
+    finishing = FinishingStatus(
         code="orders-1", revision="orders-1", since=datetime(2026, 1, 1, tzinfo=UTC), until={"orders/1": 40}
     )
-    assert ranges(ROW, Status(finishing=told), TARGET)["orders/1"] == (8, 40)
+    assert ranges(ROW, Status(finishing=finishing), TARGET)["orders/1"] == (8, 40)
 
 
 def test_the_exit_codes_of_the_policy_are_in_the_order_that_the_api_server_demands() -> None:

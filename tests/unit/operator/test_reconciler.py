@@ -1,4 +1,4 @@
-"""When a pass asks for the next one, and whether it counts as one that looked after the pipeline."""
+"""When a pass asks for the next one, and whether it counts as one that reconciled the pipeline."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_pass_that_recorded_what_it_saw_succeeded() -> None:
 
 
 @pytest.mark.parametrize("error", [Unreachable("etcd is full"), Denied("may not"), Conflict("modified")])
-async def test_a_status_that_cannot_be_written_is_no_success(error: FencepostError) -> None:
+async def test_a_pass_whose_status_cannot_be_written_is_not_a_success(error: FencepostError) -> None:
     watched = Watched(await running())
     watched.stage.world.kill_driver()
 
@@ -68,7 +68,7 @@ async def test_a_status_that_cannot_be_written_is_no_success(error: FencepostErr
 
 
 async def test_a_status_that_always_conflicts_is_written_ever_more_rarely() -> None:
-    """Somebody writes the object faster than a pass takes; each pass costs ten requests and records nothing."""
+    """Another client writes the object faster than a pass takes; each pass costs ten requests and records nothing."""
     watched = Watched(await running())
 
     def refuse(_number: int, name: str) -> None:
@@ -84,10 +84,10 @@ async def test_a_status_that_always_conflicts_is_written_ever_more_rarely() -> N
             waits.append(await watched.reconciler.reconcile(KEY))
     assert waits[:4] == [0.1, 0.2, 0.4, 0.8]
     assert waits[11] == 60.0
-    assert waits[13] == 0.1, "a pass that recorded something begins anew"
+    assert waits[13] == 0.1, "a pass that recorded something begins again"
 
 
-async def test_runs_that_cannot_be_listed_are_no_success() -> None:
+async def test_a_pass_whose_runs_cannot_be_listed_is_not_a_success() -> None:
     watched = Watched(await running())
     runs = BlindRuns(watched.stage.world, watched.stage.gate)
     watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
@@ -151,7 +151,7 @@ async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
 
 
 async def test_a_pipeline_that_is_gone_restarts_no_more() -> None:
-    """Also when it was the only one: no other pipeline's pass tells the metrics."""
+    """Also when it was the only one: no other pipeline's pass updates the metrics."""
     watched = Watched(Stage())
     now = watched.stage.world.now
     watched.reconciler.permits.begin({KEY: now}, now)

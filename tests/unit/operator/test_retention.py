@@ -262,7 +262,7 @@ def test_an_operator_that_restarted_keeps_the_estimate_until_it_has_its_own() ->
     assert scene.decide().status == scene.status
     assert replace(scene, row=Known(replace(ROW, offsets={"orders/0": 2500}))).decide().status.data_risk is None
     longer = replace(scene, retention=Known(Retention(size=1 << 40))).decide()
-    assert longer.status.data_risk is None, "somebody has extended it"
+    assert longer.status.data_risk is None, "a user has extended it"
 
 
 def test_a_partition_without_a_leader_keeps_what_was_known_of_it() -> None:
@@ -305,9 +305,9 @@ def test_a_loss_that_was_foreseen_keeps_its_moment() -> None:
 @pytest.mark.parametrize("unknown", [{"source": SILENT, "unread": SILENT}, {"row": SILENT}, {"unread": SILENT}])
 def test_what_cannot_be_seen_changes_nothing(unknown: Mapping[str, Unknown]) -> None:
     scene = Scene(ages={"orders/0": 6 * DAY})
-    told = scene.then(**unknown)
-    decision = told.decide()
-    assert decision.status.data_risk == told.status.data_risk
+    unseen_scene = scene.then(**unknown)
+    decision = unseen_scene.decide()
+    assert decision.status.data_risk == unseen_scene.status.data_risk
     assert condition(decision) == condition(scene.decide())
 
 
@@ -389,7 +389,7 @@ def test_a_paused_pipeline_whose_data_is_about_to_expire_says_so() -> None:
     assert decision.backlog is not None
     assert decision.backlog.time_to_loss == HOUR.total_seconds()
     again = replace(scene, status=decision.status).decide()
-    assert (again.status, again.events) == (decision.status, ()), "written and told once"
+    assert (again.status, again.events) == (decision.status, ()), "written and reported once"
     over = replace(scene, status=decision.status, ages={"orders/0": HOUR}).decide()
     assert condition(over) is None
     unseen = replace(scene, status=decision.status, source=SILENT).decide()

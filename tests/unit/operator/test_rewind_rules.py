@@ -86,8 +86,8 @@ def test_a_job_that_is_being_deleted_is_waited_for() -> None:
     assert found.outcome.action is None
 
 
-def test_a_wait_for_a_persons_word_is_reported_as_one() -> None:
-    """Found by the simulation, seed 7023: the wait counted as a step that a person asked for, which never pages."""
+def test_a_wait_for_a_confirmation_is_reported_as_one() -> None:
+    """Found by the simulation, seed 7023: the wait counted as a step that a user asked for, which never pages."""
     early = purge(purging(None))
     assert early is not None
     assert early.outcome is not None
@@ -112,7 +112,7 @@ def test_a_wait_for_a_persons_word_is_reported_as_one() -> None:
 
 
 def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
-    """A Job that somebody else deleted: its run counts as asked to stop, and its node's grace period begins.
+    """A Job that another client deleted: its run counts as asked to stop, and its node's grace period begins.
 
     Where the pod was never seen, nothing proves anything, and to count it as asked to stop would be a false proof.
     """
@@ -127,7 +127,7 @@ def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
         assert found.outcome.status.run.stop_requested_at == asked
 
 
-def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:
+def test_a_user_may_confirm_that_the_driver_of_a_lost_machine_is_dead() -> None:
     """Deleting the Node object proves nothing: Kubernetes then deletes the node's pods, ended or not."""
     waiting = purging(replace(JOB, deleting=True), LATE)
     found = purge(waiting)
@@ -141,7 +141,7 @@ def test_a_person_may_say_that_the_driver_of_a_lost_machine_is_dead() -> None:
     assert found.outcome.action is not None, "the output is deleted"
 
 
-def test_the_driver_of_an_epoch_that_nobody_claimed_has_written_nothing() -> None:
+def test_the_driver_of_an_epoch_without_a_claim_has_written_nothing() -> None:
     """Found by the simulation, seed 23458: the Job of a run that had just started was deleted, and proved nothing."""
     waiting = purging(replace(JOB, deleting=True))
     found = purge(replace(waiting, rewind=replace(waiting.rewind, status=replace(waiting.status, unclaimed_epoch=2))))

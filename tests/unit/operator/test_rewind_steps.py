@@ -205,7 +205,7 @@ def test_step(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_its_status_and_its_event_say(case: str) -> None:
-    """A reason that asks for a person's attention is a Warning, on the rewind as on the pipeline."""
+    """A reason that asks for the user's attention is a Warning, on the rewind as on the pipeline."""
     phase = CASES[case][3]
     usual = {"Completed": "Rewound", "Failed": "RewindRefused"}.get(phase, "Rewinding")
     decision, update = decide(case)
@@ -278,8 +278,8 @@ def test_a_suspended_pipeline_is_not_waited_for() -> None:
 def test_one_rewind_at_a_time_the_oldest_first_and_the_one_that_has_begun_before_it() -> None:
     old, young, middle = asked(name="c", age=30), asked(name="a"), asked(name="b", age=20)
     decision = seen(BEFORE, (young, old, middle), RewindFacts()).decide()
-    told = {update.rewind.key.name: update.status.message for update in decision.rewinds}
-    assert {name for name, message in told.items() if message == "Waiting for PipelineRewind c"} == {"a", "b"}
+    messages = {update.rewind.key.name: update.status.message for update in decision.rewinds}
+    assert {name for name, message in messages.items() if message == "Waiting for PipelineRewind c"} == {"a", "b"}
     assert next_rewind([old, begun(young)]) == begun(young)
     assert next_rewind([replace(old, deleting_since=NOW), middle]) == middle
     assert next_rewind([replace(old, deleting_since=NOW, finalizers=(FINALIZER,)), middle]).key.name == "c"  # type: ignore[union-attr]

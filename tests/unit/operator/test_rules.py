@@ -149,10 +149,10 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
         WELL.said(state=State.CATCHING_UP).seen(source=Watermarks(ends={"orders/0": 51 + BATCH})), "CatchingUp", None,
         State.CATCHING_UP,
     ),
-    "twice a batch": (
+    "two batches behind": (
         WELL.seen(source=Watermarks(ends={"orders/0": 50 + 2 * BATCH})), "Streaming", None, State.RUNNING,
     ),
-    "more than twice a batch": (
+    "more than two batches behind": (
         WELL.seen(source=Watermarks(ends={"orders/0": 51 + 2 * BATCH})), "CatchingUp", None, State.CATCHING_UP,
     ),
     "no commit for thrice the last batch": (
@@ -456,7 +456,7 @@ QUIET = {
     "CatchingUp", "Deleting", "Provisioning", "Released", "RunStarted", "Scaled", "Starting", "Stopping", "Streaming",
     "Superseded", "Suspended", "Upgrading",
 }  # fmt: skip
-"""Reasons of what passes; each other one asks for a person's attention."""
+"""Reasons of what passes; each other one asks for the user's attention."""
 UNKNOWN = {
     "CassandraCredentialsRejected", "CassandraUnreachable", "KafkaUnreachable", "KubernetesForbidden",
     "KubernetesUnreachable",
@@ -553,7 +553,7 @@ def test_a_vanished_pod_that_had_its_grace_period_is_proven_dead_by_its_node(nod
     assert run.dead is dead
 
 
-def test_a_vanished_pod_whose_node_nobody_can_see_is_waited_for() -> None:
+def test_a_vanished_pod_is_waited_for_while_its_node_is_unknown() -> None:
     decision = WELL.seen(runs=(), run_node=SILENT).decide()
     assert decision.status.run is not None
     assert decision.status.run.ended_at is None
@@ -634,7 +634,7 @@ def test_a_job_of_another_spec_than_was_recorded_is_replaced() -> None:
 
 
 def test_only_a_run_that_is_given_up_while_it_may_commit_is_fenced_by_version() -> None:
-    """A commit that comes in between wins over the takeover, and the run goes on."""
+    """A commit that comes in between wins over the takeover, and the run continues."""
     fenced = {name: case[0].decide().action for name, case in CASES.items() if case[2] is TakeOverFence}
     by_version = {name for name, a in fenced.items() if isinstance(a, TakeOverFence) and a.version is not None}
     assert by_version == {
@@ -648,11 +648,11 @@ def test_only_a_run_that_is_given_up_while_it_may_commit_is_fenced_by_version() 
     assert len(fenced) > len(by_version)
 
 
-def test_a_fence_that_was_found_is_not_told_as_one_that_began() -> None:
+def test_a_fence_that_was_found_is_not_reported_as_one_that_began() -> None:
     found = NEW.seen(fence=replace(ROW, driver=None, owner="cluster-1/old"))
-    told = [(str(event.reason), event.message) for event in found.decide().events]
-    assert ("Resumed", "Found this pipeline's fence at epoch 2: it goes on from the last commit there") in told
-    assert not any("began" in message for _, message in told)
+    events = [(str(event.reason), event.message) for event in found.decide().events]
+    assert ("Resumed", "Found this pipeline's fence at epoch 2: it goes on from the last commit there") in events
+    assert not any("began" in message for _, message in events)
     fenced = found.said(epoch=2).seen(fence=replace(ROW, epoch=3, driver=None)).decide()
     assert ("Fenced", "Epoch 3 began; no driver of an older epoch can commit") in [
         (str(event.reason), event.message) for event in fenced.events
@@ -680,5 +680,5 @@ def test_a_failed_run_is_history_before_its_jobs_condition_says_so() -> None:
     assert isinstance(WELL.seen(runs=(living, JOB)).decide().action, StopRun)
 
 
-def test_a_run_is_told_whose_row_it_may_claim() -> None:
+def test_a_run_knows_whose_row_it_may_claim() -> None:
     assert started(FENCED).owner == "cluster-1/uid-1"

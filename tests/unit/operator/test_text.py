@@ -45,7 +45,7 @@ def test_no_text_breaks_a_line(text: str, limit: int) -> None:
 
 
 def test_messages_of_errors_are_lines() -> None:
-    error = Rejected("spec.a\u2028kind: Secret" + "x" * 9000, remedy="mend\nit")
+    error = Rejected("spec.a\u2028kind: Secret" + "x" * 9000, remedy="fix\nit")
     assert len(str(error)) == LIMIT
     assert str(error).startswith("spec.a kind: Secret")
-    assert error.remedy == "mend it"
+    assert error.remedy == "fix it"

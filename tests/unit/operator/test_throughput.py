@@ -89,7 +89,7 @@ def test_a_lag_that_does_not_fall_has_no_end() -> None:
     assert catch_up_seconds(found) is None
 
 
-def test_the_start_of_a_run_is_no_part_of_its_first_rate() -> None:
+def test_the_start_of_a_run_is_not_part_of_its_first_rate() -> None:
     """A backlog of an hour, and 45 s until the driver commits: the first estimate was 60 % too long."""
     stream = Stream(lag=18_000_000)
     stream.wait(45)

@@ -55,7 +55,7 @@ READABLE: dict[str, tuple[dict[str, Any], Watermarks, bool]] = {
     "only records behind a barrier that is not recorded yet": ({}, HELD, True),
     "records behind a barrier that is passed": ({}, Watermarks(ends=GREW, high_watermarks=GREW), False),
     "no leader, and unread records were seen": ({"offsets": BOTH_READ, "log_ends": UNREAD}, LEADERLESS, False),
-    "no leader, and nobody has seen its end": ({"offsets": BOTH_READ}, LEADERLESS, False),
+    "no leader, and its end was never seen": ({"offsets": BOTH_READ}, LEADERLESS, False),
     "no leader, and all was read": ({"offsets": BOTH_READ, "log_ends": READ}, LEADERLESS, True),
     "no leader, and its topic left the spec": ({"offsets": {**READ, "old/0": 7}}, Watermarks(ends=READ), True),
 }

@@ -1,4 +1,4 @@
-"""onUnprovenDeath: what becomes of a run whose driver may still live."""
+"""onUnprovenDeath: how a run ends whose driver may still live."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_by_default_a_lost_driver_is_fenced() -> None:
     assert isinstance(GONE.decide().action, TakeOverFence)
 
 
-def test_with_wait_a_lost_drivers_fence_is_left_to_it_and_a_person_is_told() -> None:
+def test_with_wait_a_lost_drivers_fence_is_left_to_it_and_the_user_is_informed() -> None:
     world = WELL.asked(**WAIT).seen(runs=(replace(JOB, pod=AWAY),))
     decision = world.decide()
     assert (decision.reason, decision.action, decision.status.state) == (
@@ -77,9 +77,9 @@ LONG_ASKED = NOW - timedelta(hours=1)
         ),
         WELL.said(run=UNSEEN).seen(runs=(replace(JOB, deleting=True, had_pod=True, pod=None),)),
     ],
-    ids=["a pod that somebody deleted", "a pod that was asked to end", "a node that is back", "a pod nobody saw"],
+    ids=["a pod that a user deleted", "a pod that was asked to end", "a node that is back", "a pod never seen"],
 )  # fmt: skip
-def test_a_proof_that_is_on_its_way_is_nobodys_concern(world: World) -> None:
+def test_a_proof_that_is_on_its_way_is_waited_for(world: World) -> None:
     decision = world.asked(**WAIT).decide()
     assert (decision.reason, decision.action) == (Reason.STOPPING, None)
     assert "Waiting for proof that the driver of orders-run-2" in decision.status.message
@@ -98,9 +98,9 @@ def test_a_proof_that_is_on_its_way_is_nobodys_concern(world: World) -> None:
             runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=LONG_ASKED)),)
         ),
     ],
-    ids=["node away", "another node", "node gone", "deleted by force", "nobody asked it", "does not end"],
+    ids=["node away", "another node", "node gone", "deleted by force", "it was not asked", "does not end"],
 )  # fmt: skip
-def test_a_proof_that_is_late_is_told(world: World) -> None:
+def test_a_proof_that_is_late_is_reported(world: World) -> None:
     decision = world.asked(**WAIT).decide()
     assert decision.reason == Reason.DEATH_UNPROVEN
     assert (EventType.WARNING, Reason.DEATH_UNPROVEN) in {(event.type, event.reason) for event in decision.events}
@@ -144,7 +144,7 @@ def test_a_persons_word_ends_the_wait_for_that_run_alone() -> None:
     right = world.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
     assert isinstance(right.decide().action, TakeOverFence)
     assert right.decide().status.run == replace(RUN, ended_at=NOW, dead=False), (
-        "a word is no proof: no cluster is shared"
+        "a confirmation is not a proof: no cluster is shared"
     )
 
 

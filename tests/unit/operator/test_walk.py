@@ -198,7 +198,7 @@ def a_failure(dice: Dice, epoch: int) -> FailureStatus:
         ),
         loss=dice.any("", *(loss.id for loss in LOST)),
         message="it failed",
-        remedy="mend it",
+        remedy="fix it",
         next_attempt_at=dice.any(None, NOW - timedelta(seconds=1), NOW + timedelta(seconds=9)),
         spec_hash=dice.often(PRINTS.run, "another"),
     )

@@ -18,13 +18,13 @@ LOG: Final = ("one line", "the last line")
 
 
 def verdict(code: ExitCode, reason: Reason) -> dict[str, Any]:
-    told = Verdict(exit_code=code, reason=reason, message="what the driver saw", remedy="what it advises")
-    return {"exit_code": int(code), "verdict": told}
+    found = Verdict(exit_code=code, reason=reason, message="what the driver saw", remedy="what it advises")
+    return {"exit_code": int(code), "verdict": found}
 
 
 ENDS: Final[Mapping[str, tuple[dict[str, Any], Reason]]] = {
     "no code of its own": ({"exit_code": 1}, Reason.RUN_FAILED),
-    "stopped by somebody": ({"exit_code": 0}, Reason.RUN_ENDED),
+    "stopped by a user": ({"exit_code": 0}, Reason.RUN_ENDED),
     "fenced": ({"exit_code": 50}, Reason.FENCED_OUT),
     "bad spec": (verdict(ExitCode.BAD_SPEC, Reason.ENTRYPOINT_FAILED), Reason.BAD_SPEC),
     "lost records": (verdict(ExitCode.DATA_LOSS, Reason.LOG_TRUNCATED), Reason.LOG_TRUNCATED),
@@ -54,7 +54,7 @@ def ended(changes: Mapping[str, Any]) -> World:
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_a_failed_run_is_told_everywhere_and_its_log_outlives_its_job(case: str) -> None:
+def test_a_failed_run_is_reported_everywhere_and_its_log_outlives_its_job(case: str) -> None:
     changes, reason = ENDS[case]
     world = ended(changes)
     decision = world.decide()
