@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from fakes.gate import Gate
-from fakes.manifests import body
+from fakes.manifests import KEY, body
 from fakes.ports import ports_of
 from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Reason
+from fencepost_operator.desired import labels
 from fencepost_operator.runtime.reconciler import Reconciler
 
 
@@ -88,6 +89,23 @@ async def test_a_clock_that_is_set_back_delays_no_retry() -> None:
     assert failure.next_attempt_at > stage.world.now + timedelta(hours=1)
     clock.ahead = timedelta()
     await stage.until(stage.is_running, seconds=180)
+
+
+async def test_a_step_of_the_clock_is_not_a_grace_period() -> None:
+    """Injected: the clock is put right after the stop, and the pod vanishes by force while its process ends."""
+    stage, clock = await running()
+    clock.ahead = timedelta(hours=-2)
+    stage.world.change(KEY, batchInterval="2s")
+    (job,) = stage.world.jobs
+    await stage.until(lambda: job.deleting)
+    clock.ahead = timedelta()
+    stage.world._bury(job)
+    stage.world.jobs.remove(job)
+    (stopping,) = stage.world.buried
+    stopping.frozen = True
+    await stage.until(lambda: bool(stage.world.jobs))
+    assert stopping.alive
+    assert stage.world.jobs[0].manifest["metadata"]["annotations"][labels.GENERATION] == "2"
 
 
 async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> None:

@@ -396,6 +396,23 @@ def test_a_step_of_the_wall_clock_replaces_no_run(ahead: float, monkeypatch: Pat
         assert epochs(history) > 1
 
 
+def test_another_operators_clock_is_not_a_grace_period(monkeypatch: Patch) -> None:
+    """One that is two hours behind asks a run to stop, and the other one's list is older than its pod (seed 2512)."""
+    happens = (
+        events.StepClock(8.0, ahead=-7200.0, seconds=90.0),
+        events.Stale(38.0, seconds=22.0, operator=1),
+        events.ChangeImage(46.0),
+    )
+    history = History(2512, Setup(operators=2), happens)
+    assert play(history) is None
+    monkeypatch.setattr(
+        clock_steps.ClockSteps, "stop_measured_since", lambda _self, _key, run, *_: run and run.stop_requested_at
+    )
+    failure = play(history)
+    assert failure is not None
+    assert failure.why.startswith("run 5 starts on cluster generation 4, where ")
+
+
 EXPIRING = History(
     0,
     Setup(),

@@ -433,6 +433,9 @@ class Observation:
     measured is not known."""
     measured_since: datetime | None = None
     """Since when no other operator has written to the status moments of its own clock; None where that is not known."""
+    stop_measured_since: datetime | None = None
+    """Since when this process has known that the run in status.run was asked to stop, by its monotonic clock; None
+    where it was not asked."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False

@@ -112,6 +112,10 @@ class World:
         }
         return replace(self, observation=replace(self.observation, **known))
 
+    def measured(self, *, stop_since: datetime) -> World:
+        """Return the world to an operator that has known since then that the run was asked to stop."""
+        return replace(self, observation=replace(self.observation, stop_measured_since=stop_since))
+
     def said(self, **status: Any) -> World:
         return replace(self, pipeline=replace(self.pipeline, status=replace(self.pipeline.status, **status)))
 

@@ -56,6 +56,10 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
+STOPPING = replace(SEEN, stop_requested_at=ago(600))
+"""It was asked to stop, and by the recorded time its grace period is over."""
+
+
 @dataclass(frozen=True)
 class Case:
     """What was recorded, what is seen, and what follows."""
@@ -66,6 +70,8 @@ class Case:
     fence: Fact[FenceRow | None] = OURS
     node: Fact[NodeState | None] = NODE
     terminated: bool = False
+    measured: datetime | None = None
+    """Since when this process has known that the run was asked to stop."""
 
 
 CASES: dict[str, Case] = {
@@ -92,19 +98,19 @@ CASES: dict[str, Case] = {
     "gone, never seen to end": Case(UNKNOWN),
     "gone, its end was watched": Case(DEAD, terminated=True),
     "gone, its end was watched on a node that is lost by now": Case(DEAD, terminated=True, node=Known(None)),
-    "gone before its grace period was over": Case(UNKNOWN, run=replace(SEEN, stop_requested_at=ago(GRACE - 1))),
-    "gone after its grace period": Case(DEAD, run=replace(SEEN, stop_requested_at=ago(GRACE))),
+    "gone before its grace period was over": Case(UNKNOWN, run=STOPPING, measured=ago(GRACE - 1)),
+    "gone after its grace period": Case(DEAD, run=STOPPING, measured=ago(GRACE)),
+    "gone after its grace period by the clock of another operator": Case(UNKNOWN, run=STOPPING, measured=NOW),
+    "gone after the grace period of another run": Case(UNKNOWN, measured=ago(GRACE)),
     "gone while its node was away, which has just come back": Case(
-        UNKNOWN, run=replace(SEEN, stop_requested_at=ago(600)), node=Known(replace(READY, ready_since=ago(GRACE - 1)))
+        UNKNOWN, run=STOPPING, measured=ago(600), node=Known(replace(READY, ready_since=ago(GRACE - 1)))
     ),
     "gone while its node was away, which has had the grace period since": Case(
-        DEAD, run=replace(SEEN, stop_requested_at=ago(600)), node=Known(replace(READY, ready_since=ago(GRACE)))
+        DEAD, run=STOPPING, measured=ago(600), node=Known(replace(READY, ready_since=ago(GRACE)))
     ),
-    "gone after its grace period, node unknown": Case(
-        None, run=replace(SEEN, stop_requested_at=ago(GRACE)), node=SILENT
-    ),
+    "gone after its grace period, node unknown": Case(None, run=STOPPING, measured=ago(GRACE), node=SILENT),
     "gone after its grace period, by force": Case(
-        UNKNOWN, run=replace(SEEN, stop_requested_at=ago(GRACE), force_deleted=True)
+        UNKNOWN, run=replace(STOPPING, force_deleted=True), measured=ago(GRACE)
     ),
     "gone, the row names another driver": Case(UNKNOWN, terminated=True, fence=Known(replace(HELD, driver="twin"))),
     "gone, the row names another driver of another epoch": Case(
@@ -151,5 +157,6 @@ def test_liveness(name: str) -> None:
         fence=case.fence,
         source=Known(Watermarks(ends={})),
         run_terminated=case.terminated,
+        stop_measured_since=case.measured,
     )
     assert liveness_of(case.run, case.job, observation, stop_margin=MARGIN) is case.liveness

@@ -58,6 +58,7 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
         run_node=Known(None),
         fence=Known(row),
         source=Known(Watermarks(ends={"orders/0": 60})),
+        stop_measured_since=ended.stop_requested_at,
     )
     config = ReconcileConfig(cluster_uid="cluster-1")
     run = prepare(Context(pipeline=pipeline, status=pipeline.status, observation=observation, config=config))

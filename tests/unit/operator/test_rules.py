@@ -547,8 +547,9 @@ def test_a_dead_drivers_cluster_is_used_again() -> None:
     ],
 )
 def test_a_vanished_pod_that_had_its_grace_period_is_proven_dead_by_its_node(node: NodeState, dead: bool) -> None:
-    stopped = replace(RUN, stop_requested_at=NOW - timedelta(seconds=61), termination_grace=60)
-    run = WELL.said(run=stopped).seen(runs=(), run_node=node).decide().status.run
+    asked = NOW - timedelta(seconds=61)
+    stopped = replace(RUN, stop_requested_at=asked, termination_grace=60)
+    run = WELL.said(run=stopped).seen(runs=(), run_node=node).measured(stop_since=asked).decide().status.run
     assert run is not None
     assert run.dead is dead
 

@@ -65,6 +65,7 @@ BACK = replace(AWAY_NODE, ready=True)
 ENDING = replace(RUN, ended_at=NOW, dead=False, stop_requested_at=NOW - timedelta(seconds=5), termination_grace=30)
 UNSEEN = replace(ENDING, pod_uid=None, pod_name=None, node_name=None, node_uid=None)
 LONG_ASKED = NOW - timedelta(hours=1)
+LATE = WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).measured(stop_since=LONG_ASKED)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,14 @@ LONG_ASKED = NOW - timedelta(hours=1)
     [
         WELL.said(run=replace(ENDING, stop_requested_at=None)).seen(runs=(), run_node=BACK),
         WELL.said(run=ENDING).seen(runs=(), run_node=BACK),
-        WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).seen(
-            runs=(), run_node=replace(BACK, ready_since=NOW - timedelta(seconds=3))
-        ),
+        LATE.seen(runs=(), run_node=BACK).measured(stop_since=NOW),
+        LATE.seen(runs=(), run_node=replace(BACK, ready_since=NOW - timedelta(seconds=3))),
         WELL.said(run=UNSEEN).seen(runs=(replace(JOB, deleting=True, had_pod=True, pod=None),)),
     ],
-    ids=["a pod that a user deleted", "a pod that was asked to end", "a node that is back", "a pod never seen"],
+    ids=[
+        "a pod that a user deleted", "a pod that was asked to end", "a pod that another operator asked to end",
+        "a node that is back", "a pod never seen",
+    ],
 )  # fmt: skip
 def test_a_proof_that_is_on_its_way_is_waited_for(world: World) -> None:
     decision = world.asked(**WAIT).decide()
@@ -94,9 +97,7 @@ def test_a_proof_that_is_on_its_way_is_waited_for(world: World) -> None:
         WELL.said(run=ENDING).seen(runs=(), run_node=replace(BACK, uid=None)),
         WELL.said(run=replace(ENDING, force_deleted=True)).seen(runs=(), run_node=BACK),
         WELL.said(run=replace(UNSEEN, stop_requested_at=None)).seen(runs=()),
-        WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).seen(
-            runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=LONG_ASKED)),)
-        ),
+        LATE.seen(runs=(replace(JOB, deleting=True, pod=replace(POD, deleting_since=LONG_ASKED)),)),
     ],
     ids=["node away", "another node", "node gone", "deleted by force", "it was not asked", "does not end"],
 )  # fmt: skip

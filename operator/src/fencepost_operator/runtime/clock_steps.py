@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, Status
+from fencepost_operator.api import ObjectKey, RunStatus, Status
 
 TOLERANCE: Final = 2.0
 """Seconds by which the two may differ between two passes: far more than a slew, far less than any timeout of a run."""
@@ -20,6 +20,8 @@ class ClockSteps:
     _left: dict[ObjectKey, Status] = field(default_factory=dict)
     """The status after the last pass."""
     _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
+    _stopping: dict[ObjectKey, tuple[tuple[str, str | None], float]] = field(default_factory=dict)
+    """The run and the pod that were asked to stop, and when the monotonic clock first showed that."""
 
     def is_steady(self, key: ObjectKey, wall: datetime, monotonic: float) -> bool:
         """Return whether the wall clock has moved like the monotonic one since the last pass; notes both.
@@ -42,11 +44,26 @@ class ClockSteps:
         self._measured[key] = min(self._measured.get(key, now), now) if is_own else now
         return self._measured[key]
 
+    def stop_measured_since(
+        self, key: ObjectKey, run: RunStatus | None, wall: datetime, monotonic: float
+    ) -> datetime | None:
+        """Return since when this process has known that a run was asked to stop, None where it was not asked.
+
+        The status has that moment by a wall clock that may have stepped since, or that is another operator's.
+        """
+        if run is None or run.stop_requested_at is None:
+            self._stopping.pop(key, None)
+            return None
+        asked, before = (run.name, run.pod_uid), self._stopping.get(key)
+        since = before[1] if before is not None and before[0] == asked else monotonic
+        self._stopping[key] = (asked, since)
+        return wall - timedelta(seconds=monotonic - since)
+
     def left(self, key: ObjectKey, status: Status) -> None:
         """Note the status after a pass."""
         self._left[key] = status
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        for known in (self._seen, self._left, self._measured):
+        for known in (self._seen, self._left, self._measured, self._stopping):
             known.pop(key, None)

@@ -141,11 +141,16 @@ class Reconciler:
         observer = Observer(self.ports, self.config)
         pipeline = await observer.with_valid_spec(pipeline)
         observation = await observer.observe(pipeline)
-        steady = self._steps.is_steady(key, observation.now, self.ports.clock.monotonic())
+        now, monotonic = observation.now, self.ports.clock.monotonic()
+        steady = self._steps.is_steady(key, now, monotonic)
         if not steady:
             self._attempts.pop(key, None)  # when to try again was measured by the clock before
-        measured = self._steps.measured_since(key, pipeline.status, observation.now)
-        observation = replace(observation, clock_is_steady=steady, measured_since=measured)
+        observation = replace(
+            observation,
+            clock_is_steady=steady,
+            measured_since=self._steps.measured_since(key, pipeline.status, now),
+            stop_measured_since=self._steps.stop_measured_since(key, pipeline.status.run, now, monotonic),
+        )
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())

@@ -22,9 +22,9 @@ def proof_is_late(context: RunContext, run: RunStatus) -> bool:
 
     Where all goes well, the proof comes within the grace period, and is nobody's concern until then.
     """
-    job, requested = context.job, run.stop_requested_at
+    job, requested = context.job, context.observation.stop_measured_since or context.now
     pod = job.pod if job is not None else None
-    if requested is None or run.force_deleted or _orphan(context) is not None:
+    if run.stop_requested_at is None or run.force_deleted or _orphan(context) is not None:
         return True
     if pod is not None and pod.node_ready is False:
         return True

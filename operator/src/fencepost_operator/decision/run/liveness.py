@@ -86,7 +86,7 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     same = node.value is not None and node.value.uid is not None and node.value.uid == run.node_uid
     if not same or node.value is None or not node.value.ready or run.force_deleted:
         return Liveness.UNKNOWN
-    return Liveness.DEAD if _had_its_grace(run, node.value, observation.now) else Liveness.UNKNOWN
+    return Liveness.DEAD if _had_its_grace(run, node.value, observation) else Liveness.UNKNOWN
 
 
 def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
@@ -96,12 +96,16 @@ def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
     return fence.value is None or fence.value.driver != run.pod_uid
 
 
-def _had_its_grace(run: RunStatus, node: NodeState, now: datetime) -> bool:
-    requested, grace = run.stop_requested_at, run.termination_grace
-    if requested is None or grace is None:
+def _had_its_grace(run: RunStatus, node: NodeState, observation: Observation) -> bool:
+    """Return whether the grace period is over, as far as this process has measured it.
+
+    The recorded moment of the request is by a clock that may have stepped since, or by another operator's.
+    """
+    requested, grace = observation.stop_measured_since, run.termination_grace
+    if run.stop_requested_at is None or requested is None or grace is None:
         return False
     known = max(requested, node.ready_since or requested)
-    return (now - known).total_seconds() >= grace
+    return (observation.now - known).total_seconds() >= grace
 
 
 def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
