@@ -47,7 +47,7 @@ Then the longest first: begun last, one process would do it alone at the end.
 
 
 MOST_SAID = 1500
-"""Characters of a failure that are told before the details."""
+"""Characters of a failure that are printed before the details."""
 
 
 class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types

@@ -1,4 +1,4 @@
-"""A Cassandra node that speaks just enough of the native protocol, version 5, and answers reads as it is told."""
+"""A Cassandra node that speaks just enough of the native protocol, version 5, and answers reads as the test sets."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Driver:
     """Maximum number of records of a batch; a reduced one doubles once in a while."""
     limited_since: datetime | None = None
     knows_finishing: bool = True
-    """False: it is of an older release, and goes on after what it was to finish."""
+    """False: it is of an older release, and continues after what it was to finish."""
     wrote: list[tuple[str, Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
     """Batches that it began: the code, the offsets before and after."""
     lost: Mapping[str, Any] = field(default_factory=dict)
@@ -139,23 +139,23 @@ class Driver:
     def _start(self, row: FenceRow) -> Starting:
         source = self.config.source
         log = replace(_log(self.ends() or {}), **self.lost)
-        going_on = lost_ranges.without_accepted(row, self.fence.read_losses(row), log)
-        self.accepted = [report.loss.id for report in going_on.accepted]
-        self.claiming = going_on.row
+        remaining = lost_ranges.without_accepted(row, self.fence.read_losses(row), log)
+        self.accepted = [report.loss.id for report in remaining.accepted]
+        self.claiming = remaining.row
         found = plan.starting(
-            going_on.row,
+            remaining.row,
             log,
             source.topics,
             source.starting_offsets,
             source.max_records_per_batch,
             first_limit=self.config.first_batch_limit,
-            replaced=going_on.starts,
+            replaced=remaining.starts,
         )
         if bound := self.config.finish_until if self.knows_finishing else {}:
             planned = self._bounded(found.offsets, found.planned, bound)
-            begun = plan.begun(going_on.row, found.offsets, planned, source.topics)
+            begun = plan.begun(remaining.row, found.offsets, planned, source.topics)
             found = replace(found, planned=planned, begun=begun)
-        self.moved = (row.offsets, found.offsets) if going_on.accepted else None
+        self.moved = (row.offsets, found.offsets) if remaining.accepted else None
         return found
 
     def _lose(self, now: datetime, error: DataLoss) -> None:

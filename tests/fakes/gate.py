@@ -11,8 +11,8 @@ T = TypeVar("T")
 class Gate:
     """What every call of one operator passes: a point before its effect and a point after it, where others may move.
 
-    Here nobody moves (see `fakes.interleaving`).  Writes are counted; `before` and `after` see each one's number and
-    name and may raise.
+    Here no other operator moves (see `fakes.interleaving`).  Writes are counted; `before` and `after` see each one's
+    number and name and may raise.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 PAUSES: Final = (0.0, 0.0, 0.0, 0.05, 0.2, 1.0)
 """Seconds that may pass between two steps."""
 LATEST: Final = 60.0
-"""Seconds after which a request that nobody waits for has reached the API server, or never does."""
+"""Seconds after which a request without a waiting caller has reached the API server, or never does."""
 LATE: Final = frozenset({"start", "stop", "install", "uninstall", "prune", "write_status", "set_finalizer"})
 """Writes to Kubernetes. A late write to the fence is settled by the next read at SERIAL."""
 DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence"})

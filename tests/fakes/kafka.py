@@ -1,4 +1,4 @@
-"""A Kafka broker that speaks just enough of the protocol for librdkafka, and names as many brokers as it is told."""
+"""A Kafka broker that speaks just enough of the protocol for librdkafka, and names as many brokers as the test sets."""
 
 from __future__ import annotations
 

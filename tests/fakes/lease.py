@@ -40,7 +40,7 @@ class FakeLeases:
             raise Unreachable("no answer")
         self.before_write()
         if record.resource_version != (self.record.resource_version if self.record is not None else ""):
-            raise Conflict("somebody else was faster")
+            raise Conflict("another replica was faster")
         version = next(self._versions)
         self.record = replace(record, uid=record.uid or f"lease-{version}", resource_version=str(version))
         self.writes.append(self.record)
@@ -51,7 +51,7 @@ class FakeLeases:
 
 @dataclass(slots=True)
 class Replica:
-    """One replica's leadership by a clock that only the test moves; sleeping moves it, and nobody else's."""
+    """One replica's leadership by a clock that only the test moves; sleeping moves this clock only."""
 
     leases: FakeLeases
     holder: str

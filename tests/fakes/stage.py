@@ -34,7 +34,7 @@ class Stage:
     deaths: int = 0
     passes: int = 0
     paging: Paging | None = None
-    """Receivers of pages; without, nobody is told."""
+    """Receivers of pages; without any, no page is sent."""
     _operator: Reconciler | None = None
 
     async def turn(self) -> float | None:

@@ -194,7 +194,7 @@ class World:
     """Whether counting fails with `purge_failure` too."""
     purge_exit_code: int | None = None
     damage: dict[ObjectKey, tuple[str, ...]] = field(default_factory=dict)
-    """Objects of clusters that somebody deleted or changed."""
+    """Objects of clusters that a user deleted or changed."""
     purge_issue: PodIssue | None = None
     """What keeps the pods of such Jobs from starting."""
     purge_hangs: bool = False
@@ -205,7 +205,7 @@ class World:
     growth: dict[str, list[tuple[int, datetime]]] = field(default_factory=dict)
     """Log ends of each partition, and from when on it was that long."""
     rate: float = 10.0
-    """Records a second that each partition gets."""
+    """Records per second that each partition gets."""
     lost: dict[str, Any] = field(default_factory=dict)
     """What Kafka no longer has, for drivers that start from now on; see `Driver.lost`."""
     references: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -128,7 +128,7 @@ async def test_metadata_is_asked_for_without_the_content() -> None:
         assert await api.metadata(SECRETS, namespace="n", name="a") is None
 
 
-async def test_an_object_that_is_not_there_is_none_but_a_kind_that_is_not_served_is_unknown() -> None:
+async def test_a_missing_object_is_none_but_a_kind_that_is_not_served_is_unknown() -> None:
     async with answering(refusing(404, **NOT_FOUND)) as api:
         assert await api.get(PODS, namespace="n", name="a") is None
         await api.delete(PODS, namespace="n", name="a")
@@ -294,7 +294,7 @@ def listed(request: web.Request, *, objects: int, size: int) -> web.Response:
 
 
 async def test_an_answer_beyond_the_largest_is_refused_and_the_next_request_works() -> None:
-    """26 MB of a tenant's objects took the operator's memory, and everybody's pipelines with it."""
+    """26 MB of a tenant's objects took the operator's memory, and all pipelines with it."""
     async with answering(lambda request: listed(request, objects=200, size=256 * 1024)) as api:
         with pytest.raises(TooLarge, match=r"list jobs\.batch n: the answer has more than 4096 KiB") as caught:
             await api.list(JOBS, namespace="n")

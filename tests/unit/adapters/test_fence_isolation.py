@@ -201,7 +201,7 @@ async def test_an_open_circuit_answers_at_once_without_a_thread_until_one_reques
     await store.close()
 
 
-async def test_a_connection_that_nobody_waits_for_any_more_is_not_made(
+async def test_a_connection_is_not_made_once_no_caller_waits_for_it(
     store: CassandraFenceStore, silence: Silence
 ) -> None:
     waiting = await asked(store, silent(silence, 100))
@@ -232,7 +232,7 @@ async def test_sessions_are_bounded_in_total(healthy: Healthy) -> None:
     assert healthy.closed == healthy.opened == 10
 
 
-async def test_a_session_that_nobody_used_for_long_is_closed(healthy: Healthy) -> None:
+async def test_a_session_that_was_unused_for_long_is_closed(healthy: Healthy) -> None:
     store = CassandraFenceStore(NoSecrets())
     now = 0.0
     store._sessions._monotonic = lambda: now
@@ -330,7 +330,7 @@ async def test_a_session_that_found_no_thread_to_close_is_closed_later(
 
 
 async def test_an_answer_that_makes_no_sense_is_a_cluster_that_cannot_be_read(healthy: Healthy) -> None:
-    """Injected: what answers on the port is no Cassandra, and the driver fails in a way of its own."""
+    """Injected: another program answers on the port, and the Cassandra driver fails with an error of its own."""
     store = CassandraFenceStore(NoSecrets())
 
     def confuse(_call: str) -> None:
@@ -429,7 +429,7 @@ async def test_too_long_a_wait_for_a_turn_to_connect_names_no_cassandra(
     await store.close()
 
 
-async def test_a_few_places_more_than_sessions_do_not_connect_anew_for_each_pass(healthy: Healthy) -> None:
+async def test_a_few_places_more_than_sessions_do_not_reconnect_for_each_pass(healthy: Healthy) -> None:
     store = CassandraFenceStore(NoSecrets(), Limits(sessions=20))
     now = 0.0
     store._sessions._monotonic = lambda: now

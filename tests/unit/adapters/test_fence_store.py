@@ -151,11 +151,11 @@ async def test_a_session_that_keeps_failing_is_recreated(cassandra: Cassandra, s
 async def test_a_connection_that_failed_is_not_tried_again_at_once(cassandra: Cassandra, secrets: Secrets) -> None:
     store, now = CassandraFenceStore(secrets), 0.0
     store._sessions._monotonic = lambda: now
-    cassandra.failure = FenceUnavailable("nobody there")
-    with pytest.raises(Unreachable, match="nobody there"):
+    cassandra.failure = FenceUnavailable("no answer")
+    with pytest.raises(Unreachable, match="no answer"):
         await store.read(PLACE, "p")
     cassandra.failure = None
-    with pytest.raises(Unreachable, match="nobody there"):
+    with pytest.raises(Unreachable, match="no answer"):
         await store.read(PLACE, "p")
     now = 4.0
     assert await store.read(PLACE, "p") is None
@@ -193,8 +193,8 @@ async def test_a_secret_without_a_password_is_rejected(store: CassandraFenceStor
     assert "keys username and password" in caught.value.remedy
 
 
-async def test_no_message_tells_the_password(store: CassandraFenceStore, cassandra: Cassandra) -> None:
-    cassandra.failure = FenceUnavailable("nobody there")
+async def test_no_message_contains_the_password(store: CassandraFenceStore, cassandra: Cassandra) -> None:
+    cassandra.failure = FenceUnavailable("no answer")
     with pytest.raises(Unreachable) as caught:
         await store.read(replace(PLACE), "p")
     assert "'p'" not in repr(caught.value)
@@ -205,13 +205,13 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
 ) -> None:
     """Injected: Cassandra takes longer for the tables than anybody waits; a second attempt beside it is the race."""
     cassandra.schema = False
-    begun, go_on = threading.Event(), threading.Event()
+    begun, finish = threading.Event(), threading.Event()
     attempts: list[str] = []
 
     def slow(session: Any, keyspace: str, replication: Mapping[str, Any]) -> None:
         attempts.append(keyspace)
         begun.set()
-        go_on.wait()
+        finish.wait()
         cassandra.create_schema(session, keyspace, replication)
 
     monkeypatch.setattr(fence_store, "create_schema", slow)
@@ -221,8 +221,8 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
     others = [asyncio.create_task(store.create(PLACE, f"p{number}", "me")) for number in range(3)]
     with contextlib.suppress(asyncio.CancelledError):
         await first
-    assert len(store._creating) == 1, "it goes on without its first caller"
-    go_on.set()
+    assert len(store._creating) == 1, "it continues without its first caller"
+    finish.set()
     await asyncio.gather(*others)
     assert attempts == ["k"]
 
@@ -232,7 +232,7 @@ async def test_who_waits_for_an_attempt_that_fails_makes_its_own(
 ) -> None:
     """Injected: the first account may not create tables; of the three that wait, the first one may."""
     cassandra.schema = False
-    begun, go_on = threading.Event(), threading.Event()
+    begun, finish = threading.Event(), threading.Event()
     attempts: list[int] = []
     running = [0, 0]
 
@@ -243,7 +243,7 @@ async def test_who_waits_for_an_attempt_that_fails_makes_its_own(
         try:
             if len(attempts) == 1:
                 begun.set()
-                go_on.wait()
+                finish.wait()
                 raise FenceUnauthorized("the account may not create tables")
             cassandra.create_schema(session, keyspace, replication)
         finally:
@@ -254,7 +254,7 @@ async def test_who_waits_for_an_attempt_that_fails_makes_its_own(
     await asyncio.to_thread(begun.wait)
     others = [asyncio.create_task(store.create(PLACE, f"p{number}", "me")) for number in range(3)]
     await asyncio.sleep(0.1)
-    go_on.set()
+    finish.set()
     with pytest.raises(Denied, match="may not create tables"):
         await first
     await asyncio.gather(*others)

@@ -97,7 +97,7 @@ async def test_a_cancelled_call_kills_helm_and_its_children(tmp_path: Path) -> N
     await assert_ended(int(child.read_text()))
 
 
-async def test_helm_goes_round_among_namespaces_and_a_long_queue_is_no_failure_of_helm(tmp_path: Path) -> None:
+async def test_helm_takes_turns_among_namespaces_and_a_long_queue_is_not_a_failure_of_helm(tmp_path: Path) -> None:
     done = tmp_path / "done"
     binary = script(tmp_path, f'echo "$2" >> {done}; sleep 0.1')
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, turns=helm_turns(patience=0.4))

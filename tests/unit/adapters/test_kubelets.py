@@ -56,7 +56,7 @@ async def test_one_old_lease_says_nothing_for_clocks_differ() -> None:
 
 
 async def test_after_a_pause_the_time_begins_again() -> None:
-    """In an outage of the API server no kubelet can renew its Lease, and nobody can look."""
+    """In an outage of the API server no kubelet can renew its Lease, and no client can read it."""
     found, leases = kubelets(a="10:00:00", b="10:00:00")
     assert await looks(found, leases, 0, 5, 60, 70) == [frozenset()] * 4
     assert await looks(found, leases, 75) == [frozenset({"a", "b"})]

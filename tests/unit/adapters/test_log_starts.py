@@ -45,7 +45,7 @@ def test_a_start_that_creeps_is_measured_over_minutes() -> None:
     assert 0.9 <= found.per_second <= 1.1
 
 
-def test_another_log_begins_anew() -> None:
+def test_another_log_begins_again() -> None:
     starts, now = watched(65, every=30, by=1800)
     starts.saw({"t/0": 0}, now)
     assert starts.trends(now) == {}

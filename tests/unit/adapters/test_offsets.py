@@ -28,16 +28,16 @@ class Admin:
 
 
 def client(*complaints: int) -> Any:
-    return Client(Admin(), deque(KafkaError(code, "told so") for code in complaints))  # type: ignore[arg-type]
+    return Client(Admin(), deque(KafkaError(code, "complaint") for code in complaints))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("error", "complaints", "kind", "words"),
     [
         (TimeoutError(), (), Unreachable, "no answer in 8 s"),
-        (TimeoutError(), (KafkaError._RESOLVE,), Unreachable, "told so"),
+        (TimeoutError(), (KafkaError._RESOLVE,), Unreachable, "complaint"),
         (TimeoutError(), (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN), Denied, "propertiesFrom"),
-        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), (KafkaError._SSL,), Unreachable, "told so"),
+        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), (KafkaError._SSL,), Unreachable, "complaint"),
         (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), (), Denied, "Describe"),
         (
             KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),
@@ -47,7 +47,7 @@ def client(*complaints: int) -> Any:
         ),
     ],
 )
-def test_the_refusal_is_told_rather_than_the_timeout(
+def test_the_refusal_is_reported_rather_than_the_timeout(
     error: Exception, complaints: tuple[int, ...], kind: type[PortError], words: str
 ) -> None:
     found = translated(error, client(*complaints), PLACE)
@@ -56,7 +56,7 @@ def test_the_refusal_is_told_rather_than_the_timeout(
     assert "kafka:9092" in str(found)
 
 
-async def test_a_timestamp_for_a_kafka_of_the_driver_alone_is_no_matter_of_another_target() -> None:
+async def test_a_kafka_of_the_driver_alone_refuses_only_a_timestamp() -> None:
     class Secrets:
         async def secret(self, _key: object, _name: str) -> dict[str, str]:
             return {}
@@ -120,7 +120,7 @@ async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.Mon
     await offsets.close()
 
 
-async def test_clients_that_nobody_uses_are_closed_though_nobody_asks_for_another(
+async def test_unused_clients_are_closed_although_no_other_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)

@@ -88,8 +88,8 @@ async def test_without_a_secret_a_namespace_has_none_and_the_operator_a_problem(
     assert await source().receivers("shop") == await source().receivers("other")
     (problem,) = (await source().receivers("")).problems
     assert "Secret fencepost-system/receivers of pages.secretName does not exist" in problem.message
-    nobody: Any = Api({})
-    assert not (await SecretReceivers(api=nobody, namespace="x").receivers("")).problems
+    unused: Any = Api({})
+    assert not (await SecretReceivers(api=unused, namespace="x").receivers("")).problems
 
 
 async def test_bytes_and_size_are_bounded() -> None:

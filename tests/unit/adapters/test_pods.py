@@ -29,7 +29,7 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
-def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
+def test_a_container_that_starts_is_not_an_issue(reason: str) -> None:
     assert pods.startup_issue(pod(waiting(reason))) is None
 
 
@@ -51,7 +51,7 @@ def test_a_pod_that_fits_nowhere_is_trouble() -> None:
     assert found == PodIssue(pod="a", reason="Unschedulable", message="0/2 nodes")
 
 
-def test_a_pod_without_status_is_no_trouble() -> None:
+def test_a_pod_without_status_is_not_an_issue() -> None:
     assert pods.startup_issue({"metadata": {"name": "a"}}) is None
 
 
@@ -74,7 +74,7 @@ def test_a_hiccup_of_the_scheduler_is_none() -> None:
 
 
 def silent(seconds: float, *, status: str = "False", containers: str = "True", **metadata: Any) -> PodIssue | None:
-    """Return what is said of a pod whose Ready condition changed that long ago."""
+    """Return the issue of a pod whose Ready condition changed that long ago."""
     at = (NOW - timedelta(seconds=seconds)).isoformat()
     seen = pod(
         conditions=[
@@ -97,7 +97,7 @@ def test_a_pod_that_is_not_ready_for_another_cause_is_not_lost() -> None:
     assert silent(600, status="True") is None
 
 
-def test_a_pod_whose_end_nobody_confirms_is_lost() -> None:
+def test_a_pod_without_a_confirmed_end_is_lost() -> None:
     late, early = (NOW - timedelta(seconds=seconds) for seconds in (60, 30))
     assert silent(600, containers="False", deletionTimestamp=late.isoformat()) is not None
     assert silent(600, containers="False", deletionTimestamp=early.isoformat()) is None
@@ -119,7 +119,7 @@ class Nodes:
 
 
 async def placed(nodes: Nodes, *, age: float = 15, node: str = "node-3") -> PodIssue | None:
-    """Return what is said of a pod that was never ready."""
+    """Return the issue of a pod that was never ready."""
     seen = pod(conditions=[{"type": "PodScheduled", "status": "True"}])
     created = (NOW - timedelta(seconds=age)).isoformat()
     seen = {**seen, "metadata": {**seen["metadata"], "creationTimestamp": created}, "spec": {"nodeName": node}}
@@ -197,17 +197,17 @@ class Warnings(NamespaceWarnings):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ready", "may_wait", "told"),
+    ("seconds", "ready", "may_wait", "reported"),
     [(61, False, False, True), (59, False, False, False), (61, True, False, False), (61, False, True, False)],
 )
 async def test_a_container_that_runs_and_stays_unready_fails_its_probe(
-    seconds: int, ready: bool, may_wait: bool, told: bool
+    seconds: int, ready: bool, may_wait: bool, reported: bool
 ) -> None:
     """But not a worker whose master is not ready: it waits for that one, before its own port is open."""
     since = (NOW - timedelta(seconds=seconds)).isoformat()
     seen = pod({"name": "master", "ready": ready, "state": {"running": {"startedAt": since}}})
     seen["metadata"]["creationTimestamp"] = since
     found = await pods.find_issue(Warnings(), seen, NOW, may_wait=may_wait)
-    assert (found is not None) is told
+    assert (found is not None) is reported
     if found is not None:
         assert (found.reason, found.message) == ("Unhealthy", "Readiness probe failed: connection refused")

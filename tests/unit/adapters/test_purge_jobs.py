@@ -72,6 +72,6 @@ async def test_a_job_without_a_pod_says_who_refused_it() -> None:
     assert job.issue == PodIssue(pod="orders-purge-2", reason="FailedCreate", message="exceeded quota: small")
 
 
-async def test_a_pod_that_runs_is_no_issue() -> None:
+async def test_a_pod_that_runs_is_not_an_issue() -> None:
     running = {"name": "purge", "ready": True, "state": {"running": {"startedAt": "2026-01-01T11:00:00Z"}}}
     assert (await found(pods=[pod("2026-01-01T11:00:00Z", phase="Running", containerStatuses=[running])])).issue is None

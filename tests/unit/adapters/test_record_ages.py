@@ -115,7 +115,7 @@ def test_going_back_is_seen_at_once() -> None:
     assert 3600 <= age(ages) <= 3700
 
 
-def test_a_recreated_topic_is_searched_anew() -> None:
+def test_a_recreated_topic_is_searched_again() -> None:
     ages = RecordAges()
     ages.look_for({"t/0": 0, "u/0": 0}, NOW)
     search(ages, [AT - 60_000])

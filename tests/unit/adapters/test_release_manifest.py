@@ -89,7 +89,7 @@ def test_a_change_names_its_field(change: Any, path: str) -> None:
 
 
 def test_a_master_that_was_scaled_to_nothing_is_a_change() -> None:
-    """The workers follow the spec; nobody scales the master, so its replicas are compared."""
+    """The workers follow the spec; the master is not scaled, so its replicas are compared."""
     wanted, found = copy.deepcopy(WANTED), live()
     for manifest in (wanted, found):
         manifest["metadata"]["labels"][labels.COMPONENT] = "master"

@@ -1,4 +1,4 @@
-"""A run's ConfigMap: there before its Job, nobody else's, and gone with the run."""
+"""A run's ConfigMap: created before its Job, never another owner's, and deleted with the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Stored(ApiServer):
-    """An API server that stores objects by kind and name, and tells the order of creations and deletions."""
+    """An API server that stores objects by kind and name, and records the order of creations and deletions."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Resource, str], dict[str, Any]] = {}
@@ -86,7 +86,7 @@ async def test_the_config_map_exists_before_the_job_that_mounts_it(api: Stored, 
     assert api.calls == [("create", "configmaps"), ("create", "jobs")]
 
 
-async def test_a_config_map_of_somebody_else_is_refused_and_no_job_mounts_it(api: Stored, runs: KubernetesRuns) -> None:
+async def test_a_config_map_of_another_owner_is_refused_and_no_job_mounts_it(api: Stored, runs: KubernetesRuns) -> None:
     theirs = {"metadata": {"name": NAME}, "data": {"config.json": "{}"}}
     await api.create(CONFIG_MAPS, namespace="shop", body=theirs)
     with pytest.raises(Rejected, match=f"ConfigMap shop/{NAME}") as caught:

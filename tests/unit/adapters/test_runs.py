@@ -217,7 +217,7 @@ def ended(message: str, code: int = 1) -> dict[str, Any]:
 
 
 async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
-    told = Verdict(
+    verdict = Verdict(
         exit_code=53,
         reason=Reason.POISON_RECORD,
         message="it fails alone",
@@ -230,11 +230,11 @@ async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
         loss="0123456789ab",
         log=("12:00:00 ERROR fencepost.driver.run: the run failed",),
     )
-    unset = [one.name for one in fields(Verdict) if one.default == getattr(told, one.name)]
+    unset = [one.name for one in fields(Verdict) if one.default == getattr(verdict, one.name)]
     assert unset == [], "a new field: give it a value here"
-    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(told.to_json(), code=53)}])
+    (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(verdict.to_json(), code=53)}])
     assert run.pod is not None
-    assert run.pod.verdict == told
+    assert run.pod.verdict == verdict
 
 
 async def test_without_a_verdict_the_kubelets_lines_of_the_log_reach_the_decision() -> None:

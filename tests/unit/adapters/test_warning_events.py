@@ -113,7 +113,7 @@ async def test_events_are_listed_once_for_fifty_workers() -> None:
         event("pod-7", "FailedMount", "no Secret\u2028x", at=NOW.isoformat()),
         event("pod-7", "BackOff", "another", at=NOW.isoformat()),
         event("worker", "FailedCreate", "exceeded quota"),
-        event("somebody else", "FailedMount", "not ours"),
+        event("another pod", "FailedMount", "not ours"),
     )
     found = await cluster(api)
     assert api.events() == ("type=Warning",)

@@ -36,7 +36,7 @@ def test_away_from_a_terminal_the_live_line_is_a_line_a_second() -> None:
     assert stream.getvalue() == "[   0.0s] at 0.0\n[   1.1s] at 1.1\n"
 
 
-def test_away_from_a_terminal_what_does_not_change_is_told_seldom() -> None:
+def test_without_a_terminal_an_unchanged_line_is_printed_rarely() -> None:
     stream, time = io.StringIO(), Time()
     console = Console(stream, time)
     for second in range(14):

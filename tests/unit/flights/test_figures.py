@@ -16,7 +16,7 @@ def test_a_percentile_is_a_value_that_was_measured(share: float, expected: float
     assert Sample("x", "ms", [10, 1, 9, 2, 8, 3, 7, 4, 6, 5]).percentile(share) == expected
 
 
-def test_a_result_is_told_and_kept(tmp_path: Path) -> None:
+def test_a_result_is_printed_and_kept(tmp_path: Path) -> None:
     result = Result("commit", [Sample("a", "ms", [1.0, 20.0, 3000.0]), Sample("b", "ms", [])], {"nodes": 1}, ["note"])
     stream = io.StringIO()
 

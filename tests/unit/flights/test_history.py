@@ -1,4 +1,4 @@
-"""The fence's invariants, each broken by itself."""
+"""The fence's invariants, each broken alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def story() -> Story:
     ]
 
 
-def test_a_sound_story_is_told() -> None:
+def test_a_correct_history_has_no_violations() -> None:
     found = check_history(reversed(story()))
 
     assert found.violations == ()
@@ -57,7 +57,7 @@ def test_a_rewind_moves_offsets_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "violation"),
     [
         ({"clock": 301}, "a rewind moved the clock by less than two"),
         ({"planned": {"t/0": 9}}, "a rewind planned a batch"),
@@ -65,8 +65,8 @@ def test_a_rewind_moves_offsets_back() -> None:
         ({"driver": "c"}, "t/0 went back from 12 to 3"),
     ],
 )
-def test_a_rewind_that_is_none_is_told(changes: dict[str, object], told: str) -> None:
-    assert any(told in violation for violation in check_history(rewound(**changes)).violations)
+def test_an_impossible_rewind_is_a_violation(changes: dict[str, object], violation: str) -> None:
+    assert any(violation in found for found in check_history(rewound(**changes)).violations)
 
 
 def test_offsets_that_are_committed_again_have_the_last_commits_timestamp() -> None:
@@ -75,99 +75,99 @@ def test_offsets_that_are_committed_again_have_the_last_commits_timestamp() -> N
     assert writers.timestamp("t/0", 7) is None
 
 
-def test_no_story_is_no_violation() -> None:
+def test_an_empty_history_has_no_violations() -> None:
     assert check_history([]).ok
 
 
 def test_the_commit_before_a_kill_may_be_off_the_record() -> None:
-    told = story()
-    del told[4]
+    rows = story()
+    del rows[4]
 
-    found = check_history(told)
+    found = check_history(rows)
 
     assert found.ok
     assert found.gaps == 1
 
 
 def test_an_aborted_run_leaves_a_takeover_after_a_takeover() -> None:
-    told = story()[:2]
-    told.append(replace(told[1], epoch=2, version=2, clock=102))
+    rows = story()[:2]
+    rows.append(replace(rows[1], epoch=2, version=2, clock=102))
 
-    assert check_history(told).ok
+    assert check_history(rows).ok
 
 
-def test_a_plan_moves_nothing_and_is_no_commit() -> None:
-    told = story()
-    idle = replace(told[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
+def test_a_plan_moves_nothing_and_is_not_a_commit() -> None:
+    rows = story()
+    idle = replace(rows[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
     batch = replace(idle, version=9, clock=203, offsets={"t/0": 20}, records=8)
 
-    found = check_history([*told, idle, batch])
+    found = check_history([*rows, idle, batch])
 
     assert found.violations == ()
     assert (found.commits, found.plans) == (4, 1)
-    assert commits([*told, idle, batch])[-1] == (idle, batch)
+    assert commits([*rows, idle, batch])[-1] == (idle, batch)
 
 
 def test_a_planned_batch_may_be_cut_and_not_enlarged() -> None:
-    told = story()
-    whole = replace(told[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
+    rows = story()
+    whole = replace(rows[-1], version=8, clock=202, planned={"t/0": 20}, records=0)
     piece = replace(whole, version=9, clock=203, planned={"t/0": 16})
     done = replace(piece, version=10, clock=204, offsets={"t/0": 16}, records=4)
-    assert check_history([*told, whole, piece, done]).ok
-    found = check_history([*told, whole, replace(piece, planned={"t/0": 21})])
+    assert check_history([*rows, whole, piece, done]).ok
+    found = check_history([*rows, whole, replace(piece, planned={"t/0": 21})])
     assert "did not end where it was planned" in found.violations[0]
 
 
-def two_of_one_version(told: Story) -> None:
-    told.append(replace(told[4], driver="zombie"))
+def two_of_one_version(rows: Story) -> None:
+    rows.append(replace(rows[4], driver="zombie"))
 
 
-def commit_under_an_old_epoch(told: Story) -> None:
-    told.append(replace(told[4], version=8, clock=202))
+def commit_under_an_old_epoch(rows: Story) -> None:
+    rows.append(replace(rows[4], version=8, clock=202))
 
 
-def epoch_skipped(told: Story) -> None:
-    told[5:] = [replace(row, epoch=3) for row in told[5:]]
+def epoch_skipped(rows: Story) -> None:
+    rows[5:] = [replace(row, epoch=3) for row in rows[5:]]
 
 
-def offsets_back(told: Story) -> None:
-    told[7] = replace(told[7], offsets={"t/0": 8}, records=-1)
+def offsets_back(rows: Story) -> None:
+    rows[7] = replace(rows[7], offsets={"t/0": 8}, records=-1)
 
 
-def partition_forgotten(told: Story) -> None:
-    told[7] = replace(told[7], offsets={"t/1": 3})
+def partition_forgotten(rows: Story) -> None:
+    rows[7] = replace(rows[7], offsets={"t/1": 3})
 
 
-def more_records_than_offsets(told: Story) -> None:
-    told[7] = replace(told[7], records=4)
+def more_records_than_offsets(rows: Story) -> None:
+    rows[7] = replace(rows[7], records=4)
 
 
-def not_as_planned(told: Story) -> None:
-    told[7] = replace(told[7], offsets={"t/0": 11}, records=2)
+def not_as_planned(rows: Story) -> None:
+    rows[7] = replace(rows[7], offsets={"t/0": 11}, records=2)
 
 
-def another_driver(told: Story) -> None:
-    told[4] = replace(told[4], driver="twin")
+def another_driver(rows: Story) -> None:
+    rows[4] = replace(rows[4], driver="twin")
 
 
-def clock_stands_still(told: Story) -> None:
-    told[7] = replace(told[7], clock=200)
+def clock_stands_still(rows: Story) -> None:
+    rows[7] = replace(rows[7], clock=200)
 
 
-def takeover_with_a_small_step(told: Story) -> None:
-    told[5:] = [replace(row, clock=103) for row in told[5:6]]
+def takeover_with_a_small_step(rows: Story) -> None:
+    rows[5:] = [replace(row, clock=103) for row in rows[5:6]]
 
 
-def takeover_with_a_driver(told: Story) -> None:
-    told[5] = replace(told[5], driver="b")
+def takeover_with_a_driver(rows: Story) -> None:
+    rows[5] = replace(rows[5], driver="b")
 
 
-def takeover_moves_offsets(told: Story) -> None:
-    told[5] = replace(told[5], offsets={"t/0": 10})
+def takeover_moves_offsets(rows: Story) -> None:
+    rows[5] = replace(rows[5], offsets={"t/0": 10})
 
 
-def claim_skips(told: Story) -> None:
-    told[6] = replace(told[6], offsets={"t/0": 10})
+def claim_skips(rows: Story) -> None:
+    rows[6] = replace(rows[6], offsets={"t/0": 10})
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def claim_skips(told: Story) -> None:
     ],
 )
 def test_a_broken_invariant_is_named(breaking: Callable[[Story], None], words: str) -> None:
-    told = story()
-    breaking(told)
+    rows = story()
+    breaking(rows)
 
-    found = check_history(told)
+    found = check_history(rows)
 
     assert not found.ok
     assert any(words in violation for violation in found.violations)
@@ -202,27 +202,27 @@ def test_commits_come_with_what_was_before() -> None:
     assert [(before.version, commit.version) for before, commit in commits(story())] == [(2, 3), (3, 4), (6, 7)]
 
 
-def test_the_fence_itself_tells_a_sound_story() -> None:
-    told: list[FenceRow] = []
+def test_the_fence_itself_writes_a_correct_history() -> None:
+    rows: list[FenceRow] = []
     fence = Fence(MemoryFenceTable(), "scope/ns/name")
     row = fence.create("owner")
-    told.append(row)
+    rows.append(row)
     for epoch in (1, 2, 3):
         row = fence.take_over(row, owner="owner")
-        told.append(row)
+        rows.append(row)
 
         def start(seen: FenceRow) -> Starting:
             at = dict(seen.offsets) or {"t/0": 0}
             return Starting(offsets=at, planned={"t/0": at["t/0"] + 10}, topic_ids={"t": "id"})
 
         row = fence.claim(epoch=epoch, driver=f"pod-{epoch}", code="code", start=start)
-        told.append(row)
+        rows.append(row)
         for _ in range(3):
             end = row.planned["t/0"]
             row = fence.commit(row, offsets={"t/0": end}, planned={"t/0": end + 10}, records=10, duration_ms=1)
-            told.append(row)
+            rows.append(row)
 
-    found = check_history(told)
+    found = check_history(rows)
 
     assert found.violations == ()
     assert (found.commits, found.takeovers) == (9, 3)

@@ -20,7 +20,7 @@ def test_an_event_is_found_by_its_place() -> None:
     assert made.number_at(2, 0) is None
 
 
-def test_it_says_where_to_go_on_and_where_the_log_ends() -> None:
+def test_a_ledger_has_where_to_continue_and_where_the_log_ends() -> None:
     made = ledger()
 
     assert len(made) == 4

@@ -1,4 +1,4 @@
-"""What `ctr events` prints, and which ends of containers it tells."""
+"""What `ctr events` prints, and which ends of containers are read from it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from testbed.home import CACHE_VARIABLE
 
 
 class Holder:
-    """A thread that asks for access and keeps it until it is told to end."""
+    """A thread that asks for access and keeps it until it is asked to end."""
 
     def __init__(self, access: Callable[[], AbstractContextManager[None]]) -> None:
         self.has = threading.Event()

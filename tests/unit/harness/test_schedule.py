@@ -77,7 +77,7 @@ def test_a_target_is_free_again_after_its_fault() -> None:
 
 
 def test_a_fault_without_a_target_is_missed_and_not_injected() -> None:
-    """The report says why, and the count goes on."""
+    """The report says why, and the count continues."""
     errors = iter([NoTargetError(), ZeroDivisionError("no pod")])
 
     def act() -> None:

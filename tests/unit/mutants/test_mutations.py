@@ -35,7 +35,7 @@ def changes(body: str) -> list[tuple[str, str]]:
         ("raise a", ["pass"]),
     ],
 )
-def test_each_change_is_one_that_a_person_could_make(body: str, expected: list[str]) -> None:
+def test_each_change_is_a_plausible_mistake(body: str, expected: list[str]) -> None:
     assert sorted(after for _, after in changes(body)) == sorted(expected)
 
 

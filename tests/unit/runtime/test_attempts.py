@@ -45,7 +45,7 @@ def test_a_prune_of_what_could_not_be_deleted_before_is_the_same_one(
     assert fail(attempts, PruneCluster(objects=objects)) == 2
 
 
-def test_a_prune_of_other_objects_and_an_install_of_other_values_start_anew() -> None:
+def test_a_prune_of_other_objects_and_an_install_of_other_values_start_again() -> None:
     attempts = Attempts()
     fail(attempts, PruneCluster(objects=(A, B)))
     assert fail(attempts, PruneCluster(objects=(C,))) == 1

@@ -1,4 +1,4 @@
-"""One of several namespaces is closed to the operator: the watches of the others go on, and it is asked until it opens.
+"""One of several namespaces is closed to the operator: the others are watched, and it is tried until it opens.
 
 kopf's own watches, on an API server of the test that knows lists and watches.
 """

@@ -102,7 +102,7 @@ async def test_it_says_why_it_does_not(switch: Switch) -> None:
         (Troubles(failing={ObjectKey("shop", "orders"): 301.0}), "no pass over shop/orders succeeded for 301 s"),
         (Troubles(undelivered=301.0), "a page has waited for 301 s, and none of the operator's receivers has it"),
     ],
-    ids=["failing passes", "a page that nobody has"],
+    ids=["failing passes", "a page that no receiver has"],
 )
 async def test_it_says_what_no_page_can_say(switch: Switch, troubles: Troubles, said: str) -> None:
     assert await Operator(switch.url, troubles=troubles).beats() == ["delivered_failure"]
@@ -111,7 +111,7 @@ async def test_it_says_what_no_page_can_say(switch: Switch, troubles: Troubles, 
     assert body.startswith(said)
 
 
-async def test_a_page_that_has_just_begun_to_wait_is_no_failure(switch: Switch) -> None:
+async def test_a_page_that_has_just_begun_to_wait_is_not_a_failure(switch: Switch) -> None:
     assert await Operator(switch.url, troubles=Troubles(undelivered=299.0)).beats() == ["delivered"]
 
 
@@ -126,7 +126,7 @@ async def test_a_replica_that_waits_says_nothing(switch: Switch) -> None:
 @pytest.mark.parametrize("status", [302, 404, 500])
 async def test_an_answer_that_is_none_is_counted(switch: Switch, status: int) -> None:
     switch.status = status
-    assert await Operator(switch.url).beats(2) == ["failed", "failed"], "and it goes on"
+    assert await Operator(switch.url).beats(2) == ["failed", "failed"], "and it continues"
     assert {path for _, path, _ in switch.calls} == {"/ping/uuid"}, "no redirect is followed"
 
 

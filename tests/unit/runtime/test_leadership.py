@@ -1,4 +1,4 @@
-"""Of several replicas at most one may write, whatever becomes of processes, clocks and the API server."""
+"""Of several replicas at most one may write, whatever happens to processes, clocks and the API server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def waited(replica: Replica) -> float:
     return round(replica.seconds - began, 6)
 
 
-async def test_the_first_replica_takes_the_lease_and_nobody_writes_without_it() -> None:
+async def test_the_first_replica_takes_the_lease_and_no_other_writes() -> None:
     replica = Replica(FakeLeases(), "a")
     with pytest.raises(NotLeading):
         replica.leadership.require()
@@ -117,7 +117,7 @@ async def test_a_holder_that_was_frozen_writes_nothing_when_it_wakes_up() -> Non
     assert leases.record.holder == "b"
 
 
-async def test_a_holder_that_was_frozen_and_not_succeeded_goes_on_only_after_a_renewal() -> None:
+async def test_a_holder_that_was_frozen_and_not_succeeded_writes_only_after_a_renewal() -> None:
     first = Replica(FakeLeases(), "a")
     await first.leadership.acquire()
     first.pass_time(3600)
@@ -150,7 +150,7 @@ async def test_clocks_that_are_set_change_nothing() -> None:
     first.leadership.require()
 
 
-async def test_without_an_api_server_nothing_is_written_and_the_same_replica_goes_on() -> None:
+async def test_without_an_api_server_nothing_is_written_and_the_same_replica_continues() -> None:
     leases = FakeLeases()
     first = Replica(leases, "a")
     await first.leadership.acquire()

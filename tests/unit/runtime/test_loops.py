@@ -87,7 +87,7 @@ async def test_an_event_begins_a_loop_and_the_next_one_wakes_it(loops: Controlle
     assert len(loops) == 2
 
 
-async def test_the_census_wakes_nobody_that_is_there(loops: Controller, reconciler: Reconciler) -> None:
+async def test_the_census_wakes_no_loop_that_is_known(loops: Controller, reconciler: Reconciler) -> None:
     loops.wake(KEY)
     await passes(reconciler, 1)
     loops.ensure(KEY)
@@ -171,7 +171,7 @@ async def test_a_namespace_with_many_pipelines_delays_no_other(
     await made.close()
 
 
-async def test_a_loop_looks_again_by_itself(loops: Controller, reconciler: Reconciler) -> None:
+async def test_a_loop_runs_again_without_an_event(loops: Controller, reconciler: Reconciler) -> None:
     reconciler.answer = lambda _key: 0.01
     loops.wake(KEY)
     await passes(reconciler, 3)

@@ -96,10 +96,10 @@ class DriverOnly:
         return None
 
     async def unread(self, *_facts: object) -> UnreadRecords:
-        raise AssertionError("nobody may ask")
+        raise AssertionError("must not be called")
 
     async def at(self, _connection: KafkaConnection, _timestamp: datetime) -> Mapping[str, int]:
-        raise AssertionError("nobody may ask")
+        raise AssertionError("must not be called")
 
     async def settings(self, _connection: KafkaConnection) -> Mapping[str, TopicSettings] | None:
         return None

@@ -1,4 +1,4 @@
-"""The pager: who is told, again and when, in what order, and that nobody waits for another's receiver."""
+"""The pager: which receivers get a page, when again, in what order; none waits for another's receiver."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def settle(pager: QueuedPager, world: World, *, seconds: float = 0.0) -> N
 KEY = ObjectKey("shop", "orders")
 
 
-async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
+async def test_receivers_of_both_secrets_get_a_page_and_the_loop_records_it() -> None:
     world = World(
         secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))}
     )
@@ -139,7 +139,7 @@ async def test_both_secrets_are_told_and_the_loop_records_it() -> None:
         pager.set_pages(KEY, [recorded])
         assert pager.facts(KEY).receipts == ()
         await settle(pager, world, seconds=3600)
-        assert len(world.sent) == 2, "nobody is told twice"
+        assert len(world.sent) == 2, "no receiver gets it twice"
     trusted, tenant = sorted(world.allowances, key=lambda each: not each.trusted)
     assert (trusted.trusted, tenant.trusted) == (True, False)
     assert (tenant.entries, tenant.reserved) == (("team:443",), ("10.0.0.1",))
@@ -172,7 +172,7 @@ async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_add
     assert ("http://own", "[critical] shop/orders BadSpec") in world.sent, "the operator's own may lead anywhere"
 
 
-async def test_a_new_operator_tells_only_who_was_not_told() -> None:
+async def test_a_new_operator_sends_only_to_receivers_without_a_receipt() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"), receiver("b")))})
     known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     async with running(world) as pager:
@@ -181,7 +181,7 @@ async def test_a_new_operator_tells_only_who_was_not_told() -> None:
     assert [url for url, _ in world.sent] == ["http://b"]
 
 
-async def test_the_end_of_an_incident_is_told_too() -> None:
+async def test_the_end_of_an_incident_is_sent_too() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))})
     async with running(world) as pager:
         pager.set_pages(KEY, [page()])
@@ -216,7 +216,7 @@ async def test_a_receiver_without_an_answer_is_tried_again_with_backoff() -> Non
         assert pager.oldest_unsent() == 0
 
 
-async def test_whose_receiver_was_not_told_is_counted_apart() -> None:
+async def test_unsent_pages_are_counted_by_owner_of_the_receiver() -> None:
     world = World(
         secrets={"": Receivers(receivers=(receiver("own"),)), "shop": Receivers(receivers=(receiver("team", "shop"),))},
         reply=lambda message: DELIVERED if message.url == "http://own" else DOWN,
@@ -241,7 +241,7 @@ def unsent(pager: QueuedPager) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("state", ["unreadable", "missing", "without a line that can be used"])
-async def test_a_page_that_nobody_can_get_waits(state: str) -> None:
+async def test_a_page_without_a_usable_receiver_waits(state: str) -> None:
     broken = Receivers(problems=(PagingProblem(reason="ReceiverInvalid", message=state),))
     world = World(secrets={"": broken}, unreadable=state == "unreadable")
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
@@ -255,7 +255,7 @@ async def test_a_page_that_nobody_can_get_waits(state: str) -> None:
         assert pager.undelivered() == 0
 
 
-async def test_without_a_secret_of_the_operators_nobody_waits_for_it() -> None:
+async def test_without_a_secret_of_the_operator_no_page_waits_for_it() -> None:
     world = World()
     async with running(world) as pager:
         pager.set_pages(KEY, [page()])
@@ -264,7 +264,7 @@ async def test_without_a_secret_of_the_operators_nobody_waits_for_it() -> None:
         assert pager.undelivered() == 0
 
 
-async def test_what_the_status_says_was_told_does_not_wait_for_an_unreadable_secret() -> None:
+async def test_a_page_with_a_receipt_does_not_wait_for_an_unreadable_secret() -> None:
     known = PageSent(receiver="operator/apprise/a", at=NOW, outcome=PageState.OPENED)
     world = World(unreadable=True)
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
@@ -289,7 +289,7 @@ async def test_a_page_that_one_receiver_has_is_heard() -> None:
         assert pager.undelivered() == 350
 
 
-async def test_an_operator_that_has_just_started_had_no_time_to_tell_what_is_old() -> None:
+async def test_an_old_page_is_undelivered_only_since_the_operator_started() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
         await settle(pager, world)
@@ -376,7 +376,7 @@ async def test_a_page_that_some_have_is_tried_rarely_under_the_same_key_and_name
         world.reply = lambda _m: DELIVERED
         await settle(pager, world, seconds=REFUSED_WAIT)
         assert len(world.sent) == 4
-        assert len(set(world.bodies)) == 1, "told again with the same key"
+        assert len(set(world.bodies)) == 1, "sent again with the same key"
         assert {receipt.sent.outcome for receipt in pager.facts(KEY).receipts} == {"opened"}
 
 
@@ -406,7 +406,7 @@ async def test_a_receiver_that_takes_nothing_is_named(caplog: pytest.LogCaptureF
         assert not pager.facts(KEY).problems
 
 
-async def test_one_attempt_that_fails_names_nobody_however_long_ago() -> None:
+async def test_one_failed_attempt_names_no_receiver_however_long_ago() -> None:
     world = World(secrets={"shop": Receivers(receivers=(receiver("a", "shop"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
         pager.set_pages(KEY, [page(), page("NotReady")])
@@ -462,7 +462,7 @@ async def test_many_of_a_kind_share_a_message(kind: Kind) -> None:
         (body,) = world.bodies
         assert "p000, p001" in body
         assert "and 380 more" in body
-        assert all(pager.facts(key).receipts for key in keys), "each is told"
+        assert all(pager.facts(key).receipts for key in keys), "each is reported"
         for key in keys:
             receipts = pager.facts(key).receipts
             pager.set_pages(key, [replace(page("NotReady", key), sent=tuple(each.sent for each in receipts))])
@@ -470,7 +470,7 @@ async def test_many_of_a_kind_share_a_message(kind: Kind) -> None:
         assert len(world.bodies) == 1
 
 
-async def test_pagerduty_ends_what_was_told_together_with_the_last_of_it() -> None:
+async def test_pagerduty_ends_a_shared_incident_with_its_last_page() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("own", kind=Kind.PAGERDUTY),))})
     keys = list(storm("shop", 6))
     async with running(world) as pager:
@@ -486,7 +486,7 @@ async def test_pagerduty_ends_what_was_told_together_with_the_last_of_it() -> No
     assert json.loads(world.bodies[0])["dedup_key"] == "fencepost/c/shop/*/NotReady"
 
 
-async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selects() -> None:
+async def test_a_receiver_gets_the_namespaces_and_severities_that_it_selects() -> None:
     critical = replace(receiver("night"), min_severity="critical")
     bank = replace(receiver("bank"), namespaces=("bank",))
     world = World(secrets={"": Receivers(receivers=(critical, bank))})
@@ -498,14 +498,14 @@ async def test_a_receiver_is_told_of_the_namespaces_and_severities_that_it_selec
         facts = pager.facts(KEY)
         assert facts.receivers == (critical.id,)
         assert facts.critical_only == frozenset({critical.id})
-        assert pager.oldest_unsent() == 0, "nobody is to be told of the warning"
+        assert pager.oldest_unsent() == 0, "no receiver selects the warning"
         other = ObjectKey("bank", "orders")
         pager.set_pages(other, [replace(warning, key=other)])
         await settle(pager, world)
         assert [url for url, _ in world.sent[1:]] == ["http://bank"]
 
 
-async def test_what_no_receiver_selects_waits_for_nobody() -> None:
+async def test_a_page_that_no_receiver_selects_does_not_wait() -> None:
     world = World(secrets={"": Receivers(receivers=(replace(receiver("bank"), namespaces=("bank",)),))})
     async with running(world, config=PagerConfig(has_own_secret=True)) as pager:
         pager.set_pages(KEY, [page()])
@@ -513,15 +513,15 @@ async def test_what_no_receiver_selects_waits_for_nobody() -> None:
         assert (pager.facts(KEY).receivers, pager.oldest_unsent(), pager.undelivered()) == ((), 0, 0)
 
 
-async def test_a_namespace_that_pages_all_day_is_told_in_a_few_hundred_messages() -> None:
-    """Without a budget its owner had the platform's people paged 28,800 times a day."""
+async def test_a_namespace_that_pages_all_day_sends_a_few_hundred_messages() -> None:
+    """Without a budget its owner could page the platform's engineers 28,800 times per day."""
     world = World(secrets={"": Receivers(receivers=(receiver("own"),))})
     async with running(world) as pager:
         for minute in range(0, 6 * 60, 5):
             keys = [ObjectKey("evil", f"p{n}") for n in range(20)]
             for key in keys:
-                told = replace(page(f"Reason{key.name}", key), opened_at=world.moment)
-                pager.set_pages(key, [told])
+                opened = replace(page(f"Reason{key.name}", key), opened_at=world.moment)
+                pager.set_pages(key, [opened])
             await settle(pager, world, seconds=300)
             if minute == 240:
                 pager.set_pages(KEY, [page()])
@@ -641,13 +641,13 @@ async def test_a_receiver_that_answers_slowly_shares_the_place_of_the_silent() -
     assert world.sent[-1][0] == "http://team"
 
 
-async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
+async def test_alertmanager_gets_an_alert_again_before_it_lapses() -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("am", kind=Kind.ALERTMANAGER),))})
     pages = [page(), page("NotReady")]
     async with running(world) as pager:
         pager.set_pages(KEY, pages)
         await settle(pager, world)
-        assert len(world.sent) == 1, "one message tells both"
+        assert len(world.sent) == 1, "one message has both"
         receipts = pager.facts(KEY).receipts
         assert len(receipts) == 2
         await settle(pager, world, seconds=REPEAT.total_seconds())
@@ -656,7 +656,7 @@ async def test_alertmanager_is_told_again_before_its_alert_lapses() -> None:
 
 
 def alerts_of(world: World) -> list[list[str]]:
-    """Collect what each message to an Alertmanager tells from now on: incidents' keys."""
+    """Collect the incidents' keys of each message to an Alertmanager from now on."""
     posts: list[list[str]] = []
 
     def reply(message: Message) -> Answer:
@@ -682,10 +682,10 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
             pager.set_pages(late, [page(key=late)])
             before = len(posts)
             await settle(pager, world, seconds=30)
-            waited += all(page(key=late).dedup_key not in told for told in posts[before:])
-        assert not waited, "each new page is told at once"
+            waited += all(page(key=late).dedup_key not in post for post in posts[before:])
+        assert not waited, "each new page is sent at once"
         assert len(posts) < 20 + 11 * 4, "repeats go together"
-        last: dict[str, int] = {key: at for at, told in enumerate(posts) for key in told}
+        last: dict[str, int] = {key: at for at, post in enumerate(posts) for key in post}
         assert len(last) == 140
         assert pager.oldest_unsent() == 0
 
@@ -703,9 +703,9 @@ async def test_a_message_has_repeats_only_where_new_pages_leave_room() -> None:
         for key in new.values():
             pager.set_pages(key, [page(key=key)])
         await settle(pager, world)
-    first = [key for told in posts[:2] for key in told]
+    first = [key for post in posts[:2] for key in post]
     assert {page(key=key).dedup_key for key in new.values()} <= set(first[:50]), "another namespace's as well"
-    assert {page(key=key).dedup_key for key in open_.values()} <= {key for told in posts for key in told}
+    assert {page(key=key).dedup_key for key in open_.values()} <= {key for post in posts for key in post}
 
 
 async def test_a_refused_repeat_waits_for_the_next_turn() -> None:
@@ -797,7 +797,7 @@ async def test_a_corrected_secret_is_noticed_while_something_is_open() -> None:
         assert not pager.facts(KEY).problems
 
 
-async def test_without_the_lease_nobody_is_told() -> None:
+async def test_without_the_lease_nothing_is_sent() -> None:
     def refuse() -> None:
         raise NotLeading("another replica leads")
 
@@ -809,7 +809,7 @@ async def test_without_the_lease_nobody_is_told() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_what_is_forgotten_is_told_to_nobody(*, gone: bool) -> None:
+async def test_pages_of_a_forgotten_pipeline_are_not_sent_again(*, gone: bool) -> None:
     world = World(secrets={"": Receivers(receivers=(receiver("a"),))}, reply=lambda _m: DOWN)
     async with running(world) as pager:
         pager.set_pages(KEY, [page()])

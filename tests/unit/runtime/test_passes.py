@@ -44,7 +44,7 @@ def test_no_pass_over_any_pipeline_succeeds() -> None:
     assert not found.failing(LATE)
 
 
-def test_a_new_pipeline_is_no_success() -> None:
+def test_a_new_pipeline_is_not_a_success() -> None:
     found = passes(A)
     found.began(B, LATE)
     assert found.failing(LATE).keys() == {A}
@@ -82,7 +82,7 @@ def test_what_is_gone_does_not_fail() -> None:
 
 @pytest.mark.parametrize("refuses", [True, False])
 async def test_an_api_server_that_refuses_each_status(*, refuses: bool) -> None:
-    """Fault: an admission webhook refuses the status. The passes go on, so that no loop is stuck."""
+    """Fault: an admission webhook refuses the status. The passes continue, so that no loop is stuck."""
 
     def refuse(_: int, name: str) -> None:
         if refuses and name == "write_status":

@@ -53,12 +53,12 @@ def test_a_pipeline_that_does_not_ask_again_loses_its_place(permits: RestartPerm
     assert take(permits, D, later)
 
 
-def test_zero_is_no_limit() -> None:
+def test_zero_means_no_limit() -> None:
     permits = RestartPermits(limit=0, timeout=timedelta(minutes=10))
     assert all(take(permits, key) for key in (A, B, C, D))
 
 
-def test_a_new_leader_goes_on_from_the_statuses_and_believes_no_moment_to_come(permits: RestartPermits) -> None:
+def test_a_new_leader_continues_from_the_statuses_and_ignores_future_times(permits: RestartPermits) -> None:
     permits.begin({A: NOW - timedelta(minutes=1), B: NOW + timedelta(days=365)}, NOW)
     assert not take(permits, C)
     assert take(permits, C, NOW + timedelta(minutes=10))
@@ -78,7 +78,7 @@ def test_namespaces_take_turns(permits: RestartPermits) -> None:
     assert not take(permits, many[2]), "half of the permits are its own"
     assert take(permits, few[1])
     permits.note(few[1], since=None, queued=False, now=NOW)
-    assert take(permits, many[2]), "nobody else waits"
+    assert take(permits, many[2]), "no other pipeline waits"
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
@@ -104,7 +104,7 @@ def test_no_namespace_that_never_comes_up_holds_back_another(limit: int) -> None
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_no_permit_is_idle_while_somebody_waits(limit: int) -> None:
+def test_no_permit_is_idle_while_a_pipeline_waits(limit: int) -> None:
     permits = RestartPermits(limit=limit, timeout=timedelta(minutes=10))
     waiting, began = [*of("one", 50), *of("two", 50), *of("three", 1)], dict[ObjectKey, datetime]()
     for minute in range(25):

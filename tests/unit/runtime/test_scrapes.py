@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Held(PrometheusMetrics):
-    """Metrics whose rendering waits until it is let go on, and counts."""
+    """Metrics whose rendering waits until it is released, and is counted."""
 
     def __init__(self) -> None:
         super().__init__()

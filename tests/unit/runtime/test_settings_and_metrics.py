@@ -128,7 +128,7 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     metrics.forget(KEY)
 
 
-def test_a_replica_that_does_not_hold_the_lease_tells_of_no_pipeline() -> None:
+def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:
     metrics, held = PrometheusMetrics(), True
     metrics.leads(lambda: held)
     metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
@@ -230,7 +230,7 @@ def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> No
     assert counted == [2, 2, 5, 0, 1]
 
 
-def test_a_step_that_nobody_is_paged_for_is_planned() -> None:
+def test_a_step_without_a_page_is_planned() -> None:
     """FencepostPipelineNotReady leaves it out, as pages and Argo CD do."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -50,7 +50,7 @@ async def test_the_token_is_the_bearers(header: str, token: str, monkeypatch: py
     assert (answer.status, asked) == (401, [token])
 
 
-async def test_nobody_reads_while_the_api_server_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_are_refused_while_the_api_server_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def access(_token: str, _source: str) -> Access:
         raise Unreachable("no answer", remedy="wait")
 

@@ -1,4 +1,4 @@
-"""Turns: one tenant delays another by one turn at most, and a wait in a queue is nobody's outage."""
+"""Turns: one tenant delays another by one turn at most, and a wait in a queue is not an outage."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def watched() -> Watched:
     return Watched()
 
 
-async def test_a_write_of_the_status_wakes_nobody(watched: Watched) -> None:
+async def test_a_write_of_the_status_wakes_no_loop(watched: Watched) -> None:
     assert await watched.sees("ADDED") == 1
     for version in range(2, 5):
         assert await watched.sees("MODIFIED", resourceVersion=str(version), managedFields=[version]) == 0
@@ -93,13 +93,13 @@ async def test_the_first_event_wakes_whatever_it_is(watched: Watched, kind: str 
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_whatever_somebody_asks_for_wakes_once(watched: Watched, change: dict[str, Any]) -> None:
+async def test_each_change_by_a_user_wakes_once(watched: Watched, change: dict[str, Any]) -> None:
     await watched.sees("ADDED")
     assert await watched.sees("MODIFIED", **change) == 1
     assert await watched.sees("MODIFIED", resourceVersion="3", **change) == 0
 
 
-async def test_the_order_of_labels_is_no_change(watched: Watched) -> None:
+async def test_the_order_of_labels_is_not_a_change(watched: Watched) -> None:
     await watched.sees("ADDED", labels={"a": "1", "b": "2"})
     assert await watched.sees("MODIFIED", labels={"b": "2", "a": "1"}) == 0
 
@@ -130,7 +130,7 @@ async def test_what_a_decision_reads_of_an_owned_object_wakes_once(watched: Watc
     assert await watched.sees("MODIFIED", handler=handler, labels={}) == 0
 
 
-async def test_a_tenant_who_rewrites_annotations_and_labels_of_a_pod_wakes_nobody(watched: Watched) -> None:
+async def test_a_tenant_who_rewrites_annotations_and_labels_of_a_pod_wakes_no_loop(watched: Watched) -> None:
     handler, mark = "pods-changed", {labels.PIPELINE: KEY.name}
     await watched.sees("ADDED", handler=handler, labels=mark)
     for number in range(10):
@@ -155,7 +155,7 @@ async def test_a_part_that_is_deleted_or_changed_is_noted_and_wakes(watched: Wat
     assert await watched.sees("DELETED", handler=handler, labels={}) == 0
 
 
-async def test_the_status_of_a_stateful_set_is_no_change_of_the_cluster(watched: Watched) -> None:
+async def test_the_status_of_a_stateful_set_is_not_a_change_of_the_cluster(watched: Watched) -> None:
     handler, mark = "statefulsets-applied", {labels.PIPELINE: KEY.name}
     await watched.sees("ADDED", handler=handler, labels=mark)
     assert await watched.sees("MODIFIED", handler=handler, labels=mark, resourceVersion="2") == 0

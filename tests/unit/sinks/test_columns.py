@@ -95,7 +95,7 @@ def test_does_not_fit(spark: str, cql: str, why: str) -> None:
     assert problem.startswith("column 'c'")
 
 
-def test_every_field_that_does_not_fit_is_told() -> None:
+def test_every_field_that_does_not_fit_is_named() -> None:
     assert len(found("struct<street:int,zip:string,town:string>", "address")) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the Kafka sink can tell without Kafka: columns, records and headers, and which copy a reader keeps."""
+"""What the Kafka sink checks without Kafka: columns, records and headers, and which copy a reader keeps."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_the_entries_of_an_index_have_the_keys_bytes() -> None:
         split_key(found[0]["key"], columns=3)
 
 
-def test_a_slow_request_of_a_purge_is_no_frozen_process() -> None:
+def test_a_slow_request_of_a_purge_is_not_a_frozen_process() -> None:
     """A purge with a long stallTimeout waits minutes for one answer; its patience began once more after each."""
     from cassandra.metadata import ColumnMetadata, KeyspaceMetadata, TableMetadata  # noqa: PLC0415
 

@@ -282,7 +282,7 @@ SILENT = [
     ServerError(code=0, message="java.lang.NullPointerException", info=None),
     OperationTimedOut(),
     WriteTimeout("late", write_type=0),
-    NoHostAvailable("nobody", {}),
+    NoHostAvailable("no host", {}),
 ]
 UNAUTHORIZED = Unauthorized(
     "Unable to perform authorization of permissions: Unable to perform authorization of super-user"
@@ -330,9 +330,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
 
 
 @pytest.mark.parametrize("step", ["preparing", "executing"])
-def test_a_user_who_may_not_write_is_told_what_to_grant_once_patience_ends(
-    session: Session, time: Time, step: str
-) -> None:
+def test_a_refused_write_names_the_grant_once_patience_ends(session: Session, time: Time, step: str) -> None:
     setattr(session, step, always(UNAUTHORIZED))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, DependencyDown)
@@ -436,7 +434,9 @@ def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) ->
 
 
 @pytest.mark.parametrize("text", QUOTING)
-def test_a_refusal_that_quotes_the_words_of_a_full_disk_is_no_outage(session: Session, time: Time, text: str) -> None:
+def test_a_refusal_that_quotes_the_words_of_a_full_disk_is_not_an_outage(
+    session: Session, time: Time, text: str
+) -> None:
     """Found: a column `disk_usage` made each refusal of a row an outage without end."""
     session.executing = always(refused(text))
     assert isinstance(failure(batch([1], ["a"])), PoisonRecord)
@@ -492,13 +492,13 @@ def test_what_does_not_fit_inside_a_struct_is_named_by_its_field() -> None:
     text, number = lookup_casstype("UTF8Type"), lookup_casstype("Int32Type")
     inner = UserType.make_udt_class("k", "inner", ("n", "names"), (number, SetType.apply_parameters([text])))
     one = replace(made, encoders=(*made.encoders[:3], encoder(TupleType.apply_parameters([inner]), 5)))
-    for last, told in (
+    for last, words in (
         ({"n": 2**40}, "field a: field n: .*1099511627776"),
         ({"names": [None]}, "field a: field names: null is an element of a set"),
     ):
         values = [{"a": {"n": 1, "names": ["x"]}}, {"a": {"n": 1, "names": ["x"], **last}}]
         column = pa.array(values, pa.struct([("a", pa.struct([("n", pa.int64()), ("names", pa.list_(pa.string()))]))]))
-        with pytest.raises(PoisonRecord, match=told) as caught:
+        with pytest.raises(PoisonRecord, match=words) as caught:
             list(one.requests(rows.set_column(3, "tags", column), 1))
         assert caught.value.message.endswith("row topic=a, partition=3, offset=8")
 

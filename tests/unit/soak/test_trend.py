@@ -15,13 +15,13 @@ def test_a_leak_has_the_slope_of_the_leak() -> None:
     assert leak.tenth(last=True) > leak.tenth(last=False)
 
 
-def test_a_single_outlier_is_no_slope() -> None:
+def test_a_single_outlier_is_not_a_slope() -> None:
     values = [100.0] * len(HOURS)
     values[60] = 500.0
     assert Trend("rss", "MiB", HOURS, values).slope == 0
 
 
-def test_a_sawtooth_that_returns_is_no_slope() -> None:
+def test_a_sawtooth_that_returns_is_not_a_slope() -> None:
     values = [100.0 + minute % 10 for minute in range(120)]
     assert Trend("heap", "MiB", HOURS, values).slope == pytest.approx(0, abs=0.5)
 

@@ -60,7 +60,7 @@ class Task:
 
 
 class Counting(Sink):
-    """A sink that counts its rows, or does what `writing` says with them; it keeps what it is told."""
+    """A sink that counts its rows, or does what `writing` says with them; it keeps what it receives."""
 
     def __init__(self, writing: Writing | None = None, failing: Callable[[str], None] = lambda _call: None) -> None:
         self._writing = writing or counting()
@@ -147,7 +147,7 @@ def test_batches_leave_no_path_in_the_jvm(spark: SparkSession, make: Callable[..
     assert paths_to_delete(spark) == before
 
 
-def test_a_sink_is_told_of_each_batch_and_of_no_warm_up(make: Callable[..., SparkEngine]) -> None:
+def test_a_sink_gets_each_batch_and_no_warm_up(make: Callable[..., SparkEngine]) -> None:
     sink = Counting()
     engine = make(same, sink)
     engine.warm()
@@ -251,7 +251,7 @@ def test_a_python_function_that_raises_on_the_empty_batch_is_a_bad_spec(make: Ca
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError("the model's server"), TimeoutError("slow")])
 @pytest.mark.parametrize("in_a_worker", [False, True])
-def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(
+def test_a_service_that_does_not_answer_in_the_warm_up_is_not_a_bad_spec(
     make: Callable[..., SparkEngine], error: Exception, in_a_worker: bool
 ) -> None:
     """It is DependencyDown as in a batch: that counts for no restart budget, so an outage stalls nothing."""
@@ -301,7 +301,7 @@ def lacks_a_table(batch: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("then", [raises, raises_in_a_worker, lacks_a_table])
-def test_an_idle_exercise_that_fails_after_the_warm_up_passed_is_no_bad_spec(
+def test_an_idle_exercise_that_fails_after_the_warm_up_passed_is_not_a_bad_spec(
     make: Callable[..., SparkEngine], then: Callable[[DataFrame], DataFrame]
 ) -> None:
     engine = make(Later(then))
@@ -431,7 +431,7 @@ def test_a_python_worker_without_memory_is_named_as_such(make: Callable[..., Spa
 
 
 class Gate:
-    """Files through which a test tells the Python workers to go on."""
+    """Files through which a test lets the Python workers continue."""
 
     def __init__(self, folder: Any) -> None:
         self.path = str(folder / "open")
@@ -545,7 +545,7 @@ def straggling(place: Path) -> Writing:
 def test_no_task_of_a_failed_attempt_writes_once_the_next_attempt_begins(
     make: Callable[..., SparkEngine], tmp_path: Path
 ) -> None:
-    """A sink that ignores its token cannot tell them apart."""
+    """A sink that ignores its token cannot distinguish them."""
     place = tmp_path / "rows"
 
     def begins(call: str) -> None:

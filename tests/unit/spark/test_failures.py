@@ -18,7 +18,7 @@ from fencepost.spark.failures import outage
         (KeyError("ConnectionError"), False),
     ],
 )
-def test_an_error_of_the_drivers_half_is_told_by_its_own_name(error: Exception, is_outage: bool) -> None:
+def test_an_error_of_the_drivers_half_is_classified_by_its_own_name(error: Exception, is_outage: bool) -> None:
     assert (outage(error, "m") is not None) is is_outage
 
 

@@ -79,7 +79,7 @@ def test_the_first_tasks_of_an_executor_count_as_progress_for_as_long_as_a_start
         return progress.poll() > before
 
     first = jobs()
-    eventually("Spark tells of the task", grows, seconds=30)
+    eventually("Spark reports the task", grows, seconds=30)
     clock = START_TIMEOUT - 1
     assert grows()
     clock = START_TIMEOUT

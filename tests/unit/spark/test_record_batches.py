@@ -337,7 +337,7 @@ def test_where_the_transform_fails_no_sink_takes_a_part_for_the_whole(
     assert not (tmp_path / "two").exists()
 
 
-def test_the_worker_is_told_the_batch(make: Callable[..., SparkEngine]) -> None:
+def test_the_worker_knows_the_batch(make: Callable[..., SparkEngine]) -> None:
     @record_batches
     def checking(batch: pa.RecordBatch, context: RecordContext) -> pa.RecordBatch:
         assert type(context).__name__ == "RecordContext"
@@ -381,7 +381,7 @@ def test_what_it_raises_on_the_empty_batch_is_a_bad_spec(make: Callable[..., Spa
     assert "on the empty batch of the warm-up: the transform raised KeyError: 'model'" in found.message
 
 
-def test_a_service_that_does_not_answer_in_the_warm_up_is_no_bad_spec(make: Callable[..., SparkEngine]) -> None:
+def test_a_service_that_does_not_answer_in_the_warm_up_is_not_a_bad_spec(make: Callable[..., SparkEngine]) -> None:
     found = failure(make(raising(lambda: TimeoutError("slow"), on_empty=True)).warm)
     assert isinstance(found, BatchFailed)
 

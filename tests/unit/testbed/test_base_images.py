@@ -75,7 +75,7 @@ def test_an_image_missing_from_a_registry_that_answers_does_not_shut_it_out(home
         ("{}", True),
     ],
 )
-def test_a_stale_stand_in_is_made_anew_and_anyone_elses_image_is_kept(home: Home, labels: str, kept: bool) -> None:
+def test_a_stale_stand_in_is_recreated_and_another_owners_image_is_kept(home: Home, labels: str, kept: bool) -> None:
     docker = fake_client(home, f"echo '{labels}'")
     base = DebianBase(home, docker, Registry(docker), "bookworm")
     assert base.present("k1") is kept

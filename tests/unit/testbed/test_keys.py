@@ -69,7 +69,7 @@ def test_sources_are_tracked_and_untracked_files_but_not_ignored_ones(tree: Path
     assert names == ["one.py", "two.sh"]
 
 
-def test_a_tracked_file_that_was_deleted_is_no_source(tree: Path) -> None:
+def test_a_tracked_file_that_was_deleted_is_not_a_source(tree: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tree)], check=True)
     subprocess.run(["git", "-C", str(tree), "add", "source"], check=True)
     (tree / "source" / "one.py").unlink()

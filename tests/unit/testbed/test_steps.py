@@ -1,4 +1,4 @@
-"""The step engine keeps what is there, makes what is not, goes on after a kill, and says what failed."""
+"""The step engine keeps what is there, makes what is not, continues after a kill, and says what failed."""
 
 import io
 import sys
@@ -77,7 +77,7 @@ def test_a_changed_input_makes_everything_that_stands_on_it(home: Home) -> None:
     assert [len(step.made) for step in changed] == [1, 1, 1]
 
 
-def test_a_result_that_vanished_is_made_again_and_the_rest_is_kept(home: Home) -> None:
+def test_a_result_that_vanished_is_recreated_and_the_rest_is_kept(home: Home) -> None:
     world: dict[str, str] = {}
     run(home, *chain(world))
     del world["image"]
@@ -87,7 +87,7 @@ def test_a_result_that_vanished_is_made_again_and_the_rest_is_kept(home: Home) -
 
 
 @pytest.mark.parametrize("killed", range(3))
-def test_a_run_that_was_killed_goes_on_where_it_was(home: Home, killed: int) -> None:
+def test_a_run_that_was_killed_continues_where_it_was(home: Home, killed: int) -> None:
     world: dict[str, str] = {}
     steps = chain(world)
 

@@ -42,7 +42,7 @@ def test_what_the_kernel_gives_up_before_it_kills_does_not_count(
     assert named["fencepost_x_container_unreclaimable_bytes"] == 490
 
 
-def test_what_the_kernel_does_not_tell_has_no_series(tmp_path: Path) -> None:
+def test_a_figure_that_the_kernel_does_not_have_has_no_series(tmp_path: Path) -> None:
     assert not list(ContainerMemory.here(tmp_path).metrics("x"))
 
 

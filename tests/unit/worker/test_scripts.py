@@ -52,7 +52,7 @@ def said(cluster: SparkCluster) -> list[dict[str, str]]:
     return [json.loads(line) for line in cluster.log.read_text().splitlines() if line.startswith("{")]
 
 
-def test_the_process_beside_the_worker_comes_back_and_its_end_is_told(cluster: SparkCluster) -> None:
+def test_the_process_beside_the_worker_restarts_and_its_end_is_logged(cluster: SparkCluster) -> None:
     log = cluster.work / APPLICATION / "1" / "stderr"
     log.parent.mkdir(parents=True)
     log.write_text("before\n")
@@ -65,7 +65,7 @@ def test_the_process_beside_the_worker_comes_back_and_its_end_is_told(cluster: S
         assert second != first
         assert worker.poll() is None
         eventually(
-            "what was written meanwhile is told",
+            "what was written meanwhile is logged",
             lambda: any(entry["message"] == "meanwhile" for entry in said(cluster)),
             seconds=30,
         )

@@ -42,7 +42,7 @@ def test_a_line_that_is_json_already_gets_the_executor() -> None:
         "logger": "a",
         "message": 'b"c',
         "exception": "no\n\tat a",
-        "executor": "of somebody else",
+        "executor": "of another writer",
         "x": "y",
     }
     (found,) = said(json.dumps(line))
@@ -95,7 +95,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "work")
 
 
-def test_each_line_is_told_once_and_a_killed_executors_last_one_too(place: Place) -> None:
+def test_each_line_is_logged_once_and_a_killed_executors_last_one_too(place: Place) -> None:
     assert place.said() == []
     log = place.folder(7) / "stderr"
     log.write_text("first\nsecond, half")
@@ -105,12 +105,12 @@ def test_each_line_is_told_once_and_a_killed_executors_last_one_too(place: Place
     assert place.said() == [("7", "second, half and half")]
     with log.open("a") as file:
         file.write("Killed in the middle of")
-    told = [line for _ in range(10) for line in place.said()]
-    assert told == [("7", "Killed in the middle of")]
+    lines = [line for _ in range(10) for line in place.said()]
+    assert lines == [("7", "Killed in the middle of")]
     assert place.logs.started == 1
 
 
-def test_a_folder_that_is_removed_is_told_to_its_end(place: Place) -> None:
+def test_a_folder_that_is_removed_is_logged_to_its_end(place: Place) -> None:
     folder = place.folder(1)
     (folder / "stdout").write_text("one\n")
     place.said()
@@ -215,7 +215,7 @@ def test_blocks_go_at_once_with_the_last_process_of_their_executor(place: Place)
     assert {path.parent.name for path in place.work.glob("*/*/stderr")} == {"0", "1", "2", "3"}, "nothing had settled"
 
 
-def test_nothing_goes_where_the_kernel_does_not_tell_of_processes(place: Place, tmp_path: Path) -> None:
+def test_nothing_is_deleted_where_the_kernel_lists_no_processes(place: Place, tmp_path: Path) -> None:
     (place.folder(1) / "local").mkdir()
     proc = tmp_path / "proc"
     (proc / "1").mkdir(parents=True)
