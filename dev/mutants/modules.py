@@ -17,7 +17,7 @@ RULE_TESTS: Final = tuple(
     for name in (
         "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
         "lost_records", "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness",
-        "restart_budget", "rollback_rules", "rules", "shared_cluster", "node_silence", "throughput", "timeouts",
+        "restart_budget", "rollback_rules", "rules", "shared_cluster", "silent_nodes", "throughput", "timeouts",
         "reported_failures", "unproven_death",
     )
 )  # fmt: skip

@@ -36,20 +36,20 @@ class UnknownReason(StrEnum):
     DENIED = "Denied"
     REJECTED = "Rejected"
     BUSY = "Busy"
-    """It waits for its turn within the operator, which blames no server."""
+    """The request waits for its turn in a queue of the operator: no server is at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A fact that could not be observed; `message` and `remedy` are for a person."""
+    """A fact that could not be observed; `message` and `remedy` are for the user."""
 
     reason: UnknownReason
     message: str
     remedy: str = ""
 
     @property
-    def is_silence(self) -> bool:
-        """Whether there was no answer, so that nothing is refused either."""
+    def is_transient(self) -> bool:
+        """Whether there was no answer; a refusal lasts until a user corrects its cause."""
         return self.reason in {UnknownReason.UNREACHABLE, UnknownReason.BUSY}
 
 
@@ -146,7 +146,7 @@ class ClusterObject:
 class ClusterObjects:
     """What is there of all generations, and which objects of the deployed revision are missing or changed.
 
-    `damage` is for a person, such as 'Service orders-g1-master was deleted'.
+    `damage` is for messages, such as 'Service orders-g1-master was deleted'.
     """
 
     found: tuple[ClusterObject, ...] = ()
@@ -381,7 +381,7 @@ class RewindFacts:
     snapshot: Fact[Snapshot | None] = Known(None)
     """The one that the target names."""
     positions: Fact[Mapping[str, int]] = Known({})
-    """Kafka's first offsets at or after the target's timestamp; NO_RECORD where there is no such record."""
+    """Kafka's first offsets at or after the target's timestamp; NO_RECORD if no such record exists."""
     backup: Fact[Snapshot | None] = Known(None)
     job: Fact[PurgeJob | None] = Known(None)
     """The Job of the step: the one that counts, or the one that deletes."""
@@ -416,18 +416,18 @@ class Observation:
     fence: Fact[FenceRow | None]
     source: Fact[Watermarks]
     silent_nodes: Fact[frozenset[str]] = Known(frozenset())
-    """Of the nodes of the run and its cluster, those that are silent; Known(empty) also when nobody needed to look."""
+    """Of the nodes of the run and its cluster, those that are silent; Known(empty) also if not observed."""
     unread: Fact[UnreadRecords] = Known(UnreadRecords())
     cluster_objects: Fact[ClusterObjects] = Known(ClusterObjects())
     """Up to minutes old."""
     progress: Fact[BatchProgress | None] = Known(None)
-    """The driver's newest report; Known(None) where there is none, or no decision needs it: see `reports_matter`."""
+    """The driver's newest report; Known(None) without one, or if no decision needs it: see `reports_matter`."""
     loss: Fact[ReportedLoss | None] = Known(None)
-    """The loss that ended the newest run, with its acceptance; Known(None) when there is none, or it is over."""
+    """The loss that ended the newest run, with its acceptance; Known(None) without one, or if it is over."""
     durability: DurabilityFacts | None = None
     """None when no check was due."""
     snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
-    """The facts of the pipeline's snapshots, the newest first; Known(None) when nobody needed to look."""
+    """The facts of the pipeline's snapshots, the newest first; Known(None) if not observed."""
     clock_is_steady: bool = True
     """False where the wall clock has stepped since the pass before, or this process has made none: what it would have
     measured is not known."""
@@ -441,13 +441,13 @@ class Observation:
     run_terminated: bool = False
     """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
     stored_revision: Fact[str | None] = Known(None)
-    """The name of the revision of this very spec, if it is stored; Known(None) also when nobody needed to look."""
+    """The name of the revision of this very spec, if it is stored; Known(None) also if not observed."""
     began: Fact[Began | None] = Known(None)
-    """Of the open batch, while no run is active or one finishes it; Known(None) when nobody needed to look."""
+    """Of the open batch, while no run is active or one finishes it; Known(None) if not observed."""
     namespace_ends: Fact[bool] = Known(False)
-    """Whether the pipeline's namespace is being deleted; Known(False) also when nobody needed to look."""
+    """Whether the pipeline's namespace is being deleted; Known(False) also if not observed."""
     stable: Fact[Began | None] = Known(None)
-    """Of the stable revision, while a run has ended or not claimed; Known(None) when nobody needed to look."""
+    """Of the stable revision, while a run has ended or not claimed; Known(None) if not observed."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, starts_of
 from fencepost_operator.api import ObjectKey, Status
-from fencepost_operator.decision.kafka.loss_acceptance import LONGEST, Given, Refused, commands, read_acceptance
+from fencepost_operator.decision.kafka.loss_acceptance import LONGEST, Accepted, Refused, commands, read_acceptance
 from fencepost_operator.decision.kafka.loss_status import update
 from fencepost_operator.observation import Known, Observation, Unknown, UnknownReason
 
@@ -23,15 +23,15 @@ DELETED = Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 2)}, topics={"t":
 @pytest.mark.parametrize(
     ("loss", "words", "found"),
     [
-        (LOST, "by=kim", Given("kim", "")),
-        (LOST, "  by=kim@shop.example ", Given("kim@shop.example", "")),
-        (RECREATED, "by=kim continue=earliest", Given("kim", "earliest")),
-        (RECREATED, "continue=abandon by=kim", Given("kim", "abandon")),
-        (RECREATED, "by=kim continue=t/0:0,t/12:9000000000", Given("kim", "t/0:0,t/12:9000000000")),
-        (DELETED, "by=kim continue=abandon", Given("kim", "abandon")),
+        (LOST, "by=kim", Accepted("kim", "")),
+        (LOST, "  by=kim@shop.example ", Accepted("kim@shop.example", "")),
+        (RECREATED, "by=kim continue=earliest", Accepted("kim", "earliest")),
+        (RECREATED, "continue=abandon by=kim", Accepted("kim", "abandon")),
+        (RECREATED, "by=kim continue=t/0:0,t/12:9000000000", Accepted("kim", "t/0:0,t/12:9000000000")),
+        (DELETED, "by=kim continue=abandon", Accepted("kim", "abandon")),
     ],
 )
-def test_an_acceptance(loss: Loss, words: str, found: Given) -> None:
+def test_an_acceptance(loss: Loss, words: str, found: Accepted) -> None:
     assert read_acceptance(f"{loss.id} {words}", loss) == found
 
 
@@ -69,7 +69,7 @@ def test_another_loss_is_named_with_the_right_one() -> None:
 def test_a_map_of_a_thousand_partitions_fits() -> None:
     choice = ",".join(f"t/{number}:{10**15 + number}" for number in range(1000))
     found = read_acceptance(f"{RECREATED.id} by=kim continue={choice}", RECREATED)
-    assert found == Given("kim", choice)
+    assert found == Accepted("kim", choice)
     assert starts_of(choice)["t/999"] == 10**15 + 999
 
 
@@ -90,7 +90,7 @@ def test_the_command_of_the_message_is_an_acceptance(loss: Loss) -> None:
     text = commands(ObjectKey("shop", "orders"), loss)
     assert text.count("kubectl annotate spl -n shop orders streaming.fencepost.dev/accept-loss=") == 1
     value = text.split('"')[1].replace("$USER", "kim")
-    assert isinstance(read_acceptance(value, loss), Given)
+    assert isinstance(read_acceptance(value, loss), Accepted)
 
 
 def test_the_status_counts_no_more_than_the_api_server_takes() -> None:

@@ -29,7 +29,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.reporting.page_outbox import (
     GIVE_UP,
-    LAST_WORDS,
+    HOLD_DELETION,
     PAGING_DEGRADED,
     due_pages,
     with_pages,
@@ -541,7 +541,7 @@ def test_a_deletion_waits_for_the_last_words_but_not_for_long() -> None:
     story.pipeline = replace(story.pipeline, deleting_since=NOW)
     held = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer())
     assert (held.action, story.over()) == (None, [Reason.ENTRYPOINT_NOT_FOUND])
-    gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=LAST_WORDS)
+    gone = story.goes(on_its_way(Reason.RELEASED), action=RemoveFinalizer(), after=HOLD_DELETION)
     assert isinstance(gone.action, RemoveFinalizer)
     assert [event.reason for event in gone.events] == [Reason.PAGE_FAILED]
 

@@ -652,7 +652,7 @@ def test_only_a_run_that_is_given_up_while_it_may_commit_is_fenced_by_version() 
 def test_a_fence_that_was_found_is_not_reported_as_one_that_began() -> None:
     found = NEW.seen(fence=replace(ROW, driver=None, owner="cluster-1/old"))
     events = [(str(event.reason), event.message) for event in found.decide().events]
-    assert ("Resumed", "Found this pipeline's fence at epoch 2: it goes on from the last commit there") in events
+    assert ("Resumed", "Found this pipeline's fence at epoch 2: it continues from the last commit there") in events
     assert not any("began" in message for _, message in events)
     fenced = found.said(epoch=2).seen(fence=replace(ROW, epoch=3, driver=None)).decide()
     assert ("Fenced", "Epoch 3 began; no driver of an older epoch can commit") in [

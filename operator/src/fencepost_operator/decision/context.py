@@ -84,7 +84,7 @@ class Context:
 
     @property
     def state(self) -> State:
-        """The phase as far as the recorded run tells it; a rule that knows better overrides it."""
+        """The phase that follows from the recorded run; a rule that knows better overrides it."""
         run, failure = self.run, self.status.failure
         if self.is_streaming:
             return State.RUNNING
@@ -121,7 +121,7 @@ def retry_token(pipeline: Pipeline) -> str:
 
 
 def bounds_token(pipeline: Pipeline) -> str:
-    """Return what tells other bounds of batches, with which a run may succeed where one failed."""
+    """Return the hash of the bounds of batches: with other bounds a run may succeed where one failed."""
     return bounds_hash(pipeline.spec) if isinstance(pipeline.spec, Spec) else ""
 
 

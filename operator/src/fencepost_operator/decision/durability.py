@@ -67,7 +67,7 @@ def is_due(pipeline: Pipeline, config: ReconcileConfig, now: datetime) -> bool:
 
 
 def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime) -> DurabilityStatus | None:
-    """Return the newest check: of these facts, or the one before when there are none.
+    """Return the newest check: of these facts, or the previous one without facts.
 
     What was weak on a side that does not answer now is weak until it answers.
     """
@@ -77,15 +77,15 @@ def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime)
     known = before.weak if before is not None and before.generation == pipeline.generation else ()
     weak = [
         *_consistency(spec.checkpoint),
-        *(_of_side("cassandra.", known) if _is_silent(facts.cassandra) else _of_cassandra(spec, facts)),
+        *(_of_side("cassandra.", known) if _is_transient(facts.cassandra) else _of_cassandra(spec, facts)),
         *_of_kafka(facts, known),
     ]
     unknown = [*_unknown_of_cassandra(facts), *_unknown_of_kafka(facts)]
-    silent = any(_is_silent(fact) for fact in (facts.cassandra, facts.topics, *facts.sinks.values()))
+    transient = any(_is_transient(fact) for fact in (facts.cassandra, facts.topics, *facts.sinks.values()))
     return DurabilityStatus(
         checked_at=now,
         generation=pipeline.generation,
-        complete=not silent,
+        complete=not transient,
         weak=tuple(weak[:MOST]),
         unknown=tuple(single_line(text, limit=_LONGEST) for text in unknown[:MOST]),
     )
@@ -102,8 +102,8 @@ def weak_settings(status: Status) -> str:
     return with_remedy(f"An acknowledged write can be lost: {named}{unknown}", *remedies)
 
 
-def _is_silent(fact: object) -> bool:
-    return isinstance(fact, Unknown) and fact.is_silence
+def _is_transient(fact: object) -> bool:
+    return isinstance(fact, Unknown) and fact.is_transient
 
 
 def _of_side(side: str, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:
@@ -250,7 +250,7 @@ def _places(facts: DurabilityFacts) -> Iterator[tuple[str, _Topics]]:
 def _of_kafka(facts: DurabilityFacts, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:
     before = [each for each in known if each.setting.startswith("kafka.")]
     for place, topics in _places(facts):
-        if _is_silent(topics):
+        if _is_transient(topics):
             yield from (each for each in before if each.where.partition(_OF_SINK)[2] == place.removeprefix(_OF_SINK))
         else:
             yield from _weak_topics(place, topics)
@@ -275,8 +275,8 @@ def _unknown_of_kafka(facts: DurabilityFacts) -> Iterator[str]:
         if topics.value is None:
             yield f"all settings of Kafka{place}, to which only the driver may connect"
         for name, value, *_ in _TOPIC_SETTINGS:
-            if silent := sorted(topic for topic, settings in _known(topics).items() if value(settings) is None):
-                yield f"{name} of topic {listed(silent)}{place} (grant the account DescribeConfigs on it)"
+            if unset := sorted(topic for topic, settings in _known(topics).items() if value(settings) is None):
+                yield f"{name} of topic {listed(unset)}{place} (grant the account DescribeConfigs on it)"
 
 
 def _known(topics: _Topics) -> Mapping[str, TopicSettings]:

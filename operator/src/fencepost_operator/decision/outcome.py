@@ -33,7 +33,7 @@ class Outcome:
     requeue_after: float | None = None
 
     def as_stalled(self, reason: Reason, message: str) -> Outcome:
-        """Return the outcome of rules that go on with another spec, reported as what is wrong with the object's own."""
+        """Return the outcome of rules that continue with another spec, reported as the failure of the object's own."""
         return replace(
             self, reason=reason, message=message, state=State.STALLED, ready=False, stalled=True, warning=True
         )
@@ -97,7 +97,7 @@ def unless_busy(reason: Reason, unknown: Unknown) -> Reason:
 
 
 def stalled(context: Context, reason: Reason, message: str, *remedies: str) -> Outcome:
-    """Conclude that a person must act first."""
+    """Conclude that a user must act first."""
     return Outcome(
         reason=reason,
         message=with_remedy(message, *(remedies if any(remedies) else (remedy_of(reason),))),

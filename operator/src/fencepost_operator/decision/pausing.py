@@ -1,4 +1,4 @@
-"""Reconciliation paused by an annotation: a run goes on, and nothing restarts it.
+"""Reconciliation paused by an annotation: a run continues, and nothing restarts it.
 
 The status stays what it was when the pause began, with one condition more, but for what threatens unread records: Kafka
 deletes them also while nothing reconciles the pipeline.  A pipeline that is being deleted is not

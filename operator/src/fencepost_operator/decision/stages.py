@@ -70,7 +70,7 @@ def report_invalid_spec(draft: Draft) -> Draft:
 
 
 def link_runbook(draft: Draft) -> Draft:
-    """Name the runbook of a reason that a person may have to act on."""
+    """Name the runbook of a reason that a user may have to act on."""
     outcome = draft.outcome
     if not outcome.warning and not outcome.stalled:
         return draft

@@ -267,7 +267,7 @@ def _is_claimed(run: RunStatus, row: FenceRow | None) -> bool:
 
 
 def _has_finished(status: Status, run: RunStatus, job: Run | None, row: FenceRow | None) -> bool:
-    """Return whether a run has done what it was started for: to finish a batch, and to end by itself."""
+    """Return whether a run has done what it was started for: to finish a batch, and then to end."""
     code = job.pod.exit_code if job is not None and job.pod is not None else None
     if not run.finishes or code != ExitCode.STOPPED or row is None:
         return False
@@ -368,7 +368,7 @@ def _reset_restart_budget(
     """Reset the count of failed runs once a living run has committed, or has held the fence with nothing to read.
 
     What counts towards restart.maxAttempts stays where the run has set aside all that it committed: with nothing left
-    to read, that is no progress either.
+    to read, that does not count as progress either.
     """
     run, failure = status.run, status.failure
     if run is None or run.ended_at is not None or failure is None or not failure.count:

@@ -1,4 +1,4 @@
-"""How a message for a person is put together: what happened, the evidence, and what to do next."""
+"""How a message for a user is composed: what happened, the evidence, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from fencepost_operator.text import single_line
 
 DETAIL_LIMIT: Final = 600
-"""Characters of somebody else's message that are repeated."""
+"""Characters of another component's message that are repeated."""
 SHOWN: Final = 3
 """Things of a kind that a message names."""
 _PUNCTUATION: Final = " .;"

@@ -20,7 +20,7 @@ from fencepost_operator.api import (
     Spec,
     Status,
 )
-from fencepost_operator.decision.cluster.node_silence import nodes_to_watch
+from fencepost_operator.decision.cluster.silent_nodes import nodes_to_watch
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.kafka.lag import unread_positions
 from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds

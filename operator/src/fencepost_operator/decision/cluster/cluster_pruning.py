@@ -1,4 +1,4 @@
-"""Which objects of the cluster's generations nobody needs any more."""
+"""Which objects of the cluster's generations are no longer needed."""
 
 from __future__ import annotations
 

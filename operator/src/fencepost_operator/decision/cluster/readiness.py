@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fencepost_operator.api import ClusterStatus, Reason
-from fencepost_operator.decision.cluster.node_silence import has_lost_its_nodes, nodes_to_avoid
+from fencepost_operator.decision.cluster.silent_nodes import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.run.liveness import may_have_a_driver
@@ -84,7 +84,7 @@ def _has_an_unseen_driver(context: RunContext, generation: int) -> bool:
     """Return whether the last run may have a driver that no list has shown.
 
     That no pod of it was ever seen proves nothing: the list may be older than the pod, or the request that creates the
-    Job still on its way.  While its epoch goes on the run is not over: its Job is created again.
+    Job still on its way.  While its epoch lasts, the run is not over: its Job is created again.
     """
     run = context.run
     if run is None or run.cluster_generation != generation or run.pod_uid is not None:
@@ -177,7 +177,7 @@ def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
 
 
 def damage(context: RunContext) -> tuple[str, ...]:
-    """Return which objects of the cluster somebody has deleted or changed, as far as known."""
+    """Return which objects of the cluster were deleted or changed, as far as known."""
     found = context.observation.cluster_objects
     return found.value.damage if isinstance(found, Known) else ()
 

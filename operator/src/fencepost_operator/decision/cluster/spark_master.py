@@ -16,8 +16,8 @@ REGISTERED_WITHIN: Final = timedelta(seconds=SESSION_LIMIT + 60.0)
 def is_another_master(run: RunStatus, seen: SparkCluster) -> bool:
     """Return whether the run registered with a master that is gone.
 
-    Where the record of that was lost, a master that is younger than a run that holds the fence tells: the driver would
-    have ended before it was there.  One that followed sooner may be the run's, or not.
+    Where that record was lost, a master that is younger than a run that holds the fence proves it: the driver would
+    have ended before that master existed.  A master that followed sooner may be the run's, or not.
     """
     if seen.master_uid is None:
         return False

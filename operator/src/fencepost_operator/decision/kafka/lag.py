@@ -72,8 +72,8 @@ def _held_topics(row: FenceRow, source: Watermarks) -> frozenset[str]:
     """Return the topics whose new partitions must not be read yet, because an old one has not got far enough.
 
     The driver records the growth barrier with its next batch, and keeps it after it is passed. Until it is recorded the
-    old partitions' high watermarks stand for it. An old partition with records to read counts as waiting by itself, so
-    that a driver that hangs is still found.
+    old partitions' high watermarks stand for it. An old partition with records to read counts as waiting on its own, so
+    that a driver that hangs is still detected.
     """
     holding = {split_offset_key(key)[0] for key in row.growth_barrier.keys() - row.offsets.keys()}
     barrier = {key: end for key, end in row.growth_barrier.items() if split_offset_key(key)[0] in holding}

@@ -1,4 +1,4 @@
-"""The annotation with which a person accepts a loss, `<id> by=<who> [continue=<how>]`: whatever a tenant writes."""
+"""The annotation with which a user accepts a loss, `<id> by=<who> [continue=<how>]`: untrusted text of a tenant."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """An acceptance of the loss that was reported. `choice` is '' where there is one way to go on."""
+class Accepted:
+    """An acceptance of the loss that was reported. `choice` is '' where there is one way to continue."""
 
     by: str
     choice: str
@@ -31,7 +31,7 @@ class Refused:
     problem: str
 
 
-def read_acceptance(text: str, loss: Loss) -> Given | Refused | None:
+def read_acceptance(text: str, loss: Loss) -> Accepted | Refused | None:
     """Return what an annotation says about this loss; None without one."""
     words = text.split() if len(text) <= LONGEST else []
     if not words:
@@ -48,7 +48,7 @@ def read_acceptance(text: str, loss: Loss) -> Given | Refused | None:
     if not by:
         return Refused("does not say who accepts the loss: add by=NAME")
     problem = choice_problem(loss, values["continue"])
-    return Refused(single_line(problem)) if problem else Given(by=by, choice=values["continue"])
+    return Refused(single_line(problem)) if problem else Accepted(by=by, choice=values["continue"])
 
 
 def commands(key: ObjectKey, loss: Loss) -> str:

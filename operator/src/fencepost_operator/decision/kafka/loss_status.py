@@ -37,7 +37,7 @@ def update(status: Status, row: FenceRow | None, observation: Observation) -> St
 
 
 def without_gone(ends: Mapping[str, int], status: Status, row: FenceRow, observation: Observation) -> dict[str, int]:
-    """Return where begun batches end, as the loss leaves them that a person has accepted and no run has got past.
+    """Return where begun batches end after a loss that a user has accepted and no run has passed yet.
 
     The claim of the next run takes them out of the fence row, see `fencepost.driver.recovery.lost_ranges`.  Of a topic
     that was deleted or recreated nothing is left, and of a truncated partition what the log still has.  Records that

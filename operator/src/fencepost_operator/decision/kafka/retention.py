@@ -38,7 +38,7 @@ BY_SIZE: Final = "retention.bytes"
 FRESH: Final = timedelta(minutes=1)
 """Records younger than this are not worth a word in the status: any pipeline that streams has them."""
 _FAR: Final = timedelta(days=36_500)
-"""An estimate beyond this is no estimate."""
+"""Estimates beyond this are discarded."""
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 _NOISE: Final = 0.02
 """Of the retention: twice what the search for a record's age may be wrong by."""
@@ -62,7 +62,7 @@ class Exposure:
 
     @property
     def warn_at(self) -> datetime | None:
-        """From when on a person should know."""
+        """From when on the status warns."""
         return None if self.expires is None else self.expires - margin(self.horizon)
 
 
@@ -248,9 +248,9 @@ def _noise(risk: DataRisk) -> timedelta:
 
 
 def _unknown(unread: UnreadRecords) -> str | None:
-    """Return which topic's retention cannot be known until somebody acts, and how."""
+    """Return which topic's retention cannot be known until a user acts, and the remedy."""
     for fact in unread.retention.values():
-        if isinstance(fact, Unknown) and not fact.is_silence:
+        if isinstance(fact, Unknown) and not fact.is_transient:
             return with_remedy(fact.message, fact.remedy)
     return None
 

@@ -1,4 +1,4 @@
-"""The condition RetentionRisk: why Kafka may delete records before they are committed, and how a person prevents it."""
+"""The condition RetentionRisk: why Kafka may delete records before they are committed, and how to prevent it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _expires_soon(context: Context, risk: DataRisk, partition: str) -> str:
     return with_remedy(
         f"Kafka may delete the oldest uncommitted record of {partition}, at offset {risk.offset}{since} from "
         f"{_moment(risk.expires_at)} on ({risk.limit}={value}{estimate})",
-        *_go_on(context),
+        *_how_to_continue(context),
         _extend(context.pipeline.key, partition, risk),
     )
 
@@ -67,7 +67,7 @@ def _expired(risk: DataRisk, partition: str) -> str:
     )
 
 
-def _go_on(context: Context) -> tuple[str, ...]:
+def _how_to_continue(context: Context) -> tuple[str, ...]:
     """Return how the pipeline gets to read the records."""
     key, spec = context.pipeline.key, context.pipeline.spec
     if is_paused(context.pipeline) and not context.is_streaming:

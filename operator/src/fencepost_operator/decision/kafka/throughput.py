@@ -4,7 +4,7 @@ The producers' rate counts: a lag of a million records at 5,000 records/s takes 
 end if 5,000 arrive per second.  So the estimate follows from how the lag itself changed over the window.
 
 A window begins and ends with a commit, because rates over parts of batches say little: one batch may take minutes.
-The first one begins with the run's first commit: the start of the cluster and of the driver is no part of the rate.
+The first one begins with the run's first commit: the start of the cluster and of the driver does not count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def throughput_after(
 
 
 def catch_up_seconds(throughput: ThroughputStatus | None) -> float | None:
-    """Return the estimate; None while there is none, or no end in sight."""
+    """Return the estimate; None without one, or while the lag does not shrink."""
     if throughput is None or throughput.estimated_catch_up is None:
         return None
     try:

@@ -23,7 +23,7 @@ from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_sett
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.kafka.throughput import is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
-from fencepost_operator.decision.run.batch_progress import REMEDY, is_silent, refusal
+from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
 from fencepost_operator.decision.wording import detail, listed, with_remedy, with_runbook
 from fencepost_operator.observation import Known, Unknown, reports_matter
@@ -64,7 +64,7 @@ def with_retention_risk(context: Context, status: Status) -> tuple[Condition, ..
 
 
 def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
-    """Yield type, reason and message of what a person should know while the pipeline goes on."""
+    """Yield type, reason and message of each warning about a pipeline that continues."""
     if message := blindness(context):
         yield UNOBSERVED, Reason.UNOBSERVED, message
     if message := stalled_transactions(context.config, status, context.now):
@@ -102,7 +102,7 @@ def unreadable_progress(context: Context) -> str:
     fence, progress = context.observation.fence, context.observation.progress
     row, source = fence.value if isinstance(fence, Known) else None, context.observation.source
     by_driver = isinstance(source, Known) and source.value.by_driver
-    if row is None or not reports_matter(row, by_driver=by_driver) or is_silent(progress):
+    if row is None or not reports_matter(row, by_driver=by_driver) or is_transient(progress):
         return _reported_before(context, PROGRESS_UNREADABLE)
     if why := refusal(progress):
         effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"
@@ -116,8 +116,8 @@ def unreadable_snapshots(context: Context) -> str:
     An observation that did not look, or that got no answer, changes nothing.
     """
     spec, fence, seen = context.pipeline.spec, context.observation.fence, context.observation.snapshots
-    is_silent = isinstance(seen, Unknown) and seen.is_silence
-    if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_silent or seen == Known(None):
+    is_transient = isinstance(seen, Unknown) and seen.is_transient
+    if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_transient or seen == Known(None):
         return _reported_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):
         return ""

@@ -1,4 +1,4 @@
-"""The Events of a decision: what is new since the status that was there, told once."""
+"""The Events of a decision: what is new since the previous status, reported once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def condition_of(status: Status, kind: str) -> Condition | None:
 
 def _facts(before: Status, after: Status) -> Iterator[Event]:
     if before.epoch is None and after.epoch:
-        message = f"Found this pipeline's fence at epoch {after.epoch}: it goes on from the last commit there"
+        message = f"Found this pipeline's fence at epoch {after.epoch}: it continues from the last commit there"
         yield _normal(Reason.RESUMED, message)
     elif after.epoch and after.epoch != before.epoch:
         yield _normal(Reason.FENCED, f"Epoch {after.epoch} began; no driver of an older epoch can commit")
@@ -91,7 +91,7 @@ def new_condition(before: Status, after: Status, kind: str) -> Iterator[Event]:
 
 
 def _durability(before: Status, after: Status) -> Iterator[Event]:
-    """Tell each change of what is at risk, and that nothing is; why the rest is not known is no such change."""
+    """Yield an Event for each change of what is at risk; another cause of what is not known is not such a change."""
     was, now = weak_settings(before), weak_settings(after)
     known = before.durability.weak if before.durability is not None else ()
     if now and after.durability is not None and after.durability.weak != known:
@@ -104,18 +104,18 @@ def _durability(before: Status, after: Status) -> Iterator[Event]:
 
 def _dead_letters(before: Status, after: Status) -> Iterator[Event]:
     old = before.dead_letters.count if before.dead_letters else 0
-    letters = after.dead_letters
-    if letters is None or letters.count <= old or before.epoch is None:
+    written = after.dead_letters
+    if written is None or written.count <= old or before.epoch is None:
         return  # before the first look it is not known which are new
-    found = letters.count - old
+    found = written.count - old
     what = "A record was" if found == 1 else f"{found} records were"
-    message = f"{what} set aside as dead {'letter' if found == 1 else 'letters'}, {letters.count} in all"
-    where = f"; the last one is {letters.last}" if letters.last else ""
+    message = f"{what} set aside as dead {'letter' if found == 1 else 'letters'}, {written.count} in all"
+    where = f"; the last one is {written.last}" if written.last else ""
     yield _warning(Reason.DEAD_LETTER_WRITTEN, f"{message}{where}")
 
 
 def _mixed(found: MixedOutput) -> str:
-    """Tell what two codes may have written, and what purges it."""
+    """Return which range two versions of the code may have written, and how to purge it."""
     shown = listed([f"{each.partition} [{each.from_offset}, {each.until_offset})" for each in found.ranges])
     to = ", ".join(f"{each.partition}: {each.from_offset}" for each in found.ranges[:SHOWN])
     more = ", … (status.mixedOutput has the others)" if found.partitions > SHOWN else ""

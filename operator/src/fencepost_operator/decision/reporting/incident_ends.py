@@ -34,7 +34,7 @@ class Ends:
         return replace(quiet, resolved_at=self.now) if is_over else quiet
 
     def _is_over_at_once(self, page: PageStatus) -> bool:
-        """Return whether nobody would be told twice if the cause came back."""
+        """Return whether no receiver would get a second page if the cause came back."""
         is_moment, is_unknown = page.renewed_at is not None, self.silenced and not page.sent
         return is_moment or is_unknown or self.pipeline.deleting_since is not None
 

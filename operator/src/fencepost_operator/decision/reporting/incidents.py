@@ -35,7 +35,7 @@ SETTINGS: Final = frozenset(
 PATIENCE: Final = timedelta(hours=1)
 """How long those last before they page: a setting that is being changed wakes no one."""
 WHILE_SUSPENDED: Final = frozenset({RETENTION_RISK})
-"""The others have nothing to say of a pipeline that a person stopped."""
+"""The others do not apply to a pipeline that a user suspended."""
 WHILE_PAUSED: Final = frozenset({RETENTION_RISK})
 """The others are not looked at: what was open when the pause began stays as it is."""
 MOMENTS: Final = frozenset({Reason.DEAD_LETTER_WRITTEN, Reason.MIXED_OUTPUT})
@@ -50,7 +50,7 @@ PLANNED: Final = frozenset(
         Reason.DELETING, Reason.RELEASED,
     }
 )  # fmt: skip
-"""Steps that a person asked for: how long they take says nothing, unless they are part of a restart after a failure."""
+"""Steps that a user asked for: their duration does not page, unless they are part of a restart after a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def open_incidents(
 
 
 def severity_of(condition: Condition) -> Severity:
-    """Return how urgent a condition's reason is; a pipeline that needs a person pages whatever the reason."""
+    """Return how urgent a condition's reason is; a stalled pipeline pages whatever the reason."""
     severity = GUIDANCE[Reason(condition.reason)].severity if condition.reason in _REASONS else Severity.WARNING
     return Severity.CRITICAL if condition.type == STALLED and severity is Severity.NONE else severity
 
@@ -148,7 +148,7 @@ def _lasting(pages: Mapping[str, PageStatus], found: Mapping[str, Incident]) -> 
 def _not_ready(
     status: Status, ready: Condition, config: ReconcileConfig, now: datetime
 ) -> Iterator[tuple[str, Incident]]:
-    """Yield what a pipeline that comes to nothing by itself is paged for."""
+    """Yield the incident of a pipeline that is not Ready, or restarts too often."""
     failures = status.failure.count if status.failure is not None else 0
     if failures > MOST_RESTARTS:
         yield Reason.BACKING_OFF, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)

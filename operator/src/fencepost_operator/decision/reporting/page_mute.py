@@ -16,13 +16,13 @@ _SHOWN: Final = 60
 
 
 def silenced_until(pipeline: Pipeline, now: datetime) -> tuple[datetime | None, str]:
-    """Return until when nobody is paged, None where pages are sent; and what is wrong with the annotation, or ''."""
+    """Return until when no pages are sent, None where they are; and what is wrong with the annotation, or ''."""
     text = pipeline.annotations.get(SILENCE_ANNOTATION, "").strip()
     if not text:
         return None, ""
     until = _moment(text)
     if until is None:
-        return None, _refusal(text, "is no time with an offset, as RFC 3339 has it")
+        return None, _refusal(text, "is not a time with an offset in the format of RFC 3339")
     if until > now + LONGEST:
         return None, _refusal(text, f"is more than {LONGEST.days} days ahead")
     return (until, "") if until > now else (None, "")

@@ -1,8 +1,8 @@
-"""The outbox of pages in a status: what is open, what is over, who was told.  Pure.
+"""The outbox of pages in a status: open incidents, incidents that are over, and receivers that have them.  Pure.
 
-An incident is recorded in the write that records its condition, before anybody is told.  It is over when its cause has
-been gone for a while, and leaves the status when every receiver was told so.  So an operator that dies in between tells
-again: never nobody, and twice only with the same key.
+An incident is recorded in the write that records its condition, before a page is sent.  It is over when its cause has
+been gone for a while, and leaves the status when every receiver has that page.  So each page is sent at least once: an
+operator that dies in between sends it again, with the same key.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ MESSAGE_LIMIT: Final = 1024
 MOST_PAGES: Final = 40
 """More than there are reasons to be open at a time; the CRD allows a few more."""
 GIVE_UP: Final = timedelta(hours=24)
-"""After which nobody is told any more that an incident is over."""
-LAST_WORDS: Final = timedelta(seconds=15)
+"""After which the end of an incident is no longer sent."""
+HOLD_DELETION: Final = timedelta(seconds=15)
 """How long a deletion waits until all receivers know that its incidents are over."""
-LOOK_AGAIN: Final = 1.0
+_RECHECK: Final = 1.0
+"""Seconds between two checks of that."""
 
 
 def with_pages(
@@ -92,7 +93,7 @@ def _followed(
     config: ReconcileConfig,
     now: datetime,
 ) -> tuple[PageStatus, ...]:
-    """Return recorded incidents as they are now, and new ones, without those whose end everybody knows."""
+    """Return recorded incidents as they are now, and new ones, without those whose end every receiver knows."""
     reported, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
     ends = Ends(pipeline=pipeline, status=decision.status, found=found, silenced=silenced, config=config, now=now)
     recorded = (
@@ -105,16 +106,16 @@ def _followed(
 
 
 def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageStatus, ...]:
-    """Return the pages to tell: while the annotation silences, only those that somebody already knows of."""
+    """Return the pages to send: while the annotation silences, only those that some receiver already has."""
     until, _ = silenced_until(pipeline, now)
     return status.pages if until is None else tuple(page for page in status.pages if page.sent)
 
 
 def _received(page: PageStatus, facts: PagingFacts) -> PageStatus:
-    """Return the page with what the pager says of it; a receiver whose line was removed is forgotten.
+    """Return the page with the pager's receipts; a receiver whose line was removed is dropped.
 
-    A receipt of an earlier incident of the reason says nothing, nor does one that tells less than is recorded: two
-    operators that each keep a receipt would correct each other forever.
+    A receipt of an earlier incident of the reason is ignored, as is an OPENED one where RESOLVED is recorded: two
+    operators that each keep a receipt would overwrite each other forever.
     """
     sent = {each.receiver: each for each in page.sent}
     for receipt in facts.receipts:
@@ -135,7 +136,7 @@ def _is_kept(receiver: str, receivers: Sequence[str] | None) -> bool:
 
 
 def _present(page: PageStatus, incident: Incident, reported: Collection[str], now: datetime) -> PageStatus:
-    """Return a recorded page whose cause is there; `told` are the reasons of this decision's Events."""
+    """Return a recorded page whose cause exists; `reported` are the reasons of this decision's Events."""
     if page.resolved_at is not None:
         return _opened(page.reason, incident, reported, now)
     renewed_at = now if page.renewed_at is not None and page.reason in reported else page.renewed_at
@@ -161,15 +162,15 @@ def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: b
         return True
     if facts.receivers is None:
         return False
-    deaf = frozenset[str]() if page.severity == Severity.CRITICAL else facts.critical_only
+    excluded = frozenset[str]() if page.severity == Severity.CRITICAL else facts.critical_only
     reported_once = {sent.receiver for sent in page.sent}
-    return all(map(page.is_reported_to, reported_once | (set(facts.receivers) - deaf)))
+    return all(map(page.is_reported_to, reported_once | (set(facts.receivers) - excluded)))
 
 
 def _with_problem(
     pipeline: Pipeline, decision: Decision, status: Status, problems: Sequence[PagingProblem], now: datetime
 ) -> Decision:
-    """Tell in a condition, and once by an Event, which receiver or annotation cannot be used; the first ones."""
+    """Report the first receivers or annotations that cannot be used, in a condition, and once in an Event."""
     if not problems:
         return replace(decision, status=status)
     first = problems[0]
@@ -199,11 +200,11 @@ def _held(decision: Decision, now: datetime) -> Decision:
     if not isinstance(decision.action, RemoveFinalizer) or not decision.status.pages:
         return decision
     ends = [page.resolved_at for page in decision.status.pages if page.resolved_at is not None]
-    if ends and now - max(ends) < LAST_WORDS:
-        return replace(decision, action=None, requeue_after=LOOK_AGAIN)
+    if ends and now - max(ends) < HOLD_DELETION:
+        return replace(decision, action=None, requeue_after=_RECHECK)
     reasons = ", ".join(page.reason for page in decision.status.pages)
     message = with_remedy(
-        f"Not every receiver could be told that incidents of this deleted pipeline are over: {reasons}",
-        "resolve them by hand where they are open",
+        f"Not every receiver has the end of these incidents of the deleted pipeline: {reasons}",
+        "resolve them manually where they are open",
     )
     return replace(decision, events=(*decision.events, Event(EventType.WARNING, Reason.PAGE_FAILED, message)))

@@ -26,9 +26,9 @@ def page_of(
     config: ReconcileConfig,
     now: datetime,
 ) -> Page:
-    """Return a recorded incident as a receiver is told it; figures are of this moment."""
+    """Return a recorded incident as receivers get it; figures are of this moment."""
     key, guidance = pipeline.key, GUIDANCE[Reason(page.reason)] if page.reason in _REASONS else None
-    situation = guidance.situation.replace("`", "") if guidance is not None else "Somebody has to look"
+    situation = guidance.situation.replace("`", "") if guidance is not None else "The pipeline needs attention"
     over = "" if page.resolved_at is None else "Resolved: "
     return Page(
         key=key,

@@ -1,5 +1,5 @@
 """A rewind: the pipeline goes back to offsets that it had before. Pure: each pass finds the next step from facts.
 
-`queue` says which rewind it is about, `machine` has the steps, `target` where the pipeline goes back to, and `progress`
-how all this is told in the rewind's status.
+`queue` chooses the rewind, `machine` has the steps, `target` the offsets to return to, and `step_status` the status of
+the rewind.
 """

@@ -1,7 +1,7 @@
 """The steps of a rewind. The first one whose end the facts do not show is the one that is in progress.
 
 What was decided is recorded before it is done: the epoch before the fence is taken over, the backup's id before it is
-written, the target before the offsets are set.  So an operator that dies anywhere finds by the facts where to go on.
+written, the target before the offsets are set.  So an operator that restarts at any point continues from the facts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RewindContext:
 
 
 def is_set(status: RewindStatus) -> bool:
-    """Return whether it is on record that the offsets were set: the pipeline goes on from them."""
+    """Return whether it is recorded that the offsets were set: the pipeline continues from them."""
     return status.has_done(RewindStep.SET_OFFSETS)
 
 
@@ -144,7 +144,7 @@ def stop(context: RewindContext) -> Progress | None:
     is_taken = row.epoch == context.status.epoch and row.driver is None and row.owner == context.run.owner
     if is_taken:
         return None
-    message = f"Taking the fence over: in epoch {row.epoch + 1} nobody drives the pipeline while it is rewound"
+    message = f"Taking over the fence: epoch {row.epoch + 1} has no driver while the pipeline is rewound"
     is_unclaimed = row.driver is None  # the version keeps it so until the fence is taken over
     fresh = replace(
         context.status,
@@ -312,12 +312,12 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
 
 
 def _without_proof(context: RewindContext, run: RunStatus) -> Progress:
-    """Delete what is left of a run that may still write, then wait: where nothing proves its end, for a person's word.
+    """Delete what is left of a run that may still write, then wait for proof of its end or a user's confirmation.
 
     A run whose pod was seen counts as asked to stop, so that a node that has had its grace period proves the end.
     """
     waiting_for = f"Waiting for proof that the driver of {run.name} has ended: it may still write output"
-    cancel = "" if context.rewind.is_held else "; or delete the PipelineRewind, and the pipeline goes on as it was"
+    cancel = "" if context.rewind.is_held else "; or delete the PipelineRewind, and the pipeline continues as before"
     message = with_remedy(waiting_for, f"{how_to_prove(context.run, run)}{cancel}")
     if deletion := unconfirmed_run_is_not_deleted(context.run):
         outcome = _outcome(context, waiting_for, action=deletion.action, status=deletion.status)
@@ -334,7 +334,7 @@ def _without_proof(context: RewindContext, run: RunStatus) -> Progress:
 
 
 def _held_up(context: RewindContext, step: RewindStep, what: str, issue: PodIssue) -> tuple[RewindStatus, Outcome]:
-    """Return what is said of a step whose pod cannot start: it ends as soon as its cause does."""
+    """Return the status of a step whose pod cannot start: the step continues as soon as the cause is gone."""
     found = diagnose_pod_issue(issue)
     message = with_remedy(f"{what}: {found.message}", found.remedy)
     status = reached(context.rewind, context.status, step, message, context.now, reason=found.category)

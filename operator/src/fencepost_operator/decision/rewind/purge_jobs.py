@@ -1,4 +1,4 @@
-"""The Jobs of a rewind: which one is due, and what it is told."""
+"""The Jobs of a rewind: which one is due, and its configuration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start_count(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
 
 
 def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
-    """Return the Job that deletes, at the timestamp of the row that nobody drives.
+    """Return the Job that deletes, at the timestamp of the row while it has no driver.
 
     Whatever an older run wrote, or still writes, has an older timestamp; the next run writes at a newer one.
     """

@@ -27,7 +27,7 @@ from fencepost_operator.text import single_line
 
 _ORDER: Final = tuple(RewindStep)
 _STALLED: Final = frozenset({Reason.REWIND_REFUSED, Reason.PURGE_FAILED})
-"""Reasons of a rewind that does not continue until a person acts; any other continues when its cause ends."""
+"""Reasons of a rewind that does not continue until a user acts; any other continues when its cause ends."""
 _AS_USUAL: Final = frozenset({Reason.REWINDING, Reason.REWOUND})
 
 
@@ -74,7 +74,7 @@ def reached(
     *,
     reason: Reason = Reason.REWINDING,
 ) -> RewindStatus:
-    """Return the status in which all before a step is over, and the step is in progress or waits for a person."""
+    """Return the status in which all earlier steps are over, and the step is in progress or waits for a user."""
     place = _ORDER.index(step)
     steps = (*(_over(status, earlier, now) for earlier in _ORDER[:place]), _running(status, step, message, now))
     return _reported(rewind, replace(status, phase=step.value, steps=steps), message, now, reason=reason)

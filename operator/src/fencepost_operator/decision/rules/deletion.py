@@ -187,7 +187,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
 
 
 def _is_given_up(context: Context) -> bool:
-    """Return whether the row stays as it is: a person says so, or what it is reached by is deleted along with it."""
+    """Return whether the row stays as it is: a user asks for that, or its credentials or Cassandra are deleted too."""
     asked = asks_to_abandon(context.pipeline.annotations.get(ABANDON_ANNOTATION))
     return asked or _credentials_are_deleted(context) or _cassandra_went_with_the_namespace(context)
 
@@ -195,7 +195,7 @@ def _is_given_up(context: Context) -> bool:
 def _cassandra_went_with_the_namespace(context: Context) -> bool:
     """Return whether Cassandra has not answered for long in a namespace that is being deleted with all that is in it.
 
-    Nobody creates a pipeline there any more, and Kubernetes ends every pod.
+    No pipeline can be created there any more, and Kubernetes ends every pod.
     """
     since = context.status.fence_unreachable_since
     if since is None or context.observation.namespace_ends != Known(True):

@@ -10,8 +10,8 @@ from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
 from fencepost_operator.api.quantities import format_duration
-from fencepost_operator.decision.cluster.node_silence import issue_of_silence, quiet_since
 from fencepost_operator.decision.cluster.readiness import has_another_master
+from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.kafka.lag import readable, unanswered
 from fencepost_operator.decision.kafka.throughput import catch_up_seconds
@@ -49,7 +49,7 @@ KAFKA_REASONS: Final = {
 
 
 def run_is_superseded(context: RunContext) -> Outcome | None:
-    """Stop a run of an older epoch: it can commit nothing, and ends by itself once it notices."""
+    """Stop a run of an older epoch: it can commit nothing, and ends on its own once it notices."""
     run, row = context.active_run, context.row
     if run is None or row.epoch <= run.epoch:
         return None
@@ -97,7 +97,7 @@ def _give_up(context: RunContext, run: RunStatus, diagnosis: Diagnosis) -> Outco
 
 
 def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
-    """Return why a run cannot go on: all its workers, or the master that it starts with, are gone with their nodes.
+    """Return why a run cannot continue: all its workers, or the master that it starts with, are gone with their nodes.
 
     It would only wait for a timeout. A run that claimed its epoch needs no master while it has an executor.
     """
@@ -118,8 +118,8 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 
 def _cut_off(context: RunContext, run: RunStatus) -> Diagnosis | None:
-    """Return why a run cannot go on that commits nothing and stands on a silent node, before Kubernetes has noticed."""
-    issue, quiet = issue_of_silence(context), quiet_since(context.status)
+    """Return why a run on a silent node that commits nothing cannot continue, before Kubernetes has noticed."""
+    issue, quiet = silent_node_issue(context), quiet_since(context.status)
     if issue is None or quiet is None or run.started_at is None or not _readable(context):
         return None
     if not _elapsed(context, _quiet(context), quiet, run.claimed_at or run.started_at):

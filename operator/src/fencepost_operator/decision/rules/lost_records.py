@@ -1,4 +1,4 @@
-"""After a run that found records lost in Kafka: wait for a person's acceptance, and record it before the next run."""
+"""After a run that found records lost in Kafka: wait for a user's acceptance, and record it before the next run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fencepost.contract import ReportedLoss
 from fencepost_operator.actions import AcceptLoss
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, FailureStatus, Reason
 from fencepost_operator.decision.context import RunContext
-from fencepost_operator.decision.kafka.loss_acceptance import Given, Refused, commands, read_acceptance
+from fencepost_operator.decision.kafka.loss_acceptance import Accepted, Refused, commands, read_acceptance
 from fencepost_operator.decision.kafka.loss_status import counted, shown
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rules.restart import current_failure
@@ -16,7 +16,7 @@ from fencepost_operator.observation import Unknown
 
 
 def loss_needs_an_acceptance(context: RunContext) -> Outcome | None:
-    """Wait until a person accepts exactly the loss that was reported; what is accepted is recorded first.
+    """Wait until a user accepts exactly the loss that was reported; the acceptance is recorded first.
 
     A changed spec is tried without an acceptance: it may have nothing to do with the loss any more.
     """
@@ -29,19 +29,19 @@ def loss_needs_an_acceptance(context: RunContext) -> Outcome | None:
     if report is None or context.status.loss is None:
         return None
     given = read_acceptance(context.pipeline.annotations.get(ACCEPT_LOSS_ANNOTATION, ""), report.loss)
-    if isinstance(given, Given) and not _is_recorded(report, given):
+    if isinstance(given, Accepted) and not _is_recorded(report, given):
         return _record(context, report, given)
     if failure is None or failure.loss != report.loss.id:
         return None
     return _stalled(context, failure, report, given)
 
 
-def _is_recorded(report: ReportedLoss, given: Given) -> bool:
+def _is_recorded(report: ReportedLoss, given: Accepted) -> bool:
     acceptance = report.acceptance
     return acceptance is not None and (acceptance.by, acceptance.choice) == (given.by, given.choice)
 
 
-def _record(context: RunContext, report: ReportedLoss, given: Given) -> Outcome:
+def _record(context: RunContext, report: ReportedLoss, given: Accepted) -> Outcome:
     loss = report.loss
     return reconciling(
         context,
@@ -53,7 +53,7 @@ def _record(context: RunContext, report: ReportedLoss, given: Given) -> Outcome:
 
 
 def _stalled(
-    context: RunContext, failure: FailureStatus, report: ReportedLoss, given: Given | Refused | None
+    context: RunContext, failure: FailureStatus, report: ReportedLoss, given: Accepted | Refused | None
 ) -> Outcome:
     loss, status = report.loss, context.status.loss
     ranges, topics = (status.ranges, status.topics) if status is not None else ((), ())

@@ -1,6 +1,6 @@
 """What must be in order before a run is started or replaced.
 
-`require_spec` and `require_fence` return either the richer context that the next chain takes, or why there is none.
+`require_spec` and `require_fence` return either the richer context that the next chain takes, or an Outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kubernetes_is_unreachable(context: Context) -> Outcome | None:
 
 
 def finalizer_is_missing(context: Context) -> Outcome | None:
-    """Before anything is created, the API server must be told to wait for its cleanup."""
+    """Add the finalizer before anything is created, so that a deletion waits for the cleanup."""
     if context.pipeline.has_finalizer:
         return None
     return reconciling(context, Reason.PENDING, "Adding the finalizer", action=AddFinalizer())
@@ -104,7 +104,7 @@ def references_are_missing(context: SpecContext, references: References) -> Outc
 
 
 def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | None:
-    """Refuse another Kubernetes cluster's row until a person says from whom, and at which epoch, to take it over.
+    """Refuse another Kubernetes cluster's row until a user names that cluster, and the epoch, to take it over.
 
     The epoch makes the annotation good for one takeover: left on two objects, it would let them take turns forever.
     """
@@ -127,7 +127,7 @@ def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | N
 
 
 def fence_is_lost(context: SpecContext) -> Outcome | None:
-    """Leave it to a person when a row that existed is gone: its progress is lost."""
+    """Stall when a row that existed is gone: its progress is lost."""
     epoch = context.status.epoch
     if not epoch:
         return None
@@ -135,7 +135,7 @@ def fence_is_lost(context: SpecContext) -> Outcome | None:
 
 
 def fence_was_rolled_back(context: SpecContext, row: FenceRow) -> Outcome | None:
-    """Leave it to a person when a row is behind what was seen: its progress is lost."""
+    """Stall when a row is behind what was seen: its progress is lost."""
     epoch = context.status.epoch
     if not epoch or row.epoch >= epoch:
         return None

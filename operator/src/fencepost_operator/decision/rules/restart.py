@@ -31,7 +31,7 @@ SMALLEST_ATTEMPTS: Final = 2
 
 
 def unproven_death_is_waited_for(context: RunContext) -> Outcome | None:
-    """With onUnprovenDeath: wait, leave the fence to a driver that may live until there is proof or a person's word."""
+    """With onUnprovenDeath: wait, leave the fence to a driver that may live until its death is proven or confirmed."""
     run, job = context.unconfirmed_run, context.job
     if run is None or context.spec.restart.on_unproven_death is not UnprovenDeath.WAIT:
         return None
@@ -90,7 +90,7 @@ def unconfirmed_run_is_not_deleted(context: RunContext) -> Outcome | None:
 
 
 def failure_needs_a_person(context: RunContext) -> Outcome | None:
-    """Wait for a person after a final failure or an exhausted restart budget; a change of the spec tries again."""
+    """Stall after a final failure or an exhausted restart budget; a change of the spec tries again."""
     failure = current_failure(context)
     if failure is None:
         return None
@@ -143,7 +143,7 @@ def _limits(spec: Spec) -> str:
 
 
 def _budget(context: RunContext, failure: FailureStatus) -> str:
-    """Return how much of the budget is used up, '' where there is none."""
+    """Return how much of the budget is used up, '' without a budget."""
     budget, used = context.spec.restart.max_attempts, attempts_used(failure)
     if not budget:
         return ""

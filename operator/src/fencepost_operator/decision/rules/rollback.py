@@ -1,4 +1,4 @@
-"""Whether a new spec fails by itself before it is stable, so that the last stable one takes its place."""
+"""Whether a new spec fails on its own before it is stable, so that the last stable one replaces it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BY_THE_IMAGE: Final = frozenset({*CANNOT_START, Reason.CRASH_LOOP})
 
 
 def new_spec_has_failed(context: RunContext) -> Outcome | None:
-    """Go back to the last stable spec when a new one fails by itself; recorded first, like any other change of plan.
+    """Return to the last stable spec when a new one fails on its own; recorded first, as any change of the status.
 
     Never twice for the same spec: the record stays until the object asks for something else.
     """

@@ -87,7 +87,7 @@ def _cause(run: RunStatus, context: RunContext) -> str:
 
 
 def restart_is_queued(context: RunContext) -> Outcome | None:
-    """Let a healthy run go on until it is this pipeline's turn to be restarted.
+    """Let a healthy run continue until it is this pipeline's turn to be restarted.
 
     The pipeline stays Ready where its spec is the same: something that it names has changed, or the operator has.
     """
@@ -97,8 +97,8 @@ def restart_is_queued(context: RunContext) -> Outcome | None:
     return Outcome(
         reason=Reason.RESTART_QUEUED,
         message=with_remedy(
-            f"{run.name} goes on, and its restart for {_cause(run, context)} waits for its turn: the operator restarts "
-            "only so many healthy pipelines at the same time",
+            f"{run.name} continues, and its restart for {_cause(run, context)} waits for its turn: the operator limits "
+            "how many healthy pipelines restart at the same time",
             "wait; or raise maxConcurrentRestarts of the operator's chart",
         ),
         state=context.state,
@@ -159,7 +159,7 @@ def cluster_has_drifted(context: RunContext) -> Outcome | None:
 
 
 def damage_is_repaired(context: RunContext) -> Outcome | None:
-    """Restore objects of the cluster that somebody deleted or changed: no run reaches a master without its Service."""
+    """Restore objects of the cluster that were deleted or changed: no run reaches a master without its Service."""
     found = damage(context)
     if not found:
         return None

@@ -15,13 +15,13 @@ REMEDY: Final = (
 )
 
 
-def is_silent(progress: Fact[BatchProgress | None]) -> bool:
+def is_transient(progress: Fact[BatchProgress | None]) -> bool:
     """Return whether progress may be reported that cannot be seen now; what is refused stays so until it is granted."""
-    return isinstance(progress, Unknown) and progress.is_silence
+    return isinstance(progress, Unknown) and progress.is_transient
 
 
 def refusal(progress: Fact[BatchProgress | None]) -> str:
-    """Return why progress may not be read, '' when it may or when nobody answers."""
-    if isinstance(progress, Unknown) and not is_silent(progress):
+    """Return why progress may not be read, '' when it may or when Cassandra does not answer."""
+    if isinstance(progress, Unknown) and not is_transient(progress):
         return f"table fence_progress cannot be read: {detail(progress.message)}"
     return ""

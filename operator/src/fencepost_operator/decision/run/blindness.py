@@ -1,4 +1,4 @@
-"""What the operator cannot see of a run: nothing is replaced for it, and a person hears when it lasts.  Pure.
+"""What the operator cannot observe of a run: it does not replace the run, and pages when that lasts.  Pure.
 
 A driver that hangs meanwhile is not found.  So Ready is not True on facts that are older than `page_not_ready_after`,
 and the condition Unobserved pages.
@@ -56,7 +56,7 @@ def unknown_life(observation: Observation, status: Status) -> Unknown | None:
 
 
 def is_blind(context: Context) -> bool:
-    """Return whether a fact has been unknown for so long that a person must hear of it."""
+    """Return whether a fact has been unknown for so long that the operator must page."""
     since = context.status.unobserved_since
     return since is not None and context.now - since >= timedelta(seconds=context.config.page_not_ready_after)
 

@@ -17,7 +17,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.kafka.lag import lags, readable
 from fencepost_operator.decision.kafka.throughput import throughput_after
-from fencepost_operator.decision.run.batch_progress import is_silent
+from fencepost_operator.decision.run.batch_progress import is_transient
 from fencepost_operator.observation import Known, Observation
 
 _LARGEST: Final = 2**63 - 1
@@ -71,7 +71,7 @@ def committed(
         version=row.version,
         at=row.committed_at,
         since=None if not could_read else now if moved or since is None else min(since, now),
-        observable_since=None if is_silent(observation.progress) else min(observable_since or now, now),
+        observable_since=None if is_transient(observation.progress) else min(observable_since or now, now),
         records=row.records,
         offsets=dict(row.offsets),
         done=done,

@@ -1,6 +1,6 @@
-"""When proof that a driver is dead is late, and a person's word that it is dead where Kubernetes cannot prove it.
+"""When proof that a driver is dead is late, and a user's confirmation where Kubernetes cannot prove it.
 
-Deleting the Node object is no such word: Kubernetes then deletes the pods of the node whether they have ended or not.
+Deleting the Node object does not confirm it: Kubernetes then deletes the node's pods whether they have ended or not.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fencepost_operator.observation import DriverPod, Known
 
 
 def is_confirmed(context: Context, run: RunStatus) -> bool:
-    """Return whether a person has said, for this very run, that its driver is dead."""
+    """Return whether a user has confirmed, for this very run, that its driver is dead."""
     return context.pipeline.annotations.get(CONFIRM_DEAD_ANNOTATION) == run.name
 
 
 def proof_is_late(context: RunContext, run: RunStatus) -> bool:
-    """Return whether a run that is over should be proven dead by now, or will not be by itself.
+    """Return whether the proof that a run is dead is overdue, or needs a user's action.
 
-    Where all goes well, the proof comes within the grace period, and is nobody's concern until then.
+    Normally the proof comes within the grace period, and nothing is reported until then.
     """
     job, requested = context.job, context.observation.stop_measured_since or context.now
     pod = job.pod if job is not None else None
@@ -32,12 +32,14 @@ def proof_is_late(context: RunContext, run: RunStatus) -> bool:
     if pod is None and isinstance(node, Known) and node.value is not None:
         if not node.value.ready or node.value.uid != run.node_uid:
             return True
-        requested = max(requested, node.value.ready_since or requested)  # a node that was away hears of it when back
+        requested = max(
+            requested, node.value.ready_since or requested
+        )  # a node that was unreachable learns of it when it is back
     return context.now - requested > timedelta(seconds=(run.termination_grace or 0) + context.config.stop_margin)
 
 
 def _orphan(context: RunContext) -> DriverPod | None:
-    """Return the driver's pod if its Job is gone, and its node would end it if somebody asked for that."""
+    """Return the driver's pod if its Job is gone, and its node would end the pod once it is deleted."""
     job = context.job
     if job is None or not job.orphaned or job.pod is None:
         return None
@@ -45,7 +47,7 @@ def _orphan(context: RunContext) -> DriverPod | None:
 
 
 def how_to_prove(context: RunContext, run: RunStatus) -> str:
-    """Return what a person does about a driver of which nobody knows whether it lives."""
+    """Return what a user does about a driver that may still live."""
     key = context.pipeline.key
     if orphan := _orphan(context):
         return (

@@ -27,7 +27,7 @@ ENVIRONMENT: Final = frozenset(
 )
 """Ends of runs that the surroundings caused: they back off and do not use up restart.maxAttempts.
 
-An outage of Kafka may last for hours, and ends without a person's help.
+An outage of Kafka may last for hours, and ends without a user's action.
 """
 SIGKILL_EXIT: Final = 137
 SIGTERM_EXIT: Final = 143
@@ -157,7 +157,7 @@ DISRUPTIONS: Final[Mapping[str, tuple[Reason, str]]] = {
 }
 """What Kubernetes means by the reason of a disruption."""
 STOPS: Final = frozenset({None, int(ExitCode.STOPPED), SIGKILL_EXIT, SIGTERM_EXIT})
-"""Exit codes of a driver that somebody else ended."""
+"""Exit codes of a driver that something else ended."""
 
 
 SEEN_BY_OPERATOR: Final = frozenset({Reason.KAFKA_UNREACHABLE, Reason.CASSANDRA_UNREACHABLE})
@@ -217,7 +217,7 @@ def _of_cut_off_driver(found: Diagnosis) -> Diagnosis:
 
 
 def _by_disruption(pod: DriverPod | None, name: str, seen: str) -> Diagnosis | None:
-    """Return why Kubernetes ended the driver; None when nothing says so, or it ended by itself before that."""
+    """Return why Kubernetes ended the driver; None when nothing says so, or it ended on its own before that."""
     disruption = (pod.disruption if pod else "") or seen
     code, verdict = (pod.exit_code, pod.verdict) if pod else (None, None)
     stopped = code in STOPS or (verdict is not None and verdict.reason is Reason.STOP_TIMED_OUT)
@@ -329,5 +329,5 @@ def _of_exit(code: int, pod: DriverPod) -> Diagnosis:
 
 
 def _category(by_code: Reason, reported: Reason) -> Reason:
-    """Return the category of a run's end: of a loss it is the driver's own reason, which decides how to go on."""
+    """Return the category of a run's end: of a loss it is the driver's own reason, which decides how to continue."""
     return reported if by_code is Reason.DATA_LOSS and reported in LOSSES else by_code

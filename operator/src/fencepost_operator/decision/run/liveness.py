@@ -14,7 +14,7 @@ from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, Nod
 
 
 def liveness_of(run: RunStatus, job: Run | None, observation: Observation, *, stop_margin: float) -> Liveness | None:
-    """Return what is known of the driver, or None when that cannot be told now.
+    """Return what is known of the driver, or None when that cannot be decided now.
 
     `stop_margin` is how many seconds longer than its grace period a run may take to stop.
     """
@@ -73,8 +73,8 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     """Judge a run whose pod is gone: its node, still the same and Ready, has ended it unless it was deleted by force.
 
     A pod that is deleted by force after its Job leaves no trace of that, except that it vanishes before its grace
-    period is over and nobody saw its container terminate.  A node that was away hears of it when it is back: the grace
-    period begins then.
+    period is over, without an event that its container terminated.  A node that was unreachable learns of it when it
+    is back: the grace period begins then.
     """
     node = observation.run_node
     if observation.run_terminated:

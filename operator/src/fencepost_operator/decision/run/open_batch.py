@@ -1,4 +1,4 @@
-"""A batch that other code began than what the spec names: that code finishes it, then the new code goes on.
+"""A batch that other code began than what the spec names: that code finishes it, then the new code continues.
 
 Rows of a half-written batch stay where the new code has other keys for its records.  So the batch is finished by the
 code that began it, as its revision keeps it.  Where that code cannot, the new code takes over, and the range that both
@@ -52,7 +52,7 @@ _CODE: Final = 300
 def open_until(context: RunContext) -> dict[str, int]:
     """Return the end of what was begun and is not committed, per 'topic/partition'; also what a cut left of a batch.
 
-    What a person accepts as gone is not a part of it any more.
+    What a user accepts as lost is no longer a part of it.
     """
     found = _begun_until(context.status, context.row)
     return loss_status.without_gone(found, context.status, context.row, context.observation)
@@ -164,7 +164,7 @@ def _known(context: RunContext) -> FinishingStatus | None:
 
 
 def _open_batch(context: RunContext) -> FinishingStatus | None:
-    """Return the batch that may have to be finished, None where there is none or a run is active that began it."""
+    """Return the batch that may have to be finished, None without one or while the run that began it is active."""
     known, row = _known(context), context.row
     until = _until(context, known)
     if not until or not row.code:
@@ -182,7 +182,7 @@ def _open_batch(context: RunContext) -> FinishingStatus | None:
 
 
 def _until(context: RunContext, known: FinishingStatus | None) -> dict[str, int]:
-    """Return where the open batch ends; for a run that finishes it, where it was told to end."""
+    """Return where the open batch ends; for a run that finishes it, the end in its configuration."""
     reported = _reported(known, context.row)
     if known is not None and context.active_run is not None and not known.given_up:
         return reported
@@ -253,7 +253,7 @@ def _why_failed(context: RunContext) -> str:
     if run is None or context.active_run is not None:
         return ""
     if run.finishes and _known(context) is None:
-        return f"{run.name} did not end where it was told to, as an image of an older release does"
+        return f"{run.name} did not end after the batch that it should finish, as with an image of an older release"
     if failure is None or not failure.count or failure.epoch != run.epoch or not (run.claimed_at or run.finishes):
         return ""
     if failure.reason in FAULTS_OF_THE_CODE:

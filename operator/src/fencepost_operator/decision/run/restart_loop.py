@@ -11,7 +11,7 @@ LOOP: Final = 4
 """So many failed runs that were replaced within WINDOW are a loop, as the alert FencepostRestartLoop has it."""
 WINDOW: Final = timedelta(minutes=30)
 BY_HAND: Final = frozenset({Reason.DRAINED})
-"""Ends of runs that a person asked for, as nodes are drained one after another."""
+"""Ends of runs that an administrator asked for, as nodes are drained one after another."""
 
 
 def restarted_at(before: Status, after: Status, now: datetime) -> tuple[datetime, ...]:

@@ -8,7 +8,7 @@ from fencepost_operator.decision.run.liveness import has_ended
 
 
 def prune_runs(context: Context) -> DeleteRun | StopRun | None:
-    """Return what to delete: an old run that does not end by itself, or the oldest one over the history limit.
+    """Return what to delete: an old run that does not end on its own, or the oldest one over the history limit.
 
     Only runs older than the recorded one are touched: a newer one may be a driver whose record was lost.
     """

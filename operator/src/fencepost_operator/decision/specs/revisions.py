@@ -1,4 +1,4 @@
-"""The kept specs: stored before a run that they start, and while a run goes on under a spec that needs no other run."""
+"""The kept specs: stored before the run that they start, and while a run continues under a spec that needs no other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def needed_revisions(pipeline: str, status: Status, row: FenceRow | None) -> tup
 
 
 def under_invalid_spec(context: Context, outcome: Outcome) -> Outcome:
-    """Report the spec that is refused, while all rules go on with the last valid one."""
+    """Report the spec that is refused, while all rules continue with the last valid one."""
     refused, run = context.pipeline.refused, context.status.run
     if not refused or context.pipeline.deleting_since is not None:
         return outcome

@@ -50,7 +50,7 @@ def stable_spec_is_missing(context: SpecContext) -> Outcome | None:
 
 
 def under_rollback(context: Context, outcome: Outcome) -> Outcome:
-    """Report the spec that was rolled back, while all rules go on with the stable one."""
+    """Report the spec that was rolled back, while all rules continue with the stable one."""
     reported = context.status.rolled_back
     if reported is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
         return outcome

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost_operator.actions import InstallCluster, StartRun, TakeOverFence
 from fencepost_operator.api import CommittedStatus, Reason
-from fencepost_operator.decision.cluster.node_silence import nodes_to_watch
+from fencepost_operator.decision.cluster.silent_nodes import nodes_to_watch
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.observation import Known
 from unit.operator.scenes import (

@@ -52,10 +52,10 @@ def silent_nodes(context: RunContext) -> frozenset[str]:
     return fact.value if isinstance(fact, Known) else frozenset()
 
 
-def issue_of_silence(context: RunContext) -> PodIssue | None:
-    """Return what of the active run is on a silent node, if it cannot commit without it.
+def silent_node_issue(context: RunContext) -> PodIssue | None:
+    """Return the pod of the active run that is on a silent node, if the run cannot commit without it.
 
-    With onUnprovenDeath: wait, a driver on a silent node is left to go on where only Kubernetes cannot see it.
+    With onUnprovenDeath: wait, a driver on a silent node may continue: only Kubernetes cannot see it.
     """
     run, silent = context.active_run, silent_nodes(context)
     if run is None or not silent:
