@@ -192,7 +192,7 @@ class Play:
     def _are_rewinds_over(self) -> bool:
         """Return whether each rewind is over, or waits for the first run: nothing is there to go back from."""
         over = all(FINISHED_LABEL in body["metadata"].get("labels", {}) for body in self.world.rewinds.values())
-        return over or not self.world.table.rows
+        return over or all(row.is_released for row in self.world.table.rows.values())
 
     def _have_rewinds_stopped(self) -> bool:
         """Return whether rewinds are over, or wait: beside an invalid spec, for a run of the last valid one."""
@@ -255,9 +255,10 @@ class Play:
         if pipeline is None:
             return START
         since, pages = pipeline.status.not_ready_since, pipeline.status.pages
+        ready = [each.last_transition_time for each in pipeline.status.conditions if each.type == "Ready"]
         opened = [since + timedelta(seconds=CONFIG.page_not_ready_after)] if since is not None else []
         ended = [
-            page.quiet_since + timedelta(seconds=CONFIG.page_resolve_after)
+            max(page.quiet_since, *ready) + timedelta(seconds=CONFIG.page_resolve_after)
             for page in pages
             if page.quiet_since is not None
         ]

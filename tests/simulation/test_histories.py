@@ -116,6 +116,25 @@ def test_rewinds_beside_an_invalid_spec_are_over_before_the_quiet_time() -> None
     assert play(History(75949, history.Setup(rate=0.0), happens)) is None
 
 
+def test_an_incident_that_a_rewind_prolongs_is_no_restlessness() -> None:
+    """The pipeline is not ready during a second rewind, so the end falls into the quiet time (seed 7798)."""
+    happens = (
+        events.LoseCassandra(14.0, seconds=20.0),
+        events.DeleteJob(23.0),
+        events.Rewind(23.0, delete_output=True),
+        events.BreakImage(25.0, number=1, lasts=22.0),
+        events.StuckPurges(39.0, seconds=11.0),
+        events.Rewind(49.0, delete_output=True),
+    )
+    assert play(History(7798, history.Setup(), happens)) is None
+
+
+def test_a_rewind_of_a_suspended_pipeline_whose_progress_was_deleted_waits() -> None:
+    """Deletion with deletionPolicy: Delete keeps the epoch in a released row, without offsets (seed 13755)."""
+    happens = (events.Delete(15.0), events.Create(57.0), events.Suspend(57.0), events.RewindToTime(61.0))
+    assert play(History(13755, history.Setup(retain=False), happens)) is None
+
+
 def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
     """Injected: the node of the first pod is removed (seed 63413)."""
     lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))
